@@ -1,0 +1,41 @@
+# `make` lists the targets. Each creates the virtualenv it needs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench kill-cycles clean
+
+help:           ## this list
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## an order is killed with -9 half-way, started again, and finishes
+	$(BIN)/python demo/run.py
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest
+
+check: $(READY) ## format, lint, types and tests: green before every commit
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: $(READY) ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## how fast, beside the floor of this machine (about three minutes)
+	$(BIN)/python -m bench
+
+kill-cycles: $(READY) ## a hundred kill -9 under load, checked by an oracle log
+	$(BIN)/python -m pytest tests/processes -m long
+
+clean:          ## remove what the targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -1,0 +1,108 @@
+"""Perdure: a durable workflow engine for Python.
+
+Public names only, each imported when it is first used: `import perdure` is cheap.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+_HOMES = {
+    "perdure.app": ("Page", "Perdure", "Run", "RunEvent", "RunInfo", "Wait"),
+    "perdure.authoring.calls": ("now", "rng", "side_effect", "sleep", "uuid4"),
+    "perdure.authoring.functions": ("Activity", "Workflow", "activity", "workflow"),
+    "perdure.authoring.signals": ("Signal",),
+    "perdure.errors": (
+        "ActivityFailed",
+        "BadArguments",
+        "BadId",
+        "BadInput",
+        "BadOption",
+        "BadValue",
+        "DuplicateName",
+        "IdConflict",
+        "LeaseLost",
+        "NewerSchema",
+        "NotADatabase",
+        "NotAllowedInWorkflow",
+        "NotInWorkflow",
+        "NotOpen",
+        "PerdureError",
+        "RunCancelled",
+        "RunClosed",
+        "RunEnded",
+        "RunFailed",
+        "RunNotFound",
+        "RunTerminated",
+        "RunTimedOut",
+        "StoreError",
+        "StoreUnavailable",
+        "UnknownWorkflow",
+        "ValueTooLarge",
+    ),
+    "perdure.kernel.retry": ("Retry",),
+    "perdure.kernel.status": ("Status",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - the names stand above, once
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME_OF, "__version__"])
+
+
+if TYPE_CHECKING:
+    from perdure.app import Page as Page
+    from perdure.app import Perdure as Perdure
+    from perdure.app import Run as Run
+    from perdure.app import RunEvent as RunEvent
+    from perdure.app import RunInfo as RunInfo
+    from perdure.app import Wait as Wait
+    from perdure.authoring.calls import now as now
+    from perdure.authoring.calls import rng as rng
+    from perdure.authoring.calls import side_effect as side_effect
+    from perdure.authoring.calls import sleep as sleep
+    from perdure.authoring.calls import uuid4 as uuid4
+    from perdure.authoring.functions import Activity as Activity
+    from perdure.authoring.functions import Workflow as Workflow
+    from perdure.authoring.functions import activity as activity
+    from perdure.authoring.functions import workflow as workflow
+    from perdure.authoring.signals import Signal as Signal
+    from perdure.errors import ActivityFailed as ActivityFailed
+    from perdure.errors import BadArguments as BadArguments
+    from perdure.errors import BadId as BadId
+    from perdure.errors import BadInput as BadInput
+    from perdure.errors import BadOption as BadOption
+    from perdure.errors import BadValue as BadValue
+    from perdure.errors import DuplicateName as DuplicateName
+    from perdure.errors import IdConflict as IdConflict
+    from perdure.errors import LeaseLost as LeaseLost
+    from perdure.errors import NewerSchema as NewerSchema
+    from perdure.errors import NotADatabase as NotADatabase
+    from perdure.errors import NotAllowedInWorkflow as NotAllowedInWorkflow
+    from perdure.errors import NotInWorkflow as NotInWorkflow
+    from perdure.errors import NotOpen as NotOpen
+    from perdure.errors import PerdureError as PerdureError
+    from perdure.errors import RunCancelled as RunCancelled
+    from perdure.errors import RunClosed as RunClosed
+    from perdure.errors import RunEnded as RunEnded
+    from perdure.errors import RunFailed as RunFailed
+    from perdure.errors import RunNotFound as RunNotFound
+    from perdure.errors import RunTerminated as RunTerminated
+    from perdure.errors import RunTimedOut as RunTimedOut
+    from perdure.errors import StoreError as StoreError
+    from perdure.errors import StoreUnavailable as StoreUnavailable
+    from perdure.errors import UnknownWorkflow as UnknownWorkflow
+    from perdure.errors import ValueTooLarge as ValueTooLarge
+    from perdure.kernel.retry import Retry as Retry
+    from perdure.kernel.status import Status as Status

@@ -1,0 +1,45 @@
+"""Signals: messages from outside that a workflow waits for."""
+
+import asyncio
+import typing
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
+
+from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.runtime import answered, required
+from perdure.codec import ValueType
+from perdure.ids import checked_id
+
+T = TypeVar("T")
+
+
+class Signal(Generic[T]):
+    """A named kind of message with a typed payload: `Signal("approved", bool)` or `Signal[bool]("approved")`.
+
+    Each message is received once, in the order they were sent; those nobody waits
+    for yet are kept.
+    """
+
+    def __init__(self, name: str, type: type[T] | None = None) -> None:
+        self.name = checked_id("signal name", name)
+        self._given_type = type
+
+    @cached_property
+    def payload(self) -> ValueType:
+        """How payloads are written and restored."""
+        if self._given_type is not None:
+            return ValueType(self._given_type)
+        generic = typing.get_args(getattr(self, "__orig_class__", None))
+        return ValueType(generic[0] if generic else Any)
+
+    async def receive(self, timeout: Duration | None = None) -> T:
+        """The next payload; TimeoutError when none came in time."""
+        runtime = required(f"receiving the signal {self.name!r}", "send signals from outside with `run.signal(...)`")
+        if timeout is None:
+            return cast("T", await answered(runtime.receive(self)))
+        # A message that is there already comes before any timer; so even 0 looks into the inbox.
+        async with asyncio.timeout(max(seconds(timeout, "timeout"), 0.001)):
+            return cast("T", await answered(runtime.receive(self)))
+
+    def __repr__(self) -> str:
+        return f"<signal {self.name}>"

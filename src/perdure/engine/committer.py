@@ -1,0 +1,286 @@
+"""The committer: one queue, one transaction at a time, many runs in each.
+
+In:   groups of operations, from all runs and callers of this process.
+Out:  each group's answer, after its commit.
+
+While one batch is being written the next one gathers. Only here is anything
+committed; what a group wants to happen after its commit, it does in `settle`.
+"""
+
+import asyncio
+import gc
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeAlias, TypeVar, assert_never
+
+import msgspec
+
+from perdure.clock import Clock
+from perdure.errors import StoreUnavailable
+from perdure.stores.port import (
+    APPLIED,
+    Answer,
+    Batch,
+    Committed,
+    Failed,
+    Fenced,
+    Operation,
+    Outcome,
+    Store,
+    Unknown,
+)
+
+log = logging.getLogger("perdure.engine")
+
+LARGEST_BATCH = 2048
+# Above this many waiting groups callers are made to wait.
+FULL_QUEUE = 8192
+FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2000
+
+
+T = TypeVar("T")
+
+
+class Unavailable(msgspec.Struct, frozen=True):
+    """The database could not be written; nothing of the group was."""
+
+    error: StoreUnavailable
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """The group was for runs this worker does not own any more."""
+
+
+Settlement: TypeAlias = Answer | Unavailable | Dropped
+
+
+class Group:
+    """Operations that stand or fall together, and what to do when that is known.
+
+    A group `of_owner` is only good for the epoch it was made under and is dropped when
+    that moves; any other may be written under a new epoch, and is safe to write twice.
+    A `patient` group is tried again while the database is unavailable, in its place in
+    the queue; any other is told at once.
+    """
+
+    __slots__ = ("operations",)
+
+    of_owner = False
+    patient = False
+    operations: Sequence[Operation]
+
+    def settle(self, answer: Settlement) -> None:
+        """Called once, when the answer is known."""
+
+
+class Question(Group):
+    """A group whose answer goes to a function."""
+
+    __slots__ = ("_tell",)
+
+    def __init__(self, operations: Sequence[Operation], tell: Callable[[Settlement], object]) -> None:
+        self.operations = operations
+        self._tell = tell
+
+    def settle(self, answer: Settlement) -> None:
+        self._tell(answer)
+
+
+class OwnersQuestion(Question):
+    """One that only the owner of a run may ask, and will wait for."""
+
+    __slots__ = ()
+
+    of_owner = True
+    patient = True
+
+
+class Committer:
+    """Gathers groups and writes them, one batch at a time."""
+
+    def __init__(self, store: Store, clock: Clock, on_lost: Callable[[Outcome], None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._on_lost = on_lost
+        self._queue: deque[Group] = deque()
+        self._in_flight: list[Group] = []
+        self._is_busy = False
+        self._is_scheduled = False
+        self._is_stopped = False
+        self._retry_ms = FIRST_RETRY_MS
+        self._idle: list[asyncio.Future[None]] = []
+        self._room: list[asyncio.Future[None]] = []
+        self._free: list[asyncio.Future[None]] = []
+        self.worker_id: str | None = None
+        self.epoch = 0
+
+    # Giving work in
+
+    def submit(self, group: Group) -> None:
+        """Put a group into the next batch."""
+        self._queue.append(group)
+        if not self._is_scheduled and not self._is_busy:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    async def apply(self, *operations: Operation, kind: type[Question] = Question) -> Settlement:
+        """Write a group and wait for its answer."""
+        future: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
+        self.submit(kind(operations, partial(_tell, future)))
+        return await future
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._queue) > FULL_QUEUE
+
+    async def write_alone(self, *operations: Operation) -> Outcome:
+        """Write outside the queue and without a fence: how a worker gets its epoch in the first place."""
+        await self._unbusy()
+        self._is_busy = True
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._store.commit(Batch([operations], None, 0), partial(_tell, future))
+        try:
+            return await future
+        finally:
+            self._is_busy = False
+            self._go_on()
+
+    async def room(self) -> None:
+        """Wait while the queue is full."""
+        while self.is_full:
+            future = asyncio.get_running_loop().create_future()
+            self._room.append(future)
+            await future
+
+    async def idle(self) -> None:
+        """Until everything given in so far is settled."""
+        if self._queue or self._is_busy:
+            future = asyncio.get_running_loop().create_future()
+            self._idle.append(future)
+            await future
+
+    async def _unbusy(self) -> None:
+        while self._is_busy:
+            future = asyncio.get_running_loop().create_future()
+            self._free.append(future)
+            await future
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._queue and not self._is_busy
+
+    # Writing
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        if self._is_busy or not self._queue or self._is_stopped:
+            return
+        queue = self._queue
+        if len(queue) <= LARGEST_BATCH:
+            self._in_flight = list(queue)
+            queue.clear()
+        else:
+            self._in_flight = [queue.popleft() for _ in range(LARGEST_BATCH)]
+        self._is_busy = True
+        batch = Batch([group.operations for group in self._in_flight], self.worker_id, self.epoch)
+        self._store.commit(batch, self._done)
+
+    def _done(self, outcome: Outcome) -> None:
+        groups, self._in_flight = self._in_flight, []
+        self._is_busy = False
+        match outcome:
+            case Committed(answers):
+                self._retry_ms = FIRST_RETRY_MS
+                self._settle(groups, answers)
+            case Failed(error):
+                self._fail(groups, error)
+            case Fenced() | Unknown():
+                self._lose(groups, outcome)
+            case _:
+                assert_never(outcome)
+        self._go_on()
+
+    def _settle(self, groups: list[Group], answers: Mapping[int, Answer]) -> None:
+        # Written by another thread, the next batch may go as soon as a third of this one's
+        # runs have answered: then writing and computing overlap instead of taking turns.
+        early = LARGEST_BATCH if self._store.is_inline else max(32, len(groups) // 3)
+        with collecting_later():
+            for index, group in enumerate(groups):
+                try:
+                    group.settle(answers.get(index, APPLIED) if answers else APPLIED)
+                except Exception:
+                    log.exception("a settled group failed", extra={"event": "settle_failed"})
+                if len(self._queue) >= early and not self._is_busy:
+                    self._flush()
+
+    def _fail(self, groups: list[Group], error: StoreUnavailable) -> None:
+        """Callers learn it at once; what owned runs have done stays in front of the queue and is tried again."""
+        self._queue.extendleft(reversed([group for group in groups if group.patient]))
+        for group in groups:
+            if not group.patient:
+                group.settle(Unavailable(error))
+        log.warning("the database is unavailable: %s", error, extra={"event": "store_unavailable"})
+        self._is_scheduled = True
+        self._clock.call_at(self._clock.now() + self._retry_ms, self._flush)
+        self._retry_ms = min(self._retry_ms * 2, LAST_RETRY_MS)
+
+    def _lose(self, groups: list[Group], outcome: Outcome) -> None:
+        """Nothing is written before the owner has a new epoch; what owned runs wanted is void."""
+        waiting = [*groups, *self._queue]
+        self._queue.clear()
+        self._queue.extend(group for group in waiting if not group.of_owner)
+        self._is_stopped = True
+        for group in waiting:
+            if group.of_owner:
+                group.settle(Dropped())
+        self._on_lost(outcome)
+
+    def stop_for(self, outcome: Outcome) -> None:
+        """Lose everything that waits, as if a batch had met this outcome."""
+        if not self._is_busy and not self._is_stopped:
+            self._lose([], outcome)
+
+    def resume(self, worker_id: str | None, epoch: int) -> None:
+        """Write on, under this epoch."""
+        self.worker_id = worker_id
+        self.epoch = epoch
+        self._is_stopped = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._free and not self._is_busy:
+            _wake(self._free)
+        if self._queue:
+            if not self._is_scheduled and not self._is_busy and not self._is_stopped:
+                self._is_scheduled = True
+                asyncio.get_running_loop().call_soon(self._flush)
+        elif not self._is_busy:
+            _wake(self._idle)
+        if self._room and len(self._queue) <= FULL_QUEUE // 2:
+            _wake(self._room)
+
+
+@contextmanager
+def collecting_later() -> Iterator[None]:
+    """No garbage collection meanwhile: many runs move on here, and each would otherwise see to that itself."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _tell(future: "asyncio.Future[T]", answer: T) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def _wake(futures: list["asyncio.Future[None]"]) -> None:
+    for future in futures:
+        _tell(future, None)
+    futures.clear()

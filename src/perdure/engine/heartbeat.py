@@ -1,0 +1,73 @@
+"""The heartbeat: renews the lease from a thread of its own, but only while the event loop turns."""
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+from perdure.clock import elapsed
+
+log = logging.getLogger("perdure.engine")
+
+BEAT_SECONDS = 0.25
+STALL_SECONDS = 1.0
+GIVE_UP_SECONDS = 60.0
+
+
+class Heartbeat:
+    """Calls `renew` as long as the loop answers; `on_lost` on the loop when renewal was refused."""
+
+    def __init__(self, renew: Callable[[], bool], on_lost: Callable[[], None]) -> None:
+        self._renew = renew
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._stop = threading.Event()
+        self._turned_at = elapsed()
+        self._has_warned = False
+        self._thread = threading.Thread(target=self._run, name="perdure-heartbeat", daemon=True)
+        self._turn()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._alarm.cancel()
+        self._stop.set()
+
+    async def stopped(self) -> None:
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _turn(self) -> None:
+        self._turned_at = elapsed()
+        self._has_warned = False
+        self._alarm = self._loop.call_later(BEAT_SECONDS, self._turn)
+
+    def _run(self) -> None:
+        while not self._stop.wait(BEAT_SECONDS):
+            stalled = elapsed() - self._turned_at
+            if stalled > BEAT_SECONDS + STALL_SECONDS and not self._has_warned:
+                self._warn(stalled)
+            if stalled < GIVE_UP_SECONDS:
+                self._beat()
+
+    def _beat(self) -> None:
+        try:
+            is_held = self._renew()
+        except Exception:
+            log.warning("the lease could not be renewed", exc_info=True, extra={"event": "renewal_failed"})
+            return
+        if not is_held and not self._stop.is_set():
+            self._stop.set()
+            self._loop.call_soon_threadsafe(self._on_lost)
+
+    def _warn(self, stalled: float) -> None:
+        self._has_warned = True
+        frame = sys._current_frames().get(self._loop_thread)
+        stack = "".join(traceback.format_stack(frame)) if frame else "unknown"
+        log.warning(
+            "the event loop has not turned for %.1f s; something blocks it here:\n%s",
+            stalled,
+            stack,
+            extra={"event": "loop_stalled"},
+        )

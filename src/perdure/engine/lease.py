@@ -1,0 +1,129 @@
+"""The lease: one worker's right to own runs, and the rescue of those whose worker is gone.
+
+In:   a store, a committer, a clock.
+Out:  a worker id and an epoch under which the committer writes.
+
+Safety is the epoch alone, compared in every transaction. Everything here that
+looks at clocks and locks only decides when to raise somebody's epoch.
+"""
+
+import logging
+import os
+import socket
+
+from perdure.clock import Clock
+from perdure.engine.committer import Committer
+from perdure.errors import StoreUnavailable
+from perdure.ids import Ids
+from perdure.stores.port import (
+    Applied,
+    Committed,
+    DeleteWorker,
+    FreeRuns,
+    Moved,
+    RaiseEpoch,
+    RegisterWorker,
+    Store,
+    WorkerRow,
+)
+
+log = logging.getLogger("perdure.engine")
+
+# How many runs of a dead worker are freed in one transaction.
+BITE = 500
+
+
+class Lease:
+    """A worker's row: taken, renewed, given back."""
+
+    def __init__(
+        self, store: Store, committer: Committer, clock: Clock, ids: Ids, *, namespace: str, lease_ms: int
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._clock = clock
+        self._ids = ids
+        self._namespace = namespace
+        self._lease_ms = lease_ms
+        self._queues: tuple[str, ...] = ()
+        self._renewed_at = 0
+        self.worker_id = ""
+        self.epoch = 0
+
+    async def begin(self, queues: tuple[str, ...]) -> None:
+        """Become a worker: a new random id, a lock that shows we are alive, a row."""
+        self._queues = queues
+        worker_id = self._ids.token()
+        self._store.keep_alive(worker_id)
+        now = self._clock.now()
+        registration = RegisterWorker(
+            worker_id, self._namespace, now + self._lease_ms, queues, socket.gethostname(), os.getpid(), now
+        )
+        outcome = await self._committer.write_alone(registration)
+        if not isinstance(outcome, Committed):
+            self._store.let_die(worker_id)
+            raise StoreUnavailable(self._store.url, f"the worker could not register: {outcome}")
+        self._become(worker_id, 1)
+        self._renewed_at = now
+        log.info("worker registered", extra={"event": "worker_registered", "worker_id": worker_id})
+
+    def _become(self, worker_id: str, epoch: int) -> None:
+        self.worker_id = worker_id
+        self.epoch = epoch
+        self._committer.resume(worker_id, epoch)
+
+    async def end(self) -> None:
+        """Give the row back."""
+        await self._committer.apply(DeleteWorker(self.worker_id))
+        self._store.let_die(self.worker_id)
+
+    async def recover(self) -> bool:
+        """After a loss or an unknown outcome: a new epoch. False when the runs are somebody else's now."""
+        outcome = await self._committer.write_alone(RaiseEpoch(self.worker_id, self.epoch))
+        if not isinstance(outcome, Committed):
+            raise StoreUnavailable(self._store.url, "the worker's epoch could not be raised")
+        if isinstance(outcome.answers.get(0), Moved):
+            log.warning("lease lost", extra={"event": "lease_lost", "worker_id": self.worker_id})
+            self._store.let_die(self.worker_id)
+            await self.begin(self._queues)
+            return False
+        self._become(self.worker_id, self.epoch + 1)
+        return True
+
+    def renew(self) -> bool:
+        """Prolong the lease when a third of it has passed; False when it is lost. Any thread may call."""
+        now = self._clock.now()
+        if now < self._renewed_at + self._lease_ms // 3:
+            return True
+        is_held = self._store.renew(self.worker_id, self.epoch, now + self._lease_ms)
+        if is_held:
+            self._renewed_at = now
+        return is_held
+
+    async def rescue(self) -> int:
+        """Free the runs of workers that are gone; answers how many."""
+        freed = 0
+        for worker in await self._store.workers():
+            if worker.worker_id != self.worker_id and self._is_gone(worker):
+                freed += await self._take_over(worker)
+        return freed
+
+    def _is_gone(self, worker: WorkerRow) -> bool:
+        return self._store.is_dead(worker.worker_id) is True or worker.lease_until < self._clock.now()
+
+    async def _take_over(self, worker: WorkerRow) -> int:
+        """Raise the epoch that was read, and free the runs; another rescuer or a living worker wins by moving it."""
+        bite = FreeRuns(worker.worker_id, self._clock.now(), BITE)
+        answer = await self._committer.apply(RaiseEpoch(worker.worker_id, worker.epoch), bite)
+        freed = 0
+        while isinstance(answer, Applied) and isinstance(answer.value, int) and answer.value > 0:
+            freed += answer.value
+            answer = await self._committer.apply(bite)
+        if isinstance(answer, Applied):
+            await self._committer.apply(DeleteWorker(worker.worker_id))
+            self._store.forget(worker.worker_id)
+            log.warning(
+                "took over from a dead worker",
+                extra={"event": "worker_taken_over", "worker_id": worker.worker_id, "runs": freed},
+            )
+        return freed

@@ -1,0 +1,168 @@
+"""The Engine port: the few verbs through which everything passes.
+
+start     a new run, or the one that has its id
+post      a message into a run's inbox
+claim     ripe runs for this worker
+advance   one step of an owned run: a command in, its event out, on disk a moment later
+release   let go of an owned run: parked, handed back or held
+read      runs, their events, attempts and messages
+wait      until a run has ended
+
+Commands go in, not events: the rules of the kernel are behind this port.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from perdure.kernel.commands import Command
+from perdure.kernel.events import Event
+from perdure.kernel.failure import Failure
+from perdure.kernel.messages import Message
+from perdure.kernel.run import Refusal, RunState
+from perdure.kernel.status import Status
+from perdure.stores.port import Attempt, LoadedRun, RunFilter, RunRow
+
+
+class StartRequest(msgspec.Struct, frozen=True):
+    """A run to be started; without a workflow_id its own id serves as one.
+
+    `arguments` are those of `input`, restored, for a host in the same process.
+    """
+
+    workflow: str
+    input: str
+    workflow_id: str | None = None
+    queue: str = "default"
+    priority: int = 0
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a run ended: its status, and its result as JSON or its failure."""
+
+    status: Status
+    result: bytes | msgspec.Raw | None = None
+    failure: Failure | None = None
+
+
+class OwnedRun:
+    """A run that this worker owns: what its row says, and the state the rules go on from."""
+
+    __slots__ = (
+        "arguments",
+        "created_at",
+        "ending",
+        "input",
+        "messages",
+        "run_id",
+        "seed",
+        "state",
+        "workflow",
+        "workflow_id",
+    )
+
+    def __init__(self, run_id: str, workflow_id: str, workflow: str, input: str, seed: int, created_at: int) -> None:
+        self.run_id = run_id
+        self.workflow_id = workflow_id
+        self.workflow = workflow
+        self.input = input
+        self.seed = seed
+        self.created_at = created_at
+        self.state = RunState(Status.RUNNING, 1, created_at)
+        self.messages = 0
+        self.arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self.ending: Ending | None = None
+
+
+class Advance(Protocol):
+    """An event on its way to disk."""
+
+    event: Event
+
+    def then(self, effect: Callable[..., None], *args: Any) -> None:
+        """Do this once it is there."""
+
+
+class Park(msgspec.Struct, frozen=True):
+    """The run waits; wake it at this time, or only by a message."""
+
+    wake_at: int | None
+    waiting: str
+
+
+class HandBack(msgspec.Struct, frozen=True):
+    """Some worker shall go on with the run at once."""
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """The run stops until somebody acts."""
+
+    reason: str
+    report: str
+
+
+Release: TypeAlias = Park | HandBack | Hold
+
+
+class Host(Protocol):
+    """A worker in this process, as the engine sees it."""
+
+    def has_room_for(self, request: StartRequest) -> bool:
+        """Whether it would run this at once."""
+
+    def adopt(self, owned: OwnedRun, loaded: LoadedRun | None) -> None:
+        """Bring a run to life that is now this worker's; `loaded` is its past, if it has one."""
+
+    def is_live(self, run_id: str) -> bool:
+        """Whether the run lives in this process."""
+
+    def notice(self, run_id: str, message: Message, count: int | None) -> bool:
+        """A message has come, the count-th of its run if that is known; False when the run does not live here."""
+
+    def look_around(self) -> None:
+        """Something changed: there may be runs to claim."""
+
+    def ended(self, run_id: str) -> None:
+        """The end of a run is on disk."""
+
+    def broken(self, run_id: str, trouble: str) -> None:
+        """The database will never take a run's last event."""
+
+    def drop_all(self) -> None:
+        """Everything this worker owned is not its own any more, or must be loaded again."""
+
+
+class Engine(Protocol):
+    """What workers, handles and hosts can ask for."""
+
+    async def start(self, request: StartRequest) -> RunRow | OwnedRun:
+        """Start a run; when its workflow_id is taken, the run that has it."""
+
+    async def post(self, run_id: str, name: str, payload: bytes) -> None:
+        """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
+
+    def advance(self, owned: OwnedRun, command: Command) -> Advance | Refusal:
+        """Let the rules decide; the event is in the next batch."""
+
+    def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
+        """Let go of a run; `done(False)` when a message came first and it must go on."""
+
+    async def read(self, run_id: str) -> RunRow:
+        """A run's row; RunNotFound."""
+
+    async def find(self, workflow_id: str) -> RunRow:
+        """The newest run of a workflow_id; RunNotFound."""
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        """Runs, newest first."""
+
+    async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
+        """A run's history."""
+
+    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+        """A run's failed attempts."""
+
+    async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
+        """Until the run has ended; `owned` is its handle, if it was started here."""

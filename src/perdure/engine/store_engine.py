@@ -1,0 +1,570 @@
+"""The engine over a store: kernel decides, committer writes, lease guards.
+
+In:   the verbs of the Engine port.
+Out:  answers after the commit.
+Knows nothing of workflow code; a Host runs that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.clock import Clock
+from perdure.engine.committer import Committer, Dropped, Group, OwnersQuestion, Settlement, Unavailable
+from perdure.engine.heartbeat import Heartbeat
+from perdure.engine.lease import Lease
+from perdure.engine.port import Ending, HandBack, Hold, Host, OwnedRun, Park, Release, StartRequest
+from perdure.errors import PerdureError, RunClosed, RunNotFound, StoreError, StoreUnavailable
+from perdure.ids import Ids
+from perdure.kernel.commands import Command, ReceiveMessage
+from perdure.kernel.events import CLOSINGS, Closing, Event, RunCompleted, RunFailed
+from perdure.kernel.messages import Message, SignalSent
+from perdure.kernel.run import Refusal, RunState, decide, evolve
+from perdure.kernel.status import Status
+from perdure.stores import rows
+from perdure.stores.port import (
+    AppendEvent,
+    Applied,
+    Attempt,
+    Broken,
+    ClaimRuns,
+    Closed,
+    EndRun,
+    FreeMismatches,
+    HoldRun,
+    InsertRun,
+    LoadedRun,
+    Missing,
+    NoteWaiting,
+    Operation,
+    Outcome,
+    ParkRun,
+    Posted,
+    PostMessage,
+    RecordAttempt,
+    RunFilter,
+    RunRow,
+    Store,
+    TakeMessage,
+    Taken,
+    Unknown,
+)
+
+log = logging.getLogger("perdure.engine")
+
+# Makes a named tuple without the detour through its Python constructor.
+_row: Any = tuple.__new__
+
+# How often to look whether another process has changed something, and for dead workers.
+WATCH_MS = 50
+RESCUE_MS = 1000
+RECOVER_RETRY_MS = 500
+
+
+class StoreAdvance(Group):
+    """An event on its way to disk, and what happens once it is there."""
+
+    __slots__ = ("_effect", "_effect_args", "_host", "_run_id", "event")
+
+    of_owner = True
+    patient = True
+
+    def __init__(self, host: Host | None, run_id: str, event: Event, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self.event = event
+        self._host = host
+        self._run_id = run_id
+        self._effect: Callable[..., None] | None = None
+
+    def then(self, effect: Callable[..., None], *args: Any) -> None:
+        """Do this after the commit; the last one given is done."""
+        self._effect = effect
+        self._effect_args = args
+
+    def settle(self, answer: Settlement) -> None:
+        if isinstance(answer, Applied):
+            if self._effect is not None:
+                self._effect(*self._effect_args)
+        elif isinstance(answer, Broken) and self._host is not None:
+            self._host.broken(self._run_id, answer.trouble)
+
+
+class StartGroup(Group):
+    """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
+
+    __slots__ = ("_future", "_host", "_hosted", "_owned")
+
+    def __init__(self, insert: InsertRun, owned: OwnedRun, host: Host | None, *, hosted: bool) -> None:
+        self.operations = (insert,)
+        self._owned = owned
+        self._host = host
+        self._hosted = hosted
+        self._future: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
+
+    @property
+    def of_owner(self) -> bool:  # type: ignore[override]  # an attribute there
+        return self._hosted
+
+    def settle(self, answer: Settlement) -> None:
+        if self._host is not None and isinstance(answer, Applied):
+            if self._hosted:
+                self._host.adopt(self._owned, None)
+            else:
+                self._host.look_around()
+        if not self._future.done():
+            self._future.set_result(answer)
+
+    def __await__(self) -> Generator[Any, None, Settlement]:
+        return self._future.__await__()
+
+
+class StoreEngine:
+    """Runs, kept in a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        *,
+        namespace: str = "main",
+        lease_ms: int = 30_000,
+        heartbeat: bool = True,
+    ) -> None:
+        self.clock = clock
+        self.namespace = namespace
+        self._store = store
+        self._ids = ids
+        self._committer = Committer(store, clock, self._on_lost)
+        self._lease = Lease(store, self._committer, clock, ids, namespace=namespace, lease_ms=lease_ms)
+        self._wants_heartbeat = heartbeat
+        self._heartbeat: Heartbeat | None = None
+        self._host: Host | None = None
+        self._waiters: dict[str, list[asyncio.Future[Ending]]] = {}
+        self._loading: dict[str, list[Message]] = {}
+        self._last_message = 0
+        self._next_rescue_at = 0
+        self._is_open = False
+        self._is_ticking = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Opening and closing
+
+    async def open(self, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
+        """Open the store; with a host, also become a worker for these queues."""
+        await self._store.open()
+        self._is_open = True
+        if host is not None:
+            self._host = host
+            await self._lease.begin(queues)
+            self._start_heartbeat()
+            self._last_message = await self._store.last_message()
+            await self._lease.rescue()
+        self._next_rescue_at = self.clock.now() + RESCUE_MS
+        self._schedule_watch()
+
+    async def close(self) -> None:
+        """Write what is left, give the lease back and let go of the store."""
+        self._is_open = False
+        self._watch_alarm.cancel()
+        await self._committer.idle()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            await self._heartbeat.stopped()
+        if self._host is not None:
+            await self._lease.end()
+        for waiter in [w for waiters in self._waiters.values() for w in waiters]:
+            waiter.cancel()
+        await self._store.close()
+
+    def abandon(self) -> None:
+        """Stop at once and write nothing more, as if the process had died."""
+        self._is_open = False
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _start_heartbeat(self) -> None:
+        if self._wants_heartbeat:
+            self._heartbeat = Heartbeat(self._lease.renew, self._on_renewal_refused)
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being written or recovered."""
+        return self._committer.is_idle and not self._tasks
+
+    @property
+    def worker_id(self) -> str:
+        return self._lease.worker_id
+
+    # Starting and posting
+
+    async def start(self, request: StartRequest) -> RunRow | OwnedRun:
+        """Start a run; when its workflow_id is taken, the run that has it."""
+        if self._committer.is_full:
+            await self._committer.room()
+        now = self.clock.now()
+        run_id = self._ids.run_id(now)
+        owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, self._ids.seed(), now)
+        owned.arguments = request.arguments
+        hosted = self._host is not None and self._host.has_room_for(request)
+        answer = await self._insert(request, owned, hosted=hosted)
+        if isinstance(answer, Dropped):
+            # The lease moved under it. Whether it was written is not known; this way it is safe to write again.
+            answer = await self._insert(request, owned, hosted=False)
+        if isinstance(answer, Taken):
+            return answer.run
+        if not isinstance(answer, Applied):
+            self._raise_refusal(answer, owned.workflow_id)
+        return owned
+
+    def _insert(self, request: StartRequest, owned: OwnedRun, *, hosted: bool) -> StartGroup:
+        insert = InsertRun(
+            owned.run_id,
+            self.namespace,
+            owned.workflow_id,
+            owned.workflow,
+            request.queue,
+            "RUNNING" if hosted else "PENDING",
+            self._lease.worker_id if hosted else None,
+            None if hosted else owned.created_at,
+            request.priority,
+            request.input,
+            owned.seed,
+            owned.created_at,
+        )
+        group = StartGroup(insert, owned, self._host, hosted=hosted)
+        self._committer.submit(group)
+        return group
+
+    async def post(self, run_id: str, name: str, payload: bytes) -> None:
+        """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
+        if self._committer.is_full:
+            await self._committer.room()
+        signal = SignalSent(name, msgspec.Raw(payload))
+        message_id = self._ids.token()
+        now = self.clock.now()
+        body = msgspec.json.encode(signal).decode()
+        answer = await self._committer.apply(PostMessage(run_id, message_id, "SignalSent", body, now))
+        self._raise_refusal(answer, run_id)
+        posted = answer.value if isinstance(answer, Applied) else None
+        if self._host is not None and isinstance(posted, Posted) and posted.count is not None:
+            self._notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
+
+    def _notice(self, run_id: str, message: Message, count: int | None) -> None:
+        """Pass a message on to the run's host; to a run that is being loaded, a moment later."""
+        if run_id in self._loading:
+            self._loading[run_id].append(message)
+        elif self._host is not None and not self._host.notice(run_id, message, count):
+            self._host.look_around()
+
+    def _raise_refusal(self, answer: Settlement, id: str) -> None:
+        match answer:
+            case Applied():
+                return
+            case Missing():
+                raise RunNotFound(id, self.namespace)
+            case Closed(status):
+                raise RunClosed(id, status)
+            case Unavailable(error):
+                raise error
+            case _:
+                raise StoreError(self._store.url, f"the change was refused: {answer}")
+
+    # What the owner of a run does
+
+    def advance(self, owned: OwnedRun, command: Command) -> StoreAdvance | Refusal:
+        """Let the rules decide; the event is in the next batch."""
+        event = decide(owned.state, command, self.clock.now())
+        if not isinstance(event, Event):
+            return event
+        owned.state = evolve(owned.state, event)
+        fact = event.fact
+        kind = type(fact)
+        if kind in CLOSINGS:
+            return self._close(owned, event, fact)  # type: ignore[arg-type]  # its type was looked at
+        append = _row(
+            AppendEvent,
+            (
+                self.namespace,
+                owned.run_id,
+                event.seq,
+                kind.__name__,
+                event.place,
+                event.at,
+                rows.body_of(fact),
+            ),
+        )
+        operations: tuple[Operation, ...] = (append,)
+        if type(command) is ReceiveMessage:
+            operations = (append, TakeMessage(command.message.number, event.seq))
+        advance = StoreAdvance(self._host, owned.run_id, event, operations)
+        self._committer.submit(advance)
+        return advance
+
+    def _close(self, owned: OwnedRun, event: Event, end: Closing) -> StoreAdvance:
+        status, outcome = owned.state.status.value, rows.outcome_of(end)
+        operation = EndRun(owned.run_id, status, outcome, event.seq, event.at, self._lease.worker_id, self.namespace)
+        advance = StoreAdvance(self._host, owned.run_id, event, (operation,))
+        advance.then(self._ended, owned, _ending(end))
+        self._committer.submit(advance)
+        return advance
+
+    def record_attempt(self, owned: OwnedRun, attempt: Attempt, then: Callable[[], None]) -> None:
+        """Write down a failed attempt, then go on."""
+        operation = RecordAttempt(
+            self.namespace,
+            owned.run_id,
+            attempt.place,
+            attempt.attempt,
+            attempt.name,
+            msgspec.json.encode(attempt.failure).decode(),
+            attempt.at,
+            attempt.next_at or attempt.at,
+        )
+        self._committer.submit(
+            OwnersQuestion((operation,), lambda answer: then() if isinstance(answer, Applied) else None)
+        )
+
+    def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
+        """Show what a live run waits for."""
+        note = NoteWaiting(owned.run_id, self._lease.worker_id, waiting, self.clock.now())
+        self._committer.submit(OwnersQuestion((note,), lambda _: None))
+
+    def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
+        """Let go of a run; `done(False)` when a message came first and it must go on."""
+        operation = self._release_operation(owned, how)
+
+        def settle(answer: Settlement) -> None:
+            if not isinstance(answer, Dropped):
+                done(isinstance(answer, Applied))
+
+        self._committer.submit(OwnersQuestion((operation,), settle))
+
+    def _release_operation(self, owned: OwnedRun, how: Release) -> Operation:
+        worker_id, now = self._lease.worker_id, self.clock.now()
+        match how:
+            case Park(wake_at, waiting):
+                status = Status.SUSPENDED.value
+                return ParkRun(owned.run_id, worker_id, status, wake_at, waiting, owned.messages, now)
+            case HandBack():
+                return ParkRun(owned.run_id, worker_id, Status.PENDING.value, now, None, None, now)
+            case Hold(reason, report):
+                return HoldRun(owned.run_id, worker_id, reason, report, now)
+
+    async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int) -> int:
+        """Take ripe runs and hand them to the host; answers how many."""
+        operation = ClaimRuns(self._lease.worker_id, self.namespace, queues, workflows, self.clock.now(), limit)
+        answer = await self._committer.apply(operation, kind=OwnersQuestion)
+        if not isinstance(answer, Applied) or not answer.value:
+            return 0
+        assert isinstance(answer.value, list)
+        await self._load(answer.value)
+        return len(answer.value)
+
+    async def _load(self, run_ids: list[str]) -> None:
+        """Bring runs of ours to life; messages that come while they are being read are not lost."""
+        assert self._host is not None
+        self._loading |= {run_id: [] for run_id in run_ids}
+        epoch = self._lease.epoch
+        try:
+            found = await self._store.load_runs(run_ids, self._lease.worker_id)
+        finally:
+            early = {run_id: self._loading.pop(run_id, []) for run_id in run_ids}
+        if epoch != self._lease.epoch:
+            return
+        for loaded in found:
+            self._host.adopt(owned_from(loaded), loaded)
+            for message in early[loaded.row.run_id]:
+                self._host.notice(loaded.row.run_id, message, None)
+
+    async def next_wake(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> int | None:
+        """When the next free run becomes ripe."""
+        return await self._store.next_wake(self.namespace, queues, workflows)
+
+    async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
+        """Give runs held for a mismatch another try; the code may be back."""
+        await self._committer.apply(FreeMismatches(self.namespace, workflows, self.clock.now()))
+
+    # Reading and waiting
+
+    async def read(self, run_id: str) -> RunRow:
+        """A run's row; RunNotFound."""
+        row = await self._store.run(self.namespace, run_id)
+        if row is None:
+            raise RunNotFound(run_id, self.namespace)
+        return row
+
+    async def find(self, workflow_id: str) -> RunRow:
+        """The newest run of a workflow_id; RunNotFound."""
+        row = await self._store.latest_run(self.namespace, workflow_id)
+        if row is None:
+            raise RunNotFound(workflow_id, self.namespace)
+        return row
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        """Runs, newest first."""
+        return await self._store.list_runs(wanted)
+
+    async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
+        """A run's history."""
+        return await self._store.events(await self.read(run_id), after, limit)
+
+    async def last_event_at(self, run_id: str) -> int | None:
+        """When a run's last event was."""
+        return await self._store.last_event_at(run_id)
+
+    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+        """A run's failed attempts."""
+        return await self._store.attempts(run_id)
+
+    async def unread(self, run_id: str) -> Sequence[Message]:
+        """The messages a run has not taken yet."""
+        return await self._store.unread(run_id)
+
+    async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
+        """Until the run has ended; `owned` is its handle, if it was started here."""
+        if owned is not None and owned.ending is not None:
+            return owned.ending
+        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        # Registered before the look, so that an end in between is not missed.
+        self._waiters.setdefault(run_id, []).append(future)
+        if self._host is None or not self._host.is_live(run_id):
+            row = await self.read(run_id)
+            if row.closed_at is not None:
+                self._tell_waiters(run_id, ending_of(row))
+        return await future
+
+    def _ended(self, owned: OwnedRun, ending: Ending) -> None:
+        owned.ending = ending
+        if self._host is not None:
+            self._host.ended(owned.run_id)
+        if owned.run_id in self._waiters:
+            self._tell_waiters(owned.run_id, ending)
+
+    def _tell_waiters(self, run_id: str, ending: Ending) -> None:
+        for waiter in self._waiters.pop(run_id, ()):
+            if not waiter.done():
+                waiter.set_result(ending)
+
+    # Watching what others do
+
+    def _schedule_watch(self) -> None:
+        self._watch_alarm = self.clock.call_at(self.clock.now() + WATCH_MS, self._watch)
+
+    def _watch(self) -> None:
+        if not self._is_open:
+            return
+        if self._host is not None and self._heartbeat is None and not self._lease.renew():
+            self._on_renewal_refused()
+        now = self.clock.now()
+        if not self._is_ticking and (self._store.has_changed() or now >= self._next_rescue_at):
+            self._is_ticking = True
+            self._spawn(self._tick(now))
+        self._schedule_watch()
+
+    async def _tick(self, now: int) -> None:
+        try:
+            await self.tick(now)
+        except PerdureError:
+            log.warning("watching failed, will try again", exc_info=True, extra={"event": "watch_failed"})
+        finally:
+            self._is_ticking = False
+
+    async def tick(self, now: int) -> None:
+        """One look at what other processes have done: dead ones, messages, ripe runs, ends."""
+        if self._host is not None:
+            if now >= self._next_rescue_at:
+                self._next_rescue_at = now + RESCUE_MS
+                await self._lease.rescue()
+            await self.read_messages()
+            self._host.look_around()
+        await self._look_for_ends()
+
+    async def read_messages(self) -> None:
+        """Notice what came for runs that live here."""
+        found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
+        for run_id, message in found:
+            self._notice(run_id, message, None)
+
+    async def read_messages_of(self, run_id: str) -> None:
+        """Notice what is unread in one run's inbox."""
+        for message in await self._store.unread(run_id):
+            self._notice(run_id, message, None)
+
+    async def settle(self) -> None:
+        """Until everything asked for so far is on disk."""
+        await self._committer.idle()
+
+    async def _look_for_ends(self) -> None:
+        host = self._host
+        elsewhere = [run_id for run_id in self._waiters if host is None or not host.is_live(run_id)]
+        if elsewhere:
+            for row in await self._store.closed_among(elsewhere):
+                self._tell_waiters(row.run_id, ending_of(row))
+
+    # Losing the lease
+
+    def _on_renewal_refused(self) -> None:
+        self._committer.stop_for(Unknown(StoreUnavailable(self._store.url, "the lease was not renewed")))
+
+    def _on_lost(self, outcome: Outcome) -> None:
+        if self._host is None:
+            self._committer.resume(None, 0)
+            return
+        self._host.drop_all()
+        self._spawn(self._recover())
+
+    async def _recover(self) -> None:
+        """Get a new epoch, whatever it takes; then bring back the runs that are still ours."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        while True:
+            try:
+                is_still_ours = await self._lease.recover()
+                break
+            except StoreUnavailable:
+                log.warning("no new epoch yet, will try again", extra={"event": "recovery_failed"})
+                await self._pause(RECOVER_RETRY_MS)
+        self._start_heartbeat()
+        if is_still_ours and self._host is not None:
+            await self._load(await self._store.owned_runs(self._lease.worker_id))
+
+    async def _pause(self, ms: int) -> None:
+        woken = asyncio.Event()
+        self.clock.call_at(self.clock.now() + ms, woken.set)
+        await woken.wait()
+
+
+def owned_from(loaded: LoadedRun) -> OwnedRun:
+    """The handle of a run that was claimed, in the state its history leads to."""
+    row = loaded.row
+    owned = OwnedRun(row.run_id, row.workflow_id, row.workflow, row.input, row.seed, row.created_at)
+    owned.messages = row.messages
+    if loaded.events:
+        last = loaded.events[-1]
+        owned.state = RunState(Status.RUNNING, last.seq, last.at)
+    return owned
+
+
+def _ending(fact: Closing) -> Ending:
+    if isinstance(fact, RunCompleted):
+        return Ending(Status.COMPLETED, result=fact.result)
+    return Ending(Status.FAILED, failure=fact.failure)
+
+
+def ending_of(row: RunRow) -> Ending:
+    """How a closed run ended."""
+    closing = rows.closing_event(row)
+    if closing is None or not isinstance(closing.fact, RunCompleted | RunFailed):
+        raise LookupError(f"run {row.run_id} is not closed")
+    return _ending(closing.fact)

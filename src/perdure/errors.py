@@ -1,0 +1,303 @@
+"""Every exception Perdure raises on purpose.
+
+    PerdureError
+    ├── BadInput                  refused before anything was written
+    │   ├── BadId                 an id that is empty, too long or unprintable
+    │   ├── BadArguments          arguments that do not fit the function
+    │   ├── BadValue              a value that could not be restored from disk
+    │   │   └── ValueTooLarge
+    │   ├── BadOption             an option, name or URL that makes no sense
+    │   └── UnknownWorkflow       no such workflow is registered in this process
+    ├── DuplicateName             two functions under one registered name
+    ├── NotInWorkflow             only workflow code may call this
+    ├── NotAllowedInWorkflow      workflow code must not do this directly
+    ├── NotOpen                   the Perdure object is not open
+    ├── RunNotFound
+    ├── RunClosed                 the run has ended; it takes no more messages
+    ├── IdConflict                the id is taken by another workflow or other arguments
+    ├── RunEnded                  how result() reports an end that is not a success
+    │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
+    ├── ActivityFailed            an activity's error whose own type is not at hand
+    ├── LeaseLost                 another worker owns these runs now
+    └── StoreError
+        ├── NotADatabase          the file is not ours, or not a database at all
+        ├── NewerSchema           a newer Perdure wrote this database
+        └── StoreUnavailable      the database cannot be written or read right now
+
+An error says what happened, to which thing, and what to do. Its fields go to
+Exception.__init__, so that errors pickle; the text is made in __str__.
+"""
+
+import reprlib
+
+
+class PerdureError(Exception):
+    """The root: catch it to catch everything Perdure raises on purpose."""
+
+
+class BadInput(PerdureError, ValueError):
+    """Refused before anything was written."""
+
+
+class BadId(BadInput):
+    """An id that is empty, too long or unprintable."""
+
+    def __init__(self, what: str, value: object, trouble: str) -> None:
+        super().__init__(what, value, trouble)
+        self.what = what
+        self.value = value
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        shown = reprlib.repr(self.value)
+        return f"{self.what} {shown} {self.trouble}; use 1 to 200 printable characters"
+
+
+class BadArguments(BadInput, TypeError):
+    """Arguments that do not fit the function's parameters."""
+
+    def __init__(self, function: str, trouble: str) -> None:
+        super().__init__(function, trouble)
+        self.function = function
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.trouble}"
+
+
+class BadValue(BadInput):
+    """A value that could not be written and restored as it was."""
+
+    def __init__(self, where: str, trouble: str) -> None:
+        super().__init__(where, trouble)
+        self.where = where
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.trouble}"
+
+
+class ValueTooLarge(BadValue):
+    """A value above the limit; store it elsewhere and pass a reference."""
+
+    def __init__(self, where: str, size: int, limit: int) -> None:
+        Exception.__init__(self, where, size, limit)
+        self.where = where
+        self.size = size
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: the value takes {self.size:,} bytes, the limit is {self.limit:,}; "
+            "store it elsewhere and pass a reference to it"
+        )
+
+
+class BadOption(BadInput):
+    """An option, name or URL that makes no sense."""
+
+
+class UnknownWorkflow(BadInput, LookupError):
+    """No workflow of that name is registered in this process."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        known = ", ".join(self.known) or "none"
+        return (
+            f"no workflow named {self.name!r} is registered in this process (registered: {known}); "
+            "decorate it with @workflow and import its module first"
+        )
+
+
+class DuplicateName(PerdureError):
+    """Two different functions want the same registered name."""
+
+    def __init__(self, kind: str, name: str, first: str, second: str) -> None:
+        super().__init__(kind, name, first, second)
+        self.kind = kind
+        self.name = name
+        self.first = first
+        self.second = second
+
+    def __str__(self) -> str:
+        return (
+            f"the {self.kind} name {self.name!r} is taken by {self.first}, {self.second} cannot have it too; "
+            f"give one of them another name: @{self.kind}(name=...)"
+        )
+
+
+class NotInWorkflow(PerdureError):
+    """Only code that runs inside a workflow may call this."""
+
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(what, instead)
+        self.what = what
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return f"{self.what} works only inside a workflow; {self.instead}"
+
+
+class NotAllowedInWorkflow(PerdureError):
+    """Workflow code must not do this directly, since a replay would do it again."""
+
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(what, instead)
+        self.what = what
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return f"{self.what} is not possible inside a workflow, a replay would repeat it; {self.instead}"
+
+
+class NotOpen(PerdureError):
+    """The Perdure object was used outside its `async with` block."""
+
+    def __str__(self) -> str:
+        return "this Perdure is not open; use it inside `async with Perdure(url) as app:`"
+
+
+class RunNotFound(PerdureError, LookupError):
+    """There is no run with this id."""
+
+    def __init__(self, id: str, namespace: str) -> None:
+        super().__init__(id, namespace)
+        self.id = id
+        self.namespace = namespace
+
+    def __str__(self) -> str:
+        return f"no run {self.id!r} in namespace {self.namespace!r}; `perdure list` shows the runs there are"
+
+
+class RunClosed(PerdureError):
+    """The run has ended; it takes no more messages."""
+
+    def __init__(self, id: str, status: str) -> None:
+        super().__init__(id, status)
+        self.id = id
+        self.status = status
+
+    def __str__(self) -> str:
+        return f"run {self.id!r} has ended ({self.status}) and takes no more messages; nothing was sent"
+
+
+class IdConflict(PerdureError):
+    """The id is taken by a run of another workflow or with other arguments."""
+
+    def __init__(self, id: str, existing: str, wanted: str) -> None:
+        super().__init__(id, existing, wanted)
+        self.id = id
+        self.existing = existing
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        return (
+            f"id {self.id!r} is taken by {self.existing}, which differs from {self.wanted}; "
+            "use another id, or start with the same workflow and arguments to get that run"
+        )
+
+
+class RunEnded(PerdureError):
+    """The run ended without a result. `id` names it, `reason` says why."""
+
+    end = "ended without a result"
+
+    def __init__(self, id: str, reason: str | None = None) -> None:
+        super().__init__(id, reason)
+        self.id = id
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"run {self.id!r} {self.end}" + (f": {self.reason}" if self.reason else "")
+
+
+class RunFailed(RunEnded):
+    """The workflow raised; the original error is the `__cause__` when its type is at hand."""
+
+    end = "failed"
+
+
+class RunCancelled(RunEnded):
+    """The run was cancelled."""
+
+    end = "was cancelled"
+
+
+class RunTerminated(RunEnded):
+    """The run was terminated from outside, without clean-up."""
+
+    end = "was terminated"
+
+
+class RunTimedOut(RunEnded):
+    """The run took longer than its timeout."""
+
+    end = "timed out"
+
+
+class ActivityFailed(PerdureError):
+    """An activity failed with an error whose own type is not imported in this process."""
+
+    def __init__(self, activity: str, error_type: str, message: str) -> None:
+        super().__init__(activity, error_type, message)
+        self.activity = activity
+        self.error_type = error_type
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"activity {self.activity!r} failed: {self.error_type}: {self.message}"
+
+
+class LeaseLost(PerdureError):
+    """Another worker owns these runs now. Drop them and write nothing more."""
+
+    def __init__(self, worker_id: str, epoch: int) -> None:
+        super().__init__(worker_id, epoch)
+        self.worker_id = worker_id
+        self.epoch = epoch
+
+    def __str__(self) -> str:
+        return (
+            f"worker {self.worker_id!r} lost its lease (epoch {self.epoch}); "
+            "its runs continue elsewhere, register again to take new ones"
+        )
+
+
+class StoreError(PerdureError):
+    """The database cannot be used."""
+
+    def __init__(self, url: str, trouble: str) -> None:
+        super().__init__(url, trouble)
+        self.url = url
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        return f"{self.url}: {self.trouble}"
+
+
+class NotADatabase(StoreError):
+    """The file is not a SQLite database, or its tables are not ours."""
+
+
+class NewerSchema(StoreError):
+    """A newer Perdure wrote this database."""
+
+    def __init__(self, url: str, found: int, known: int) -> None:
+        Exception.__init__(self, url, found, known)
+        self.url = url
+        self.found = found
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url}: the database has schema {self.found}, this Perdure knows up to {self.known}; "
+            "upgrade perdure, nothing was changed"
+        )
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be read or written right now; nothing was changed, try again."""

@@ -1,0 +1,38 @@
+"""Commands: what the owner of a run asks for on behalf of its workflow code."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.kernel.events import ActivityCompleted, ActivityFailed, Closing, ValueRecorded
+from perdure.kernel.messages import Message
+
+
+class RecordOutcome(msgspec.Struct, frozen=True):
+    """Write down how the call at this place ended."""
+
+    place: str
+    outcome: ActivityCompleted | ActivityFailed | ValueRecorded
+
+
+class FireTimer(msgspec.Struct, frozen=True):
+    """Fire the timer at this place; refused before its time."""
+
+    place: str
+    fire_at: int
+
+
+class ReceiveMessage(msgspec.Struct, frozen=True):
+    """Hand a message to the call that waits for it at this place."""
+
+    place: str
+    message: Message
+
+
+class CloseRun(msgspec.Struct, frozen=True):
+    """End the run with what its workflow returned or raised."""
+
+    end: Closing
+
+
+Command: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage | CloseRun

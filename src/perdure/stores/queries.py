@@ -1,0 +1,45 @@
+"""Named queries: the SQL of a file by the names its comments give."""
+
+import re
+from functools import cache
+from importlib.resources import files
+from itertools import chain
+
+# `-- name: purpose` opens a query; its statement ends with a semicolon at the end of a line.
+_QUERY = re.compile(r"^-- (\w+): [^\n]*\n(.*?);$", re.MULTILINE | re.DOTALL)
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@cache
+def queries(name: str) -> dict[str, str]:
+    """The queries of `sql/<name>.sql`."""
+    text = files("perdure.stores").joinpath("sql", f"{name}.sql").read_text()
+    return dict(_QUERY.findall(text))
+
+
+def migrations(database: str) -> list[str]:
+    """The migrations of a database, in order; the first one leads to schema 1."""
+    folder = files("perdure.stores").joinpath("sql", "migrations")
+    found = sorted((f for f in folder.iterdir() if f.name.endswith(f"_{database}.sql")), key=lambda f: f.name)
+    return [f.read_text() for f in found]
+
+
+class Bulk:
+    """A statement over many rows at once, in a few fixed sizes so that each is compiled only once."""
+
+    def __init__(self, sql: str, columns: int) -> None:
+        self.columns = columns
+        row = f"({', '.join('?' * columns)})"
+        self._by_size = {size: sql.replace(":rows", ", ".join([row] * size)) for size in SIZES}
+
+    def pieces(self, rows: list[tuple[object, ...]]) -> list[tuple[str, list[object]]]:
+        """The statements and parameters that carry these rows; what a size has too many is null."""
+        pieces = []
+        for start in range(0, len(rows), SIZES[-1]):
+            piece = rows[start : start + SIZES[-1]]
+            size = next(size for size in SIZES if size >= len(piece))
+            parameters = list(chain.from_iterable(piece))
+            parameters += [None] * (self.columns * (size - len(piece)))
+            pieces.append((self._by_size[size], parameters))
+        return pieces

@@ -1,0 +1,74 @@
+-- run: one run's row.
+select * from runs where run_id = :run_id and namespace = :namespace;
+
+-- latest_run: the newest run of a workflow_id.
+select * from runs where namespace = :namespace and workflow_id = :workflow_id and is_latest;
+
+-- owned_runs: rows of runs this worker owns, by id.
+select *
+  from runs
+ where run_id in (select value from json_each(:run_ids))
+   and owner = :worker_id;
+
+-- owned_run_ids: everything this worker owns.
+select run_id
+  from runs
+ where owner = :worker_id
+   and closed_at is null;
+
+-- events: a run's events after a number.
+select events.seq, events.kind, events.place, events.at, coalesce(events.body, payloads.body) as body
+  from events
+  left join payloads on payloads.run_id = events.run_id and payloads.seq = events.seq
+ where events.run_id = :run_id
+   and events.seq > :after
+ order by events.seq
+ limit :limit;
+
+-- payload: one body too large for its row.
+select body from payloads where run_id = :run_id and seq = :seq;
+
+-- last_event: number and time of a run's last event.
+select seq, at from events where run_id = :run_id order by seq desc limit 1;
+
+-- unread: the messages a run has not taken yet.
+select number, message_id, kind, body, at
+  from inbox
+ where run_id = :run_id
+   and taken_by is null
+ order by number;
+
+-- new_messages: what came for this worker's runs after a number and up to another.
+select inbox.run_id, inbox.number, inbox.message_id, inbox.kind, inbox.body, inbox.at
+  from inbox
+  join runs on runs.run_id = inbox.run_id
+ where inbox.number > :after
+   and inbox.number <= :last
+   and inbox.taken_by is null
+   and runs.owner = :worker_id
+ order by inbox.number;
+
+-- last_message: the highest number given to a message.
+select coalesce(max(number), 0) from inbox;
+
+-- attempts: a run's failed attempts.
+select place, attempt, name, failure, at, next_at
+  from attempts
+ where run_id = :run_id
+ order by place, attempt;
+
+-- next_wake: when the next free run becomes ripe.
+select min(wake_at)
+  from runs
+ where owner is null
+   and wake_at is not null
+   and held is null
+   and namespace = :namespace
+   and queue in (select value from json_each(:queues))
+   and workflow in (select value from json_each(:workflows));
+
+-- closed_among: which of these runs have ended.
+select * from runs where run_id in (select value from json_each(:run_ids)) and closed_at is not null;
+
+-- workers: all workers.
+select * from workers order by started_at, worker_id;

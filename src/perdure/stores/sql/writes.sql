@@ -1,0 +1,167 @@
+-- Everything a batch can do. `:rows` becomes as many rows of parameters as the batch has;
+-- unused ones are null and skipped.
+
+-- fence: does this worker still hold this epoch?
+select 1
+  from workers
+ where worker_id = :worker_id
+   and epoch = :epoch;
+
+-- insert_runs: new runs; a taken workflow_id or run_id inserts nothing.
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at)
+select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12
+  from (values :rows)
+ where column1 is not null
+    on conflict do nothing;
+
+-- append_events: facts for runs this worker owns.
+insert into events (namespace, run_id, seq, kind, place, at, body)
+select column1, column2, column3, column4, column5, column6, column7
+  from (values :rows)
+ where column1 is not null;
+
+-- put_payloads: bodies too large for their rows.
+insert into payloads (namespace, run_id, seq, body)
+select column1, column2, column3, column4
+  from (values :rows)
+ where column1 is not null;
+
+-- end_runs: close runs for ever.
+update runs
+   set status = ended.column2,
+       outcome = ended.column3,
+       last_seq = ended.column4,
+       updated_at = ended.column5,
+       closed_at = ended.column5,
+       owner = null,
+       wake_at = null,
+       waiting = null
+  from (values :rows) as ended
+ where run_id = ended.column1
+   and owner = ended.column6;
+
+-- take_messages: these messages have become events.
+update inbox
+   set taken_by = taken.column2
+  from (values :rows) as taken
+ where number = taken.column1;
+
+-- record_attempts: failed attempts that will be followed by another one.
+insert into attempts (namespace, run_id, place, attempt, name, failure, at, next_at)
+select column1, column2, column3, column4, column5, column6, column7, column8
+  from (values :rows)
+ where column1 is not null
+    on conflict do nothing;
+
+-- post_message: put a message into the inbox of an open run; nothing when it is there already.
+insert into inbox (namespace, run_id, message_id, kind, body, at)
+select namespace, run_id, :message_id, :kind, :body, :at
+  from runs
+ where run_id = :run_id
+   and closed_at is null
+    on conflict do nothing;
+
+-- count_message: tell the run's row that a message came, and make it ripe.
+update runs
+   set messages = messages + 1,
+       wake_at = min(coalesce(wake_at, :at), :at)
+ where run_id = :run_id
+returning messages;
+
+-- find_message: is this message in the inbox?
+select number
+  from inbox
+ where run_id = :run_id
+   and message_id = :message_id;
+
+-- park_run: let go of a run that waits, unless a message came since the owner looked.
+update runs
+   set status = :status,
+       owner = null,
+       wake_at = :wake_at,
+       waiting = :waiting,
+       updated_at = :at
+ where run_id = :run_id
+   and owner = :worker_id
+   and (:messages is null or messages = :messages);
+
+-- hold_run: stop a run until somebody acts; its history stays as it is.
+update runs
+   set status = 'SUSPENDED',
+       owner = null,
+       wake_at = null,
+       held = :reason,
+       held_report = :report,
+       updated_at = :at
+ where run_id = :run_id
+   and owner = :worker_id;
+
+-- note_waiting: what a live run waits for, for people to see.
+update runs
+   set waiting = :waiting,
+       updated_at = :at
+ where run_id = :run_id
+   and owner = :worker_id;
+
+-- claim_runs: take the ripest free runs of these queues that this worker has code for.
+update runs
+   set owner = :worker_id,
+       status = 'RUNNING',
+       waiting = null
+ where run_id in (
+         select run_id
+           from runs
+          where owner is null
+            and wake_at <= :now
+            and held is null
+            and namespace = :namespace
+            and queue in (select value from json_each(:queues))
+            and workflow in (select value from json_each(:workflows))
+          order by priority desc, wake_at, run_id
+          limit :limit
+       )
+returning run_id;
+
+-- free_mismatches: give held runs another try; the code may be back.
+update runs
+   set held = null,
+       held_report = null,
+       status = 'PENDING',
+       wake_at = :now
+ where held = 'mismatch'
+   and namespace = :namespace
+   and workflow in (select value from json_each(:workflows));
+
+-- insert_worker: a worker begins, with epoch 1.
+insert into workers (worker_id, namespace, epoch, lease_until, queues, host, pid, started_at)
+values (:worker_id, :namespace, 1, :lease_until, :queues, :host, :pid, :now);
+
+-- renew_worker: the worker is alive.
+update workers
+   set lease_until = :lease_until
+ where worker_id = :worker_id
+   and epoch = :epoch;
+
+-- raise_epoch: fence out whatever this worker, or who believes to be it, still has under way.
+update workers
+   set epoch = epoch + 1
+ where worker_id = :worker_id
+   and epoch = :epoch;
+
+-- free_runs: what a gone worker owned is ripe for others.
+update runs
+   set owner = null,
+       status = 'PENDING',
+       wake_at = :now
+ where run_id in (
+         select run_id
+           from runs
+          where owner = :worker_id
+            and closed_at is null
+          limit :limit
+       );
+
+-- delete_worker: a worker that owns nothing any more.
+delete from workers
+ where worker_id = :worker_id
+   and not exists (select 1 from runs where owner = :worker_id and closed_at is null);

@@ -1,0 +1,287 @@
+"""How a batch's groups become statements on a SQLite connection.
+
+In:   a connection inside a transaction, and groups of operations.
+Out:  for each group that is not plainly applied, its answer.
+
+What many runs do in every batch goes in bulk: one statement for all rows of a
+kind. What can be refused is done one by one and looked at.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from perdure.stores.port import (
+    APPLIED,
+    Answer,
+    AppendEvent,
+    Applied,
+    Broken,
+    ClaimRuns,
+    Closed,
+    DeleteWorker,
+    EndRun,
+    FreeMismatches,
+    FreeRuns,
+    HoldRun,
+    InsertRun,
+    Missing,
+    Moved,
+    NoteWaiting,
+    Operation,
+    ParkRun,
+    Posted,
+    PostMessage,
+    RaiseEpoch,
+    RecordAttempt,
+    RegisterWorker,
+    RunFilter,
+    RunRow,
+    TakeMessage,
+    Taken,
+)
+from perdure.stores.queries import Bulk, queries
+
+# What is longer than this does not stay in its row.
+LONGEST_IN_ROW = 1024
+
+Answers = dict[int, Answer]
+
+
+class Sorted:
+    """The operations of a batch by what is done with them; numbers are those of their groups."""
+
+    def __init__(self, groups: Sequence[Sequence[Operation]]) -> None:
+        self.inserts: list[tuple[int, InsertRun]] = []
+        self.posts: list[tuple[int, PostMessage]] = []
+        self.bulk: dict[type[Operation], list[Operation]] = {}
+        self.single: list[tuple[int, Operation]] = []
+        self.ends: list[EndRun] = []
+        bulk = self.bulk
+        for index, group in enumerate(groups):
+            for operation in group:
+                kind = type(operation)
+                if kind in _BULK:
+                    rows = bulk.get(kind)
+                    if rows is None:
+                        rows = bulk[kind] = []
+                    rows.append(operation)
+                else:
+                    self._add(index, operation)
+
+    def _add(self, index: int, operation: Operation) -> None:
+        match operation:
+            case InsertRun():
+                self.inserts.append((index, operation))
+            case PostMessage():
+                self.posts.append((index, operation))
+            case EndRun():
+                self.ends.append(operation)
+            case _:
+                self.single.append((index, operation))
+
+
+def apply_groups(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) -> Answers:
+    """Apply all groups; starts first, ends last, so that a run may start and end in one batch."""
+    batch = Sorted(groups)
+    answers: Answers = {}
+    if batch.inserts:
+        _insert_runs(db, batch.inserts, answers)
+    for index, post in batch.posts:
+        answers[index] = _post_message(db, post)
+    for kind, rows in batch.bulk.items():
+        _BULK[kind](db, rows)
+    for index, operation in batch.single:
+        answer = _SINGLE[type(operation)](db, operation)
+        # A refusal is the answer of its group, whatever the other operations say.
+        if answer is not None and isinstance(answers.get(index, APPLIED), Applied):
+            answers[index] = answer
+    if batch.ends:
+        _end_runs(db, batch.ends)
+    return answers
+
+
+def apply_groups_singly(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) -> Answers:
+    """Each group in a savepoint of its own; one that the database refuses is Broken, the others go on."""
+    answers: Answers = {}
+    for index, group in enumerate(groups):
+        db.execute("savepoint one_group")
+        try:
+            answer = apply_groups(db, [group]).get(0)
+            if is_torn([group], {0: answer} if answer else {}):
+                db.execute("rollback to one_group")
+        except sqlite3.OperationalError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is this group's and not its neighbours'
+            db.execute("rollback to one_group")
+            answer = Broken(f"{type(error).__name__}: {error}")
+        db.execute("release one_group")
+        if answer is not None:
+            answers[index] = answer
+    return answers
+
+
+def is_torn(groups: Sequence[Sequence[Operation]], answers: Answers) -> bool:
+    """Whether one operation of a group was refused while others of that group were applied."""
+    return any(len(groups[index]) > 1 and not isinstance(answer, Applied) for index, answer in answers.items())
+
+
+@cache
+def _sql(name: str) -> str:
+    return queries("writes")[name]
+
+
+@cache
+def _bulk(name: str, columns: int) -> Bulk:
+    return Bulk(_sql(name), columns)
+
+
+def _run_bulk(db: sqlite3.Connection, bulk: tuple[str, int], rows: list[Any]) -> int:
+    return sum(db.execute(sql, parameters).rowcount for sql, parameters in _bulk(*bulk).pieces(rows))
+
+
+def _insert_runs(db: sqlite3.Connection, inserts: list[tuple[int, InsertRun]], answers: Answers) -> None:
+    rows = []
+    payloads = []
+    for _, run in inserts:
+        if len(run.input) <= LONGEST_IN_ROW:
+            rows.append(run)
+        else:
+            payloads.append((run.namespace, run.run_id, 1, run.input))
+            rows.append(run._replace(input=None))  # type: ignore[arg-type]  # the column is empty, the payload has it
+    if _run_bulk(db, ("insert_runs", 12), rows) < len(rows):
+        refused = _refused_inserts(db, inserts, answers)
+        payloads = [payload for payload in payloads if payload[1] not in refused]
+    if payloads:
+        _run_bulk(db, ("put_payloads", 4), payloads)
+
+
+def _refused_inserts(db: sqlite3.Connection, inserts: list[tuple[int, InsertRun]], answers: Answers) -> set[str]:
+    refused = set()
+    for index, run in inserts:
+        if db.execute("select 1 from runs where run_id = ?", (run.run_id,)).fetchone() is None:
+            refused.add(run.run_id)
+            answers[index] = Taken(_latest(db, run.namespace, run.workflow_id))
+    return refused
+
+
+def _latest(db: sqlite3.Connection, namespace: str, workflow_id: str) -> RunRow:
+    cursor = db.execute(queries("reads")["latest_run"], {"namespace": namespace, "workflow_id": workflow_id})
+    names = [column[0] for column in cursor.description]
+    row = dict(zip(names, cursor.fetchone(), strict=True))
+    if row["input"] is None:
+        (row["input"],) = db.execute(queries("reads")["payload"], {"run_id": row["run_id"], "seq": 1}).fetchone()
+    return msgspec.convert(row, RunRow)
+
+
+def _append_events(db: sqlite3.Connection, appends: list[AppendEvent]) -> None:
+    large = [event for event in appends if len(event.body) > LONGEST_IN_ROW]
+    if large:
+        _run_bulk(db, ("put_payloads", 4), [(e.namespace, e.run_id, e.seq, e.body) for e in large])
+        appends = [e._replace(body=None) if len(e.body) > LONGEST_IN_ROW else e for e in appends]  # type: ignore[arg-type]  # as above
+    _run_bulk(db, ("append_events", 7), appends)
+
+
+def _end_runs(db: sqlite3.Connection, ends: list[EndRun]) -> None:
+    rows = []
+    payloads = []
+    for end in ends:
+        outcome: str | None = end.outcome
+        if len(end.outcome) > LONGEST_IN_ROW:
+            payloads.append((end.namespace, end.run_id, end.last_seq, end.outcome))
+            outcome = None
+        rows.append((end.run_id, end.status, outcome, end.last_seq, end.closed_at, end.owner))
+    if payloads:
+        _run_bulk(db, ("put_payloads", 4), payloads)
+    if _run_bulk(db, ("end_runs", 6), rows) != len(rows):
+        raise LookupError("a run to be closed is not owned by the worker that closes it")
+
+
+def _post_message(db: sqlite3.Connection, post: PostMessage) -> Answer:
+    parameters = post._asdict()
+    cursor = db.execute(_sql("post_message"), parameters)
+    if cursor.rowcount == 1:
+        number = cursor.lastrowid
+        ((count,),) = db.execute(_sql("count_message"), parameters).fetchall()
+        return Applied(Posted(number or 0, count))
+    found = db.execute(_sql("find_message"), parameters).fetchone()
+    if found is not None:
+        return Applied(Posted(found[0], None))
+    run = db.execute("select status from runs where run_id = ?", (post.run_id,)).fetchone()
+    return Missing() if run is None else Closed(run[0])
+
+
+def _update(name: str) -> Callable[[sqlite3.Connection, Any], Answer | None]:
+    """An operation that is one conditional update: applied when it found its row, else Moved."""
+
+    def update(db: sqlite3.Connection, operation: Any) -> Answer | None:
+        return None if db.execute(_sql(name), operation._asdict()).rowcount == 1 else Moved()
+
+    return update
+
+
+def _claim_runs(db: sqlite3.Connection, claim: ClaimRuns) -> Answer:
+    parameters = claim._asdict() | {"queues": _json(claim.queues), "workflows": _json(claim.workflows)}
+    return Applied([run_id for (run_id,) in db.execute(_sql("claim_runs"), parameters).fetchall()])
+
+
+def _free_mismatches(db: sqlite3.Connection, free: FreeMismatches) -> Answer:
+    return Applied(db.execute(_sql("free_mismatches"), free._asdict() | {"workflows": _json(free.workflows)}).rowcount)
+
+
+def _register_worker(db: sqlite3.Connection, worker: RegisterWorker) -> None:
+    db.execute(_sql("insert_worker"), worker._asdict() | {"queues": _json(worker.queues)})
+
+
+def _free_runs(db: sqlite3.Connection, free: FreeRuns) -> Answer:
+    return Applied(db.execute(_sql("free_runs"), free._asdict()).rowcount)
+
+
+def _delete_worker(db: sqlite3.Connection, worker: DeleteWorker) -> None:
+    db.execute(_sql("delete_worker"), worker._asdict())
+
+
+_BULK: dict[type[Operation], Callable[[sqlite3.Connection, list[Any]], object]] = {
+    AppendEvent: _append_events,
+    TakeMessage: lambda db, rows: _run_bulk(db, ("take_messages", 2), rows),
+    RecordAttempt: lambda db, rows: _run_bulk(db, ("record_attempts", 8), rows),
+}
+_SINGLE: dict[type[Operation], Callable[[sqlite3.Connection, Any], Answer | None]] = {
+    ParkRun: _update("park_run"),
+    HoldRun: _update("hold_run"),
+    NoteWaiting: _update("note_waiting"),
+    RaiseEpoch: _update("raise_epoch"),
+    ClaimRuns: _claim_runs,
+    FreeMismatches: _free_mismatches,
+    RegisterWorker: _register_worker,
+    FreeRuns: _free_runs,
+    DeleteWorker: _delete_worker,
+}
+
+
+def _json(values: Sequence[str]) -> str:
+    return msgspec.json.encode(values).decode()
+
+
+def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
+    """The query that lists runs, made of fixed conditions and parameters only."""
+    conditions = ["namespace = :namespace"]
+    parameters: dict[str, object] = {"namespace": wanted.namespace, "limit": wanted.limit}
+    if wanted.status:
+        names = [f":status{n}" for n in range(len(wanted.status))]
+        conditions.append(f"status in ({', '.join(names)})")
+        parameters |= {name[1:]: status for name, status in zip(names, wanted.status, strict=True)}
+    for column in ("workflow", "workflow_id", "entity_id", "correlation_id"):
+        value = getattr(wanted, column)
+        if value is not None:
+            conditions.append(f"{column} = :{column}")
+            parameters[column] = value
+    if wanted.before is not None:
+        conditions.append("run_id < :before")
+        parameters["before"] = wanted.before
+    where = " and ".join(conditions)
+    sql = f"select * from runs where {where} order by run_id desc limit :limit"  # noqa: S608 - fixed conditions only
+    return sql, parameters

@@ -1,0 +1,51 @@
+"""A clock that stands still until a test moves it: hours pass in microseconds."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+FIRST_MS = 1_800_000_000_000
+
+
+class VirtualAlarm:
+    """A call that is due at a virtual time."""
+
+    __slots__ = ("callback", "is_cancelled")
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class VirtualClock:
+    """Implements Clock; time passes only by `advance`."""
+
+    def __init__(self, now: int = FIRST_MS) -> None:
+        self._now = now
+        self._alarms: list[tuple[int, int, VirtualAlarm]] = []
+        self._numbers = itertools.count()
+
+    def now(self) -> int:
+        return self._now
+
+    def call_at(self, at: int, callback: Callable[[], None]) -> VirtualAlarm:
+        alarm = VirtualAlarm(callback)
+        heapq.heappush(self._alarms, (at, next(self._numbers), alarm))
+        return alarm
+
+    def advance(self, ms: int) -> None:
+        """Let time pass in one jump, and make the calls that are due by then, once each."""
+        self._now += ms
+        due = []
+        while self._alarms and self._alarms[0][0] <= self._now:
+            due.append(heapq.heappop(self._alarms)[2])
+        for alarm in due:
+            if not alarm.is_cancelled:
+                alarm.callback()
+
+    def forget_alarms(self) -> None:
+        """What a crashed process had planned does not happen."""
+        self._alarms.clear()

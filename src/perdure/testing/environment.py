@@ -1,0 +1,167 @@
+"""An environment for tests: real engine and real SQLite, virtual time, faults on demand, no sleeps.
+
+`settle` runs everything that can run without time passing; `pass_time` lets time pass.
+`crash` is a kill -9 of the one process in it: whatever was not committed is gone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from datetime import timedelta
+from typing import Any, ParamSpec, Self, TypeVar
+
+import msgspec
+
+from perdure.app import Perdure, Run, RunEvent
+from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.functions import Workflow
+from perdure.ids import RandomIds
+from perdure.testing.clock import VirtualClock
+from perdure.testing.faults import Fault, FaultyStore
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+# So many turns of the loop without anything left to do count as settled.
+CALM_TURNS = 5
+
+
+class Environment:
+    """One simulated process over one database, opened with `async with`."""
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        clock: VirtualClock | None = None,
+        seed: int = 1,
+        replay_always: bool = False,
+        workflows: Sequence[Workflow[..., Any]] | None = None,
+        park_after: Duration = 10.0,
+        max_live: int = 10_000,
+        worker: bool = True,
+    ) -> None:
+        self.path = path
+        self.clock = clock or VirtualClock()
+        self.workflows = workflows
+        self._ids = RandomIds(seed)
+        self._replay_always = replay_always
+        self._park_after = park_after
+        self._max_live = max_live
+        self._is_worker = worker
+        self.commits = 0
+        self.crashes = 0
+
+    async def __aenter__(self) -> Self:
+        await self._open(None)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self.store.has_crashed:
+            self.bury()
+        else:
+            await self.app.__aexit__(None, None, None)
+
+    async def _open(self, fault: tuple[int, Fault] | None) -> None:
+        url = "sqlite://" if self.path is None else f"sqlite:///{self.path}"
+        app = Perdure(
+            url,
+            workflows=self.workflows,
+            park_after=self._park_after,
+            max_live=self._max_live,
+            grace=0,
+            worker=self._is_worker,
+        )
+        self.store = FaultyStore(self.path)
+        if fault is not None:
+            self.store.fail_at(*fault)
+        app._store = self.store
+        app._clock = self.clock
+        app._ids = self._ids
+        app._has_heartbeat = False
+        app._settings = msgspec.structs.replace(app._settings, replay_always=self._replay_always)
+        self.app = app
+        self._died = asyncio.Event()
+        self.store.crashed = self._died.set
+        await self._alive(app.__aenter__())
+
+    # Running
+
+    async def _alive(self, work: Awaitable[T]) -> T | None:
+        """Wait for work of the simulated process; None when it dies first."""
+        task = asyncio.ensure_future(work)
+        death = asyncio.ensure_future(self._died.wait())
+        await asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED)
+        death.cancel()
+        if task.done() and not task.cancelled():
+            return task.result()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return None
+
+    async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Start a run."""
+        return await self.app.start(workflow, *args, **kwargs)
+
+    async def settle(self) -> None:
+        """Let everything happen that needs no time to pass."""
+        calm = 0
+        while calm < CALM_TURNS and not self._died.is_set():
+            await asyncio.sleep(0)
+            calm = calm + 1 if self._is_idle() else 0
+
+    def _is_idle(self) -> bool:
+        engine, worker = self.app._engine, self.app._worker
+        return engine is None or (engine.is_idle and (worker is None or worker.is_idle))
+
+    async def pass_time(self, duration: Duration) -> None:
+        """Let time pass in one jump, and everything happen that is due by then."""
+        await self.settle()
+        self.clock.advance(int(seconds(duration, "duration") * 1000))
+        await self.settle()
+
+    async def result(self, run: Run[R], patience: Duration = timedelta(minutes=10)) -> R:
+        """The run's result, with time passing a second at a time until it is there."""
+        waiting = asyncio.ensure_future(run.result())
+        for _ in range(int(seconds(patience, "patience"))):
+            await self.settle()
+            if waiting.done() or self._died.is_set():
+                break
+            self.clock.advance(1000)
+        if not waiting.done():
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            raise TimeoutError(f"{run} has no result after {patience}: {await run.describe()}")
+        return await waiting
+
+    async def events(self, id: str) -> list[RunEvent]:
+        """The history of a run."""
+        run = await self.app.get(id)
+        return [event async for event in run.events()]
+
+    # Dying
+
+    @property
+    def has_died(self) -> bool:
+        return self._died.is_set()
+
+    def bury(self) -> None:
+        """Remove what is left of a dead process: its plans, its memory, its locks and connections."""
+        self.commits += self.store.commits
+        self.crashes += 1
+        self.store.has_crashed = True
+        self._died.set()
+        engine, worker = self.app._engine, self.app._worker
+        self.clock.forget_alarms()
+        if worker is not None:
+            worker.abandon()
+        if engine is not None:
+            engine.abandon()
+        self.store.abandon()
+        self.app._engine = self.app._worker = None
+
+    async def crash(self, fault: tuple[int, Fault] | None = None) -> None:
+        """Kill the process and start another one, which may be doomed as well."""
+        self.bury()
+        await asyncio.sleep(0)
+        await self._open(fault)

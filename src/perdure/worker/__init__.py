@@ -1,0 +1,1 @@
+"""The worker: runs workflow code on deterministic event loops, and activities beside them."""

@@ -1,0 +1,162 @@
+"""Running activities: in tasks, in threads, or at once.
+
+In:   an activity's function and arguments, and when to give up.
+Out:  how the attempt ended, told to a callback on the worker's loop.
+Knows nothing of retries or histories; it makes one attempt.
+"""
+
+import asyncio
+import contextvars
+import dis
+import functools
+import heapq
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
+from enum import Enum
+from typing import Any, TypeAlias
+
+from perdure.clock import Alarm, Clock
+
+Ended: TypeAlias = Callable[[BaseException | None, Any], None]
+
+HAS_EAGER_TASKS = sys.version_info >= (3, 12)
+_SUSPENDS = frozenset({"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "YIELD_VALUE", "SEND"})
+
+
+class Manner(Enum):
+    """How a function is run."""
+
+    AT_ONCE = "at once"
+    IN_A_TASK = "in a task"
+    IN_A_THREAD = "in a thread"
+
+
+def manner_of(fn: Callable[..., Any]) -> Manner:
+    """A plain function needs a thread; a coroutine without an await ends with its first step and needs no task."""
+    if not inspect.iscoroutinefunction(fn):
+        return Manner.IN_A_THREAD
+    suspends = any(instruction.opname in _SUSPENDS for instruction in dis.get_instructions(fn))
+    return Manner.IN_A_TASK if suspends else Manner.AT_ONCE
+
+
+def run_at_once(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[BaseException | None, Any]:
+    """The error and the value of a coroutine function that never suspends."""
+    try:
+        contextvars.copy_context().run(fn(*args, **kwargs).send, None)
+    except StopIteration as stop:
+        return None, stop.value
+    except Exception as error:  # noqa: BLE001 - whatever user code raises is its outcome
+        return error, None
+    raise AssertionError(f"{fn.__qualname__} suspended though it has no await")
+
+
+class Attempt:
+    """One attempt under way: told once how it ended, or called off."""
+
+    __slots__ = ("_ended", "_task", "deadline")
+
+    def __init__(self, ended: Ended, deadline: int) -> None:
+        self._ended: Ended | None = ended
+        self._task: asyncio.Future[Any] | None = None
+        self.deadline = deadline
+
+    @property
+    def is_over(self) -> bool:
+        return self._ended is None
+
+    def watch(self, task: "asyncio.Future[Any]") -> None:
+        self._task = task
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: "asyncio.Future[Any]") -> None:
+        if task.cancelled():
+            self.end(asyncio.CancelledError("the activity was cancelled"), None)
+            return
+        error = task.exception()
+        self.end(error, None if error is not None else task.result())
+
+    def end(self, error: BaseException | None, value: Any) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(error, value)
+
+    def call_off(self) -> None:
+        """Nobody wants to know any more: cancel a task; a thread is left to end by itself."""
+        self._ended = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def time_out(self, seconds: float) -> None:
+        ended = self._ended
+        self.call_off()
+        if ended is not None:
+            ended(TimeoutError(f"the activity took longer than its timeout of {seconds:g} s"), None)
+
+
+class ActivityRunner:
+    """Makes attempts, and ends those that take too long."""
+
+    def __init__(self, clock: Clock, threads: int) -> None:
+        self._clock = clock
+        self._pool: Executor = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
+        self._deadlines: list[tuple[int, int, Attempt, float]] = []
+        self._numbers = itertools.count()
+        self._alarm: Alarm | None = None
+        self._alarm_at = 0
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: float,
+        ended: Ended,
+    ) -> Attempt:
+        """Begin an attempt, in a task or in a thread."""
+        attempt = Attempt(ended, self._clock.now() + int(timeout * 1000))
+        heapq.heappush(self._deadlines, (attempt.deadline, next(self._numbers), attempt, timeout))
+        self._set_alarm()
+        if inspect.iscoroutinefunction(fn):
+            attempt.watch(self._task(fn(*args, **kwargs)))
+        else:
+            work = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
+            attempt.watch(asyncio.get_running_loop().run_in_executor(self._pool, work))
+        return attempt
+
+    def _task(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        loop = asyncio.get_running_loop()
+        if HAS_EAGER_TASKS:
+            return asyncio.Task(work, loop=loop, eager_start=True)  # type: ignore[call-arg,unused-ignore]  # new in 3.12
+        return loop.create_task(work)
+
+    # Timeouts: one alarm for all attempts, set for the earliest
+
+    def _set_alarm(self) -> None:
+        if not self._deadlines:
+            return
+        at = self._deadlines[0][0]
+        if self._alarm is None or at < self._alarm_at:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_at = at
+            self._alarm = self._clock.call_at(at, self._expire)
+
+    def _expire(self) -> None:
+        self._alarm = None
+        now = self._clock.now()
+        while self._deadlines and (self._deadlines[0][2].is_over or self._deadlines[0][0] <= now):
+            _, _, attempt, timeout = heapq.heappop(self._deadlines)
+            if not attempt.is_over:
+                attempt.time_out(timeout)
+        self._set_alarm()
+
+    def close(self) -> None:
+        """Forget the deadlines; threads that still run end with the process."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,73 @@
+"""Errors <-> failures: what is kept of an error, and how it is raised again.
+
+Nothing is ever imported to revive an error: its type must be a builtin, or a class
+of a module that is loaded already.
+"""
+
+import sys
+import traceback
+from typing import Any
+
+import msgspec
+
+from perdure import codec
+from perdure.errors import BadValue
+from perdure.kernel.failure import UNKNOWN_ARGUMENTS, Failure
+
+LONGEST_MESSAGE = 4000
+LONGEST_TRACEBACK = 8000
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What is kept of an error."""
+    kind = type(error)
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - an error whose text fails is still an error
+        message = f"<{kind.__name__} whose text cannot be shown>"
+    trace = "".join(traceback.format_exception(error))
+    return Failure(
+        f"{kind.__module__}.{kind.__qualname__}",
+        _clean(message, LONGEST_MESSAGE),
+        _arguments(error),
+        _clean(trace, LONGEST_TRACEBACK),
+    )
+
+
+def _clean(text: str, longest: int) -> str:
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= longest else text[:longest] + " ..."
+
+
+def _arguments(error: BaseException) -> msgspec.Raw:
+    try:
+        data, _ = codec.ValueType(Any).record(list(error.args), "error")
+    except BadValue:
+        return UNKNOWN_ARGUMENTS
+    return msgspec.Raw(data) if len(data) <= LONGEST_MESSAGE else UNKNOWN_ARGUMENTS
+
+
+def revive(failure: Failure) -> Exception | None:
+    """The error again, when its type is at hand and takes its arguments; else None."""
+    kind = _known_type(failure.type)
+    if kind is None:
+        return None
+    try:
+        error = kind(*msgspec.json.decode(failure.arguments, type=list[Any]))
+    except Exception:  # noqa: BLE001 - a type that cannot be made again is reported by its text
+        return None
+    return error if isinstance(error, kind) else None
+
+
+def _known_type(name: str) -> type[Exception] | None:
+    """The class, if it is loaded; nested classes and modules with dots are both possible."""
+    parts = name.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        found: object = sys.modules.get(".".join(parts[:cut]))
+        if found is None:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part, None)
+        if isinstance(found, type) and issubclass(found, Exception):
+            return found
+    return None

@@ -1,0 +1,345 @@
+"""A deterministic event loop: one per run, real asyncio inside.
+
+In:   callbacks of the run's tasks, and timers that fire by events only.
+Out:  tasks whose names and order depend on nothing but the workflow's code and its
+      history; durable timers for everything asyncio would wait for by the clock.
+
+The loop never waits. `drain` runs what is ready, in order, until nothing is; then
+the next event is handed in. The tasks and futures are asyncio's own.
+"""
+
+import asyncio
+import gc
+import logging
+import math
+import sys
+import weakref
+from asyncio.events import Handle, TimerHandle, _get_running_loop, _set_running_loop
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+from perdure.errors import NotAllowedInWorkflow
+
+log = logging.getLogger("perdure.worker")
+
+# So many callbacks without waiting for anything are a loop that never ends.
+MOST_CALLBACKS = 1_000_000
+# After so many refused calls of a dying run its code is left alone.
+MOST_REFUSALS = 100
+
+Work: TypeAlias = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
+
+
+class Evicted(BaseException):
+    """The run was taken out of memory; raised into its code so that nothing of it is left behind."""
+
+
+class NeverWaits(Exception):
+    """The workflow runs on and on without waiting for anything."""
+
+    def __str__(self) -> str:
+        return f"the workflow ran {MOST_CALLBACKS:,} callbacks without waiting for anything; it spins"
+
+
+class Branch:
+    """A task's place in the tree of tasks, and how often each name was used in it."""
+
+    __slots__ = ("_used", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._used: dict[str, int] = {}
+
+    def place(self, name: str) -> str:
+        """The identity of the next call of this name: its path, the name, and how-many-th it is."""
+        nth = self._used[name] = self._used.get(name, 0) + 1
+        return f"{self.path}{name}" if nth == 1 else f"{self.path}{name}#{nth}"
+
+    def child(self, title: str) -> "Branch":
+        """The branch of the next task of this title."""
+        key = f"{title}/"
+        nth = self._used[key] = self._used.get(key, 0) + 1
+        return Branch(f"{self.path}{title}/" if nth == 1 else f"{self.path}{title}#{nth}/")
+
+
+current_branch: ContextVar[Branch] = ContextVar("perdure_branch")
+
+
+class RunTask(asyncio.Task[Any]):
+    """A task that hashes by the run's salt and its number, so that sets of tasks have a fixed order."""
+
+    _run_hash: int
+
+    def __hash__(self) -> int:
+        return self._run_hash
+
+
+class Timers(Protocol):
+    """Who keeps the loop's timers."""
+
+    def start_timer(self, handle: "RunTimer") -> None: ...
+
+    def cancel_timer(self, handle: "RunTimer") -> None: ...
+
+
+class RunTimer(TimerHandle):
+    """A timer of the loop with the place it is known by; `fire_at` is engine time."""
+
+    __slots__ = ("fire_at", "place")
+
+    place: str
+    fire_at: int
+
+
+class RunLoop(asyncio.AbstractEventLoop):
+    """The event loop of one run."""
+
+    def __init__(self, runtime: Timers, salt: int, started_at: int) -> None:
+        self.runtime = runtime
+        self.now = started_at
+        self._started_at = started_at
+        self._salt = salt
+        self._ready: deque[Any] = deque()
+        self._tasks: dict[RunTask, None] | None = None
+        self._main: RunTask | None = None
+        self._made = 0
+        self._root = Branch("")
+        self._generators: dict[int, weakref.ref[AsyncGenerator[Any, Any]]] | None = None
+        self._is_dead = False
+        self._refusals = 0
+
+    # Running
+
+    def drain(self) -> None:
+        """Run everything that is ready, and what that makes ready, until nothing is."""
+        # A collection now could finalize another run's leftovers inside this one.
+        collects = gc.isenabled()
+        if collects:
+            gc.disable()
+        outer = _get_running_loop()
+        _set_running_loop(self)
+        ready = self._ready
+        budget = MOST_CALLBACKS
+        try:
+            while ready:
+                item = ready.popleft()
+                try:
+                    if type(item) is tuple:
+                        callback, args, context = item
+                        context.run(callback, *args)
+                    elif not item._cancelled:
+                        item._run()
+                except SystemExit:
+                    # The task that raised it has it as its exception; it is the run that ends, not the process.
+                    pass
+                budget -= 1
+                if not budget:
+                    raise NeverWaits
+        finally:
+            _set_running_loop(outer)
+            if collects:
+                gc.enable()
+
+    def begin(self, work: Work) -> RunTask:
+        """Make the run's main task."""
+        context = Context()
+        context.run(current_branch.set, self._root)
+        # It hashes like any task of its run, but needs no keeping: the program holds it.
+        self._main = task = self._made_task(work, context)
+        return task
+
+    def fire(self, timer: RunTimer) -> None:
+        """Run a timer's callback with the next drain."""
+        self._ready.append(timer)
+
+    # What asyncio asks of a loop
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]  # wider
+        if self._is_dead:
+            return None
+        if context is not None:
+            # Tasks and futures call so, and ignore the answer.
+            self._ready.append((callback, args, context))
+            return None
+        handle = Handle(callback, args, self)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]  # wider
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        self._refuse_when_dead()
+        timer = RunTimer(when, callback, args, self, context)
+        timer.fire_at = self._started_at + math.ceil(round(when * 1000, 3))
+        timer.place = current_branch.get(self._root).place("timer()")
+        self.runtime.start_timer(timer)
+        return timer
+
+    def call_later(  # type: ignore[override]  # wider
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
+        if not self._is_dead:
+            assert isinstance(handle, RunTimer)
+            self.runtime.cancel_timer(handle)
+
+    def time(self) -> float:
+        return (self.now - self._started_at) / 1000
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        self._refuse_when_dead()
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **_: Any) -> Any:
+        self._refuse_when_dead(coro)
+        context = copy_context() if context is None else context.copy()
+        title = getattr(coro, "__qualname__", type(coro).__name__)
+        context.run(current_branch.set, context.get(current_branch, self._root).child(title))
+        task = self._made_task(coro, context)
+        # asyncio itself keeps tasks weakly; a run's task must not vanish.
+        if self._tasks is None:
+            self._tasks = {}
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+        if name is not None:
+            task.set_name(name)
+        return task
+
+    def _made_task(self, work: Work, context: Context) -> RunTask:
+        self._made += 1
+        task = RunTask.__new__(RunTask)
+        task._run_hash = self._salt + self._made
+        # asyncio registers a task by its hash as soon as it is initialized.
+        task.__init__(work, loop=self, name="task", context=context)  # type: ignore[misc]  # as said
+        return task
+
+    def _forget(self, task: "asyncio.Future[Any]") -> None:
+        if self._tasks is not None:
+            self._tasks.pop(task, None)  # type: ignore[call-overload]  # it is one of ours
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._is_dead:
+            log.warning("in workflow code: %s", context.get("message"), exc_info=context.get("exception"))
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        return None
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return self._is_dead
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]  # it never does
+        raise NotAllowedInWorkflow("using a thread", "do it in an activity; a plain `def` activity runs in a thread")
+
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]  # it never does
+        raise NotAllowedInWorkflow("being called from a thread", "do it in an activity, or send the run a signal")
+
+    # Async generators
+
+    def adopt_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Remember a generator that was begun in this run."""
+        if self._generators is None:
+            self._generators = {}
+        self._generators[id(generator)] = weakref.ref(generator)
+
+    def finish_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Close a generator that nobody holds any more, here and now, inside its own run."""
+        if self._generators is not None:
+            self._generators.pop(id(generator), None)
+        if not self._is_dead and _get_running_loop() is self:
+            self.create_task(generator.aclose())
+        elif not _unwind(generator.aclose()):
+            _graveyard.append(generator)
+
+    # The end
+
+    def _refuse_when_dead(self, work: Any = None) -> None:
+        if not self._is_dead:
+            return
+        if work is not None and asyncio.iscoroutine(work):
+            work.close()
+        self._refusals += 1
+        raise Evicted
+
+    def evict(self) -> None:
+        """Unwind whatever code is left, newest task first, so that no finalizer runs elsewhere later."""
+        self._is_dead = True
+        self._ready.clear()
+        main, self._main = self._main, None
+        if not self._tasks and not self._generators and (main is None or main.done()):
+            return
+        outer = _get_running_loop()
+        _set_running_loop(self)
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            for task in [*reversed(self._tasks or {}), *([main] if main is not None else [])]:
+                coro = task.get_coro()
+                if coro is not None and not _unwind(coro):
+                    _graveyard.append(coro)
+                    log.error("workflow code would not end when its run was evicted: %r", coro)
+            for reference in list((self._generators or {}).values()):
+                generator = reference()
+                if generator is not None and not _unwind(generator.aclose()):
+                    _graveyard.append(generator)
+        finally:
+            self._tasks = self._generators = None
+            _set_running_loop(outer)
+            if collects:
+                gc.enable()
+
+
+# Code that refuses to end is kept for ever: its finalizer would run inside another run.
+_graveyard: list[object] = []
+
+
+def _unwind(coro: Any) -> bool:
+    """Throw Evicted into a coroutine until it is finished; False when it will not finish."""
+    for _ in range(MOST_REFUSALS):
+        try:
+            coro.throw(Evicted())
+        except (Evicted, StopIteration, StopAsyncIteration):
+            return True
+        except BaseException:  # noqa: BLE001 - a dying run may raise what it likes, nobody is there to hear it
+            return True
+    return False
+
+
+_owners: dict[int, "weakref.ref[RunLoop]"] = {}
+
+
+def watch_generators() -> Callable[[], None]:
+    """Close async generators of workflows inside their own runs; answers how to undo it.
+
+    A generator remembers its finalizer when it is begun. Those begun outside
+    workflows get the one that was there before, which is the outer loop's.
+    """
+    before = sys.get_asyncgen_hooks()
+
+    def begin(generator: AsyncGenerator[Any, Any]) -> None:
+        loop = _get_running_loop()
+        if type(loop) is RunLoop:
+            _owners[id(generator)] = weakref.ref(loop)
+            loop.adopt_generator(generator)
+        elif before.firstiter is not None:
+            before.firstiter(generator)
+
+    def finish(generator: AsyncGenerator[Any, Any]) -> None:
+        reference = _owners.pop(id(generator), None)
+        loop = None if reference is None else reference()
+        if loop is not None:
+            loop.finish_generator(generator)
+        elif before.finalizer is not None and reference is None:
+            before.finalizer(generator)
+
+    sys.set_asyncgen_hooks(firstiter=begin, finalizer=finish)
+    return lambda: sys.set_asyncgen_hooks(*before)
