@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar, assert_never
 
 import msgspec
 
-from perdure.clock import Clock
+from perdure.clock import Alarm, Clock
 from perdure.errors import StoreUnavailable
 from perdure.stores.port import (
     APPLIED,
@@ -111,6 +111,7 @@ class Committer:
         self._is_scheduled = False
         self._is_stopped = False
         self._retry_ms = FIRST_RETRY_MS
+        self._retry_alarm: Alarm | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._room: list[asyncio.Future[None]] = []
         self._free: list[asyncio.Future[None]] = []
@@ -172,10 +173,16 @@ class Committer:
     def is_idle(self) -> bool:
         return not self._queue and not self._is_busy
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the database was unavailable, and only time can help."""
+        return self._retry_alarm is not None
+
     # Writing
 
     def _flush(self) -> None:
         self._is_scheduled = False
+        self._retry_alarm = None
         if self._is_busy or not self._queue or self._is_stopped:
             return
         queue = self._queue
@@ -224,7 +231,7 @@ class Committer:
                 group.settle(Unavailable(error))
         log.warning("the database is unavailable: %s", error, extra={"event": "store_unavailable"})
         self._is_scheduled = True
-        self._clock.call_at(self._clock.now() + self._retry_ms, self._flush)
+        self._retry_alarm = self._clock.call_at(self._clock.now() + self._retry_ms, self._flush)
         self._retry_ms = min(self._retry_ms * 2, LAST_RETRY_MS)
 
     def _lose(self, groups: list[Group], outcome: Outcome) -> None:

@@ -203,6 +203,11 @@ class StoreEngine:
         return self._committer.is_idle and not self._tasks
 
     @property
+    def is_stalled(self) -> bool:
+        """Whether the database was unavailable, and only time can help."""
+        return self._committer.is_stalled
+
+    @property
     def worker_id(self) -> str:
         return self._lease.worker_id
 

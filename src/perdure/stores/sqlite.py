@@ -136,8 +136,12 @@ class SqliteStore:
                 head = file.read(16)
         except OSError as error:
             raise StoreUnavailable(self.url, f"the file cannot be read: {error.strerror}") from None
-        if head and head != b"SQLite format 3\x00":
+        if not head:
+            return
+        if head != b"SQLite format 3\x00":
             raise NotADatabase(self.url, "the file is not a SQLite database; name another one, nothing was changed")
+        with contextlib.closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            self._schema_version(db)
 
     def _connect(self, *, readonly: bool = False) -> sqlite3.Connection:
         try:
@@ -162,30 +166,34 @@ class SqliteStore:
     def _migrate(self) -> None:
         """Bring the schema up to date under the write lock; refuse what is not ours or newer than we are."""
         with self._locked():
-            found = self._schema_version()
+            found = self._schema_version(self._db)
             steps = migrations("sqlite")
-            if found > len(steps):
-                raise NewerSchema(self.url, found, len(steps))
             for number, step in enumerate(steps[found:], start=found + 1):
                 self._db.executescript(
                     f"begin immediate;\n{step}\nupdate perdure_schema set version = {number};\ncommit;"
                 )
 
-    def _schema_version(self) -> int:
+    def _schema_version(self, db: sqlite3.Connection) -> int:
+        """The schema the file has, 0 for none; refuses one that is not ours or newer than we are."""
         try:
-            tables = {name for (name,) in self._db.execute("select name from sqlite_schema where type = 'table'")}
-            if "perdure_schema" in tables:
-                (version,) = self._db.execute("select version from perdure_schema").fetchone()
-                return int(version)
-        except sqlite3.Error as error:
-            raise NotADatabase(self.url, f"the file cannot be used as a database: {error}") from None
+            tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
+            found = db.execute("select version from perdure_schema").fetchone()[0] if "perdure_schema" in tables else 0
+        except sqlite3.OperationalError as error:
+            raise self._unavailable(error) from None
+        except sqlite3.DatabaseError as error:
+            raise NotADatabase(
+                self.url, f"the file cannot be used as a database: {error}; nothing was changed"
+            ) from None
+        known = len(migrations("sqlite"))
+        if found > known:
+            raise NewerSchema(self.url, found, known)
         clash = tables & {"runs", "events", "inbox", "payloads", "attempts", "workers"}
-        if clash:
+        if clash and not found:
             names = ", ".join(sorted(clash))
             raise NotADatabase(
                 self.url, f"it has tables of its own named {names}; name another file, nothing was changed"
             )
-        return 0
+        return int(found)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

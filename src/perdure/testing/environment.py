@@ -14,9 +14,10 @@ import msgspec
 from perdure.app import Perdure, Run, RunEvent
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import Workflow
+from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.testing.clock import VirtualClock
-from perdure.testing.faults import Fault, FaultyStore
+from perdure.testing.faults import Crash, Fault, FaultyStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,16 +54,17 @@ class Environment:
         self.crashes = 0
 
     async def __aenter__(self) -> Self:
-        await self._open(None)
+        await self.open()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self.store.has_crashed:
+        if self.has_died:
             self.bury()
         else:
-            await self.app.__aexit__(None, None, None)
+            await self.alive(self.app.__aexit__(None, None, None))
 
-    async def _open(self, fault: tuple[int, Fault] | None) -> None:
+    async def open(self, fault: tuple[int, Fault] | None = None) -> None:
+        """Start the process; with a fault, one that is to come at that of its commits."""
         url = "sqlite://" if self.path is None else f"sqlite:///{self.path}"
         app = Perdure(
             url,
@@ -83,21 +85,29 @@ class Environment:
         self.app = app
         self._died = asyncio.Event()
         self.store.crashed = self._died.set
-        await self._alive(app.__aenter__())
+        try:
+            await self.alive(app.__aenter__())
+        except (Crash, StoreUnavailable):
+            # A process that cannot open its database ends.
+            self._died.set()
 
     # Running
 
-    async def _alive(self, work: Awaitable[T]) -> T | None:
-        """Wait for work of the simulated process; None when it dies first."""
+    async def alive(self, work: Awaitable[T], patience: Duration = timedelta(minutes=10)) -> T:
+        """Wait for work of the simulated process, letting time pass; Crash when the process dies first."""
         task = asyncio.ensure_future(work)
-        death = asyncio.ensure_future(self._died.wait())
-        await asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED)
-        death.cancel()
-        if task.done() and not task.cancelled():
-            return task.result()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return None
+        try:
+            for _ in range(int(seconds(patience, "patience"))):
+                await self.settle()
+                if task.done():
+                    return await task
+                if self.has_died:
+                    raise Crash
+                self.clock.advance(1000)
+            raise TimeoutError(f"nothing came of {work} within {patience}")
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Start a run."""
@@ -112,7 +122,9 @@ class Environment:
 
     def _is_idle(self) -> bool:
         engine, worker = self.app._engine, self.app._worker
-        return engine is None or (engine.is_idle and (worker is None or worker.is_idle))
+        if engine is None or engine.is_stalled:
+            return True
+        return engine.is_idle and (worker is None or worker.is_idle)
 
     async def pass_time(self, duration: Duration) -> None:
         """Let time pass in one jump, and everything happen that is due by then."""
@@ -122,17 +134,7 @@ class Environment:
 
     async def result(self, run: Run[R], patience: Duration = timedelta(minutes=10)) -> R:
         """The run's result, with time passing a second at a time until it is there."""
-        waiting = asyncio.ensure_future(run.result())
-        for _ in range(int(seconds(patience, "patience"))):
-            await self.settle()
-            if waiting.done() or self._died.is_set():
-                break
-            self.clock.advance(1000)
-        if not waiting.done():
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            raise TimeoutError(f"{run} has no result after {patience}: {await run.describe()}")
-        return await waiting
+        return await self.alive(run.result(), patience)
 
     async def events(self, id: str) -> list[RunEvent]:
         """The history of a run."""
@@ -164,4 +166,4 @@ class Environment:
         """Kill the process and start another one, which may be doomed as well."""
         self.bury()
         await asyncio.sleep(0)
-        await self._open(fault)
+        await self.open(fault)

@@ -40,6 +40,7 @@ class FaultyStore(SqliteStore):
         self.has_crashed = False
         self.crashed: Callable[[], None] = lambda: None
         self.before_commit: Callable[[Batch], None] = lambda _: None
+        self.after_commit: Callable[[Batch], None] = lambda _: None
         self._fault: tuple[int, Fault] | None = None
         self._dies_in_commit = False
 
@@ -58,13 +59,17 @@ class FaultyStore(SqliteStore):
         self.before_commit(batch)
         self.commits += 1
         if self._fault is None or self.commits < self._fault[0]:
-            super().commit(batch, done)
+            super().commit(batch, lambda outcome: self._told(batch, outcome, done))
             return
         fault, self._fault = self._fault[1], None
         if fault in _CRASHES:
             self._crash(batch, fault)
         else:
             self._lie(batch, fault, done)
+
+    def _told(self, batch: Batch, outcome: Outcome, done: Callable[[Outcome], None]) -> None:
+        self.after_commit(batch)
+        done(outcome)
 
     def _crash(self, batch: Batch, fault: Fault) -> None:
         if fault is Fault.CRASH_AFTER:

@@ -1,0 +1,130 @@
+"""Six reference workflows that between them use everything a workflow can do today.
+
+Their activities answer by their arguments alone, so that every way through a crash
+must lead to the same result and the same outcomes.
+"""
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+from perdure import Retry, Signal, Workflow, activity, now, rng, side_effect, sleep, uuid4, workflow
+
+answer = Signal("answer", int)
+calls: Counter[str] = Counter()
+
+
+@activity
+async def square(number: int) -> int:
+    calls[f"square {number}"] += 1
+    return number * number
+
+
+@activity
+async def square_slowly(number: int) -> int:
+    for _ in range(number % 3 + 1):
+        await asyncio.sleep(0)
+    return number * number
+
+
+@activity
+def square_in_a_thread(number: int) -> int:
+    return number * number
+
+
+@activity(retry=Retry(max_attempts=5, initial_interval=1))
+async def succeeds_third_time(key: str) -> str:
+    calls[key] += 1
+    if calls[key] < 3:
+        raise ConnectionError(f"attempt {calls[key]}")
+    return key.split(maxsplit=1)[0]
+
+
+@activity(retry=Retry(max_attempts=2, initial_interval=1))
+async def never_succeeds(text: str) -> str:
+    raise LookupError(text)
+
+
+@workflow
+async def in_sequence(number: int) -> list[int]:
+    first = await square(number)
+    second = await square_slowly(first)
+    third = await square_in_a_thread(number + 1)
+    return [first, second, third, await square(third)]
+
+
+@workflow
+async def in_branches(number: int) -> list[int]:
+    async def pair(n: int) -> int:
+        return await square(n) + await square_slowly(n + 1)
+
+    task = asyncio.create_task(square(100))
+    pairs = await asyncio.gather(*(pair(n) for n in range(number)))
+    return [*pairs, await task]
+
+
+@workflow
+async def in_time(number: int) -> list[str]:
+    began = now()
+    seen = []
+    await sleep(timedelta(seconds=2))
+    seen.append(str((now() - began).total_seconds() >= 2))
+    try:
+        async with asyncio.timeout(3):
+            await asyncio.sleep(3600)
+    except TimeoutError:
+        seen.append("timed out")
+    fast, slow = asyncio.create_task(asyncio.sleep(1, "fast")), asyncio.create_task(asyncio.sleep(50, "slow"))
+    done, waiting = await asyncio.wait({fast, slow}, return_when=asyncio.FIRST_COMPLETED)
+    seen += [task.result() for task in done]
+    for task in waiting:
+        task.cancel()
+    seen.append(str(await square(number)))
+    return seen
+
+
+@workflow
+async def by_signal(number: int) -> list[int]:
+    taken = []
+    try:
+        await answer.receive(timeout=1)
+    except TimeoutError:
+        taken.append(-1)
+    taken.append(await square(number))
+    taken.append(await answer.receive())
+    return [*taken, await square(taken[-1])]
+
+
+@workflow
+async def by_luck(key: str) -> list[str]:
+    lucky = await succeeds_third_time(key)
+    try:
+        await never_succeeds("gone")
+    except LookupError as error:
+        return [lucky, str(error), str(await square(3))]
+    return []
+
+
+@workflow
+async def by_chance(number: int) -> int:
+    recorded = await side_effect(lambda: number + 1)
+    nothing = await side_effect(lambda: None)
+    uuid4()
+    total = recorded if nothing is None else 0
+    for n in range(5):
+        # Chance leads the way, but every way leads to the same outcomes.
+        if rng().random() < 0.5:
+            total += 0
+        total += await square(n)
+    return total
+
+
+REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
+    "in sequence": (in_sequence, 3),
+    "in branches": (in_branches, 3),
+    "in time": (in_time, 4),
+    "by signal": (by_signal, 5),
+    "by luck": (by_luck, "key"),
+    "by chance": (by_chance, 6),
+}

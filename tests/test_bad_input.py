@@ -1,0 +1,261 @@
+"""Bad input: a clear typed error, and nothing written."""
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import (
+    BadArguments,
+    BadId,
+    BadOption,
+    BadValue,
+    DuplicateName,
+    IdConflict,
+    NotADatabase,
+    NotInWorkflow,
+    NotOpen,
+    Perdure,
+    PerdureError,
+    Retry,
+    RunClosed,
+    RunNotFound,
+    Signal,
+    UnknownWorkflow,
+    ValueTooLarge,
+    activity,
+    now,
+    side_effect,
+    sleep,
+    workflow,
+)
+from perdure.testing import Environment
+
+done = Signal("done", int)
+
+
+@dataclass
+class Order:
+    item: str
+    count: int
+
+
+@activity
+async def echo(value: str) -> str:
+    return value
+
+
+@activity
+async def returns_unannotated(value: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 - on purpose
+    return {value}
+
+
+@activity(retry=Retry(max_attempts=1))
+async def returns_wrong(value: str) -> int:
+    return value  # type: ignore[return-value]  # on purpose
+
+
+@workflow
+async def takes_text(text: str, times: int = 1) -> str:
+    return await echo(text * times)
+
+
+@workflow
+async def takes_order(order: Order, when: datetime | None = None) -> str:
+    return f"{order.count} {order.item} {when}"
+
+
+@workflow
+async def takes_anything(value) -> object:  # type: ignore[no-untyped-def]  # noqa: ANN001 - on purpose
+    return value
+
+
+@workflow
+async def misuses(how: str) -> object:
+    match how:
+        case "arguments":
+            return await echo(1)  # type: ignore[arg-type]  # on purpose
+        case "result":
+            return await returns_wrong("x")
+        case "unannotated":
+            return await returns_unannotated.options(retry=Retry(max_attempts=1))("x")
+        case "thread":
+            return await asyncio.to_thread(len, "x")
+        case "sleep":
+            return await sleep(-1)
+        case _:
+            raise SystemExit(how)
+
+
+Act = Callable[[Perdure], Coroutine[Any, Any, object]]
+REFUSED: list[tuple[str, Act, type[PerdureError], str]] = [
+    ("a missing argument", lambda app: app.start(takes_text), BadArguments, "missing a required argument: 'text'"),  # type: ignore[call-arg]
+    ("an argument too many", lambda app: app.start(takes_text, "a", 1, 2), BadArguments, "too many positional"),  # type: ignore[call-arg]
+    ("an unknown keyword", lambda app: app.start(takes_text, "a", what=1), BadArguments, "unexpected keyword"),  # type: ignore[call-arg]
+    ("a wrong type", lambda app: app.start(takes_text, 5), BadValue, "argument 'text'.*Expected `str`, got `int`"),  # type: ignore[arg-type]
+    ("a wrong type inside", lambda app: app.start(takes_order, Order("x", "y")), BadValue, "Expected `int`"),  # type: ignore[arg-type]
+    ("NaN", lambda app: app.start(takes_anything, math.nan), BadValue, "nan has no place in JSON"),
+    ("infinity inside", lambda app: app.start(takes_anything, [{"a": math.inf}]), BadValue, "inf has no place"),
+    ("a set without an annotation", lambda app: app.start(takes_anything, {1}), BadValue, "a set would not come back"),
+    (
+        "a datetime without an annotation",
+        lambda app: app.start(takes_anything, datetime.now(UTC)),
+        BadValue,
+        "annotate",
+    ),
+    (
+        "keys that are no strings",
+        lambda app: app.start(takes_anything, {1: 2}),
+        BadValue,
+        "would come back as a string",
+    ),
+    ("an object", lambda app: app.start(takes_anything, object()), BadValue, "annotate the type"),
+    ("half a surrogate pair", lambda app: app.start(takes_text, "\ud800"), BadValue, "surrogate"),
+    ("too large a value", lambda app: app.start(takes_text, "x" * 3_000_000), ValueTooLarge, "3,000,0.. bytes"),
+    ("a value that contains itself", lambda app: app.start(takes_anything, endless()), BadValue, "nested too deeply"),
+    ("an empty id", lambda app: app.start(takes_text.options(id=""), "a"), BadId, "is empty"),
+    ("a blank id", lambda app: app.start(takes_text.options(id="  "), "a"), BadId, "is empty"),
+    ("an over-long id", lambda app: app.start(takes_text.options(id="x" * 201), "a"), BadId, "has 201 characters"),
+    ("a control character", lambda app: app.start(takes_text.options(id="a\nb"), "a"), BadId, "unprintable"),
+    ("an id that is no string", lambda app: app.start(takes_text.options(id=5), "a"), BadId, "is int, not str"),  # type: ignore[arg-type]
+    ("a plain function", lambda app: app.start(endless, "a"), BadOption, "not a workflow"),  # type: ignore[arg-type]
+    ("an unknown workflow", lambda app: app.start_json("nobody", b"{}"), UnknownWorkflow, "no workflow named 'nobody'"),
+    ("arguments that are no JSON", lambda app: app.start_json("takes_text", b"{"), BadArguments, "not JSON"),
+    ("a run that is not there", lambda app: app.get("nobody"), RunNotFound, "no run 'nobody'"),
+    ("a status that is none", lambda app: app.list(status="happy"), BadOption, "no status is named 'happy'"),
+    ("a page of nothing", lambda app: app.list(limit=0), BadOption, "1 to 1000"),
+]
+
+
+def endless() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(("act", "kind", "words"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+async def test_bad_input_is_refused_and_nothing_is_written(
+    tmp_path: Path, act: Act, kind: type[PerdureError], words: str
+) -> None:
+    async with Environment(str(tmp_path / "bad.db")) as env:
+        await env.settle()
+        before = env.store.commits
+        with pytest.raises(kind, match=words):
+            await act(env.app)
+        await env.settle()
+        assert (env.store.commits, len(await env.app.list())) == (before, 0)
+
+
+async def test_the_same_id_gives_the_same_run_and_another_input_a_conflict(env: Environment) -> None:
+    async with env:
+        first = await env.start(takes_text.options(id="one"), "a")
+        again = await env.start(takes_text.options(id="one"), "a")
+        assert again.run_id == first.run_id
+        assert await env.result(again) == "a"
+        assert (await env.start(takes_text.options(id="one"), text="a")).run_id == first.run_id
+        with pytest.raises(IdConflict, match=r'takes_text\(\{"text":"a"\}\).*takes_text\(\{"text":"b"\}\)'):
+            await env.start(takes_text.options(id="one"), "b")
+        with pytest.raises(IdConflict, match="takes_anything"):
+            await env.start(takes_anything.options(id="one"), "a")
+
+
+async def test_a_signal_to_nobody_or_to_a_closed_run_is_refused(env: Environment) -> None:
+    async with env:
+        run = await env.start(takes_text.options(id="one"), "a")
+        await env.result(run)
+        with pytest.raises(RunClosed, match=r"has ended \(COMPLETED\)"):
+            await run.signal(done, 1)
+        with pytest.raises(BadValue, match="Expected `int`"):
+            await run.signal(done, "x")  # type: ignore[arg-type]  # on purpose
+        run.run_id = "0"
+        with pytest.raises(RunNotFound, match="no run '0'"):
+            await run.signal(done, 1)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("arguments", "BadValue: echo, argument 'value': Expected `str`, got `int`"),
+        ("result", "BadValue: the result: Expected `int`, got `str`"),
+        ("unannotated", "a set would not come back as set"),
+        ("thread", "using a thread is not possible inside a workflow.*activity"),
+        ("sleep", "the duration of sleep.. is -1"),
+        ("exit", "SystemExit"),
+    ],
+)
+async def test_misuse_inside_a_workflow_fails_that_run_only(env: Environment, how: str, words: str) -> None:
+    async with env:
+        bad = await env.start(misuses, how)
+        good = await env.start(takes_text, "good")
+        with pytest.raises(PerdureError, match=words):
+            await env.result(bad)
+        assert await env.result(good) == "good"
+
+
+async def test_values_come_back_as_annotated(env: Environment) -> None:
+    async with env:
+        moment = datetime(2030, 1, 2, tzinfo=UTC)
+        run = await env.start(takes_order, Order("book", 2), moment)
+        assert await env.result(run) == f"2 book {moment}"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "shop.db", "mysql://x", "sqlite:", "sqlite:/x", "sqlite://x.db", "sqlite:///", None]
+)
+def test_a_url_that_names_no_store_is_refused(url: Any) -> None:
+    with pytest.raises(BadOption, match="sqlite:///file.db"):
+        Perdure(url)
+
+
+async def test_an_app_that_is_not_open_says_so(tmp_path: Path) -> None:
+    app = Perdure(f"sqlite:///{tmp_path}/x.db")
+    with pytest.raises(NotOpen, match="async with"):
+        await app.start(takes_text, "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_opening_a_file_that_is_no_database_leaves_it_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary")
+    with pytest.raises(NotADatabase, match="not a SQLite database"):
+        async with Perdure(f"sqlite:///{path}"):
+            pass
+    assert (path.read_text(), [p.name for p in tmp_path.iterdir()]) == ("dear diary", ["notes.txt"])
+
+
+async def test_workflow_calls_outside_a_workflow_say_what_to_do() -> None:
+    with pytest.raises(NotInWorkflow, match="app.run"):
+        await takes_text("a")
+    with pytest.raises(NotInWorkflow, match="datetime.now"):
+        now()
+    with pytest.raises(NotInWorkflow, match="side_effect"):
+        await side_effect(lambda: 1)
+    with pytest.raises(NotInWorkflow, match="run.signal"):
+        await done.receive()
+    assert await echo("plain") == "plain"
+
+
+def test_decorators_refuse_what_they_cannot_make_durable() -> None:
+    def named(name: str) -> Any:
+        async def fn() -> None: ...
+
+        fn.__qualname__ = name
+        return fn
+
+    kept = workflow(name="taken")(named("first"))
+    with pytest.raises(DuplicateName, match="taken by .*first"):
+        workflow(name="taken")(named("second"))
+    assert workflow(name="taken")(named("first")) is not kept
+    with pytest.raises(BadOption, match="async def"):
+        workflow(lambda: 1)  # type: ignore[arg-type,return-value]
+    with pytest.raises(BadOption, match="decorated already"):
+        activity(echo)  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="must not contain"):
+        activity(name="a/b")(named("third"))
+    with pytest.raises(BadOption, match="timeout"):
+        echo.options(timeout=-1)

@@ -1,0 +1,128 @@
+"""Crashes: whatever happens at whichever commit, the run ends as if nothing had happened."""
+
+import asyncio
+import contextlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure import Run, RunClosed, RunEvent, StoreUnavailable, Workflow
+from perdure.engine.port import OwnedRun
+from perdure.stores import rows
+from perdure.testing import Crash, Environment, Fault
+from perdure.worker.program import Program
+from tests.reference import REFERENCES, answer, by_signal, calls
+
+MODES = pytest.mark.parametrize("replay_always", [False, True], ids=["live", "replay always"])
+
+
+class Story:
+    """One reference workflow taken to its end through one fault, by a client that tries again."""
+
+    def __init__(self, env: Environment, workflow: Workflow[..., Any], argument: object) -> None:
+        self.env = env
+        self.workflow = workflow
+        self.argument = argument
+        self.prefixes: list[list[RunEvent]] = []
+        self.is_answered = False
+
+    async def run(self) -> object:
+        for _ in range(200):
+            if self.env.has_died:
+                await self.env.crash()
+            try:
+                run = await self._go_on()
+            except (Crash, StoreUnavailable):
+                continue
+            if (await run.describe()).closed_at is not None:
+                return await run.result()
+            self.env.clock.advance(1000)
+        raise AssertionError(f"no end: {await (await self.env.app.get('story')).describe()}")
+
+    async def _go_on(self) -> Run[Any]:
+        """Start the run or find it again, and see it a little further."""
+        alive = self.env.alive
+        run = await alive(self.env.app.start(self.workflow.options(id="story"), self.argument))
+        await self._settle()
+        self.prefixes.append(await self.env.events("story"))
+        has_timed_out = any(event.kind == "TimerFired" for event in self.prefixes[-1])
+        if self.workflow.name == by_signal.name and has_timed_out and not self.is_answered:
+            # A signal whose answer a crash has swallowed may have been received, and have ended the run.
+            with contextlib.suppress(RunClosed):
+                await alive(run.signal(answer, 7))
+            self.is_answered = True
+        await self._settle()
+        return run
+
+    async def _settle(self) -> None:
+        await self.env.settle()
+        if self.env.has_died:
+            raise Crash
+
+
+def outcomes(history: list[RunEvent]) -> set[tuple[str, str, str]]:
+    """What a history says, without its times, attempts and order."""
+    told = ("result", "value", "payload", "failure")
+    return {
+        (event.place, event.kind, str([_told(event.body[key]) for key in told if key in event.body]))
+        for event in history
+        if event.kind != "RunStarted"
+    }
+
+
+def _told(value: object) -> object:
+    return value["message"] if isinstance(value, dict) and "message" in value else value
+
+
+async def replays_itself(env: Environment, workflow: Workflow[..., Any]) -> bool:
+    """Whether the history, read from disk, leads the code through to the same end."""
+    engine = env.app._opened
+    row = await engine.find("story")
+    events = await engine.events(row.run_id, 0, 10_000)
+    owned = OwnedRun(row.run_id, row.workflow_id, row.workflow, row.input, row.seed, row.created_at)
+    program = Program(workflow, owned.input, owned.seed, owned.created_at)
+    program.begin()
+    for event in events[1:-1]:
+        program.deliver(event)
+    try:
+        return program.is_done and rows.body_of(program.end()) == rows.body_of(events[-1].fact)
+    finally:
+        program.evict()
+
+
+async def take(path: Path, name: str, fault: tuple[int, Fault] | None, *, replay_always: bool) -> tuple[Any, Any, int]:
+    """The result, the outcomes and the number of commits of one story."""
+    calls.clear()
+    workflow, argument = REFERENCES[name]
+    env = Environment(str(path), replay_always=replay_always)
+    await env.open(fault)
+    story = Story(env, workflow, argument)
+    result = await story.run()
+    history = await env.events("story")
+    for prefix in story.prefixes:
+        assert history[: len(prefix)] == prefix
+    assert [event.seq for event in history] == list(range(1, len(history) + 1))
+    assert await replays_itself(env, workflow)
+    commits = env.commits + env.store.commits
+    await env.__aexit__()
+    return result, outcomes(history), commits
+
+
+@MODES
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_fault_at_any_commit_changes_nothing(name: str, tmp_path: Path, *, replay_always: bool) -> None:
+    """Every commit of every reference workflow, every kind of fault."""
+
+    async def all_faults() -> int:
+        expected, facts, commits = await take(tmp_path / "plain.db", name, None, replay_always=replay_always)
+        count = 0
+        for fault, number in itertools.product(Fault, range(1, commits + 1)):
+            path = tmp_path / f"{fault.name}-{number}.db"
+            result, found, _ = await take(path, name, (number, fault), replay_always=replay_always)
+            assert (result, found) == (expected, facts), f"{fault} at commit {number}"
+            count += 1
+        return count
+
+    assert asyncio.run(all_faults()) >= 18

@@ -1,0 +1,152 @@
+"""Parking: a run that waits is one row, and nothing that comes for it is lost."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from perdure import Signal, Status, activity, sleep, workflow
+from perdure.stores.port import Batch, Outcome, ParkRun, PostMessage
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing import Environment
+
+approved = Signal("approved", str)
+
+
+@activity
+async def shout(text: str) -> str:
+    return text.upper()
+
+
+@workflow
+async def waits_for_approval() -> str:
+    before = await shout("asked")
+    return f"{before} {await approved.receive()}"
+
+
+@workflow
+async def sleeps(days: int) -> str:
+    await sleep(timedelta(days=days))
+    return await shout("awake")
+
+
+@workflow
+async def collects(count: int) -> list[str]:
+    return [await approved.receive() for _ in range(count)]
+
+
+async def post_from_elsewhere(path: str, run_id: str, text: str) -> None:
+    """What another process does when it sends a signal."""
+    other = SqliteStore(path, threads=False)
+    await other.open()
+    told: list[Outcome] = []
+    body = f'{{"name":"approved","payload":"{text}"}}'
+    other.commit(Batch([[PostMessage(run_id, f"m-{text}", "SignalSent", body, 0)]], None, 0), told.append)
+    assert told
+    await other.close()
+
+
+@pytest.mark.parametrize("when", ["before the park", "after the park"])
+async def test_a_signal_that_lands_while_parking_wakes_the_run(env: Environment, when: str) -> None:
+    """Between the last look and the park lies a gap; nothing may be lost in it."""
+    async with env:
+        run = await env.start(waits_for_approval)
+        await env.settle()
+        posted: list[str] = []
+
+        def post(batch: Batch) -> None:
+            parks = any(isinstance(operation, ParkRun) for group in batch.groups for operation in group)
+            if parks and not posted:
+                posted.append(run.run_id)
+                # Written at once, by another connection, on one side of the park's commit.
+                coroutine = post_from_elsewhere(str(env.path), run.run_id, "ann")
+                with pytest.raises(StopIteration):
+                    coroutine.send(None)
+
+        if when == "before the park":
+            env.store.before_commit = post
+        else:
+            env.store.after_commit = post
+        await env.pass_time(30)
+        assert posted == [run.run_id]
+        assert await env.result(run) == "ASKED ann"
+
+
+async def test_a_parked_run_is_one_row_and_comes_back_by_a_signal(env: Environment) -> None:
+    async with env:
+        run = await env.start(waits_for_approval)
+        await env.pass_time(30)
+        info = await run.describe()
+        assert (info.status, [wait.kind for wait in info.waiting_for]) == (Status.SUSPENDED, ["signal"])
+        assert env.app._worker is not None
+        assert not env.app._worker.is_live(run.run_id)
+
+        await run.signal(approved, "bob")
+
+        assert await env.result(run) == "ASKED bob"
+
+
+async def test_a_parked_run_comes_back_when_its_time_has_come(env: Environment) -> None:
+    async with env:
+        run = await env.start(sleeps, 3)
+        await env.pass_time(30)
+        info = await run.describe()
+        assert info.status is Status.SUSPENDED
+        assert info.waiting_for[0].until is not None
+        assert info.waiting_for[0].until - info.created_at == timedelta(days=3)
+        await env.pass_time(timedelta(days=2, hours=23))
+        assert (await run.describe()).status is Status.SUSPENDED
+        await env.pass_time(timedelta(hours=1))
+        assert await env.result(run) == "AWAKE"
+
+
+async def test_signals_are_received_once_each_in_the_order_they_were_sent(env: Environment) -> None:
+    """Some while it is live, some while it is parked, some from another process."""
+    async with env:
+        run = await env.start(collects, 6)
+        await run.signal(approved, "1")
+        await run.signal(approved, "2")
+        await env.pass_time(30)
+        await post_from_elsewhere(str(env.path), run.run_id, "3")
+        await run.signal(approved, "4")
+        await env.settle()
+        await post_from_elsewhere(str(env.path), run.run_id, "5")
+        await run.signal(approved, "6")
+        assert await env.result(run) == ["1", "2", "3", "4", "5", "6"]
+
+
+async def test_signals_nobody_waits_for_yet_are_kept(env: Environment) -> None:
+    async with env:
+        run = await env.start(sleeps, 1)
+        await run.signal("approved", "early")
+        await env.pass_time(30)
+        await run.signal("approved", "later")
+        await env.pass_time(timedelta(days=1))
+        assert await env.result(run) == "AWAKE"
+        unread = await env.app._opened.unread(run.run_id)
+        assert [bytes(message.body.payload) for message in unread] == [b'"early"', b'"later"']
+
+
+async def test_a_crowded_worker_parks_what_waits_and_runs_the_rest(tmp_path: Path) -> None:
+    """More runs than fit into memory: all of them end."""
+    env = Environment(str(tmp_path / "crowd.db"), max_live=5)
+    async with env:
+        runs = [await env.start(waits_for_approval.options(id=f"r-{n}")) for n in range(30)]
+        for _ in range(40):
+            await env.pass_time(1)
+        for run in runs:
+            await run.signal(approved, "go")
+        assert [await env.result(run) for run in runs] == ["ASKED go"] * 30
+
+
+async def test_a_stopped_worker_leaves_its_runs_to_the_next(env: Environment) -> None:
+    async with env:
+        run = await env.start(waits_for_approval.options(id="left"))
+        await env.settle()
+    async with env:
+        found = await env.app.get("left")
+        assert found.run_id == run.run_id
+        assert (await found.describe()).waiting_for[0].name == "approved"
+        await found.signal(approved, "cat")
+        assert await env.result(found) == "ASKED cat"
+        assert len(await env.app._opened._store.workers()) == 1

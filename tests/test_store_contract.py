@@ -1,0 +1,409 @@
+"""The contract every store fulfils: operations in, answers out, all or nothing."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perdure.errors import NewerSchema, NotADatabase, StoreError
+from perdure.stores.port import (
+    Answer,
+    AppendEvent,
+    Applied,
+    Batch,
+    Broken,
+    ClaimRuns,
+    Closed,
+    Committed,
+    DeleteWorker,
+    EndRun,
+    Fenced,
+    FreeMismatches,
+    FreeRuns,
+    HoldRun,
+    InsertRun,
+    Missing,
+    Moved,
+    NoteWaiting,
+    Operation,
+    Outcome,
+    ParkRun,
+    Posted,
+    PostMessage,
+    RaiseEpoch,
+    RecordAttempt,
+    RegisterWorker,
+    RunFilter,
+    Store,
+    TakeMessage,
+    Taken,
+)
+from perdure.stores.queries import migrations
+from perdure.stores.sqlite import SqliteStore
+
+WORKER = "w-1"
+
+
+@pytest.fixture(params=["memory", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return SqliteStore(None if request.param == "memory" else str(tmp_path / "contract.db"), threads=False)
+
+
+@asynccontextmanager
+async def opened(store: Store) -> AsyncIterator[Store]:
+    await store.open()
+    write(store, RegisterWorker(WORKER, "main", 99_000, ("default",), "host", 1, 1000), worker=None)
+    yield store
+    await store.close()
+
+
+def commit(store: Store, groups: Sequence[Sequence[Operation]], worker: str | None = WORKER, epoch: int = 1) -> Outcome:
+    told: list[Outcome] = []
+    store.commit(Batch(groups, worker, epoch), told.append)
+    return told[0]
+
+
+def answers(store: Store, *groups: Sequence[Operation]) -> list[Answer]:
+    outcome = commit(store, groups)
+    assert isinstance(outcome, Committed)
+    return [outcome.answers.get(number, Applied()) for number in range(len(groups))]
+
+
+def write(store: Store, *operations: Operation, worker: str | None = WORKER, epoch: int = 1) -> Answer:
+    outcome = commit(store, [operations], worker, epoch)
+    assert isinstance(outcome, Committed)
+    return outcome.answers.get(0, Applied())
+
+
+def a_run(run_id: str, workflow_id: str | None = None, **changes: object) -> InsertRun:
+    run = InsertRun(run_id, "main", workflow_id or run_id, "wf", "default", "RUNNING", WORKER, None, 0, "{}", 7, 1000)
+    return run._replace(**changes)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def a_ripe_run(run_id: str, **changes: object) -> InsertRun:
+    return a_run(run_id, status="PENDING", owner=None, wake_at=1000, **changes)
+
+
+def an_event(run_id: str, seq: int, result: str = "1") -> AppendEvent:
+    body = f'{{"name":"step","arguments":{{}},"result":{result},"started_at":1}}'
+    return AppendEvent("main", run_id, seq, "ActivityCompleted", f"step#{seq}", 1000 + seq, body)
+
+
+def an_end(run_id: str, seq: int, outcome: str = "1") -> EndRun:
+    return EndRun(run_id, "COMPLETED", outcome, seq, 2000, WORKER, "main")
+
+
+def a_message(run_id: str, message_id: str = "m-1") -> PostMessage:
+    return PostMessage(run_id, message_id, "SignalSent", '{"name":"go","payload":1}', 1500)
+
+
+def a_claim(limit: int = 10, queues: tuple[str, ...] = ("default",), workflows: tuple[str, ...] = ("wf",)) -> ClaimRuns:
+    return ClaimRuns(WORKER, "main", queues, workflows, 1000, limit)
+
+
+def a_park(run_id: str, messages: int | None = 0, wake_at: int | None = None) -> ParkRun:
+    return ParkRun(run_id, WORKER, "SUSPENDED", wake_at, "[]", messages, 1600)
+
+
+async def test_a_run_is_written_and_read_back(store: Store) -> None:
+    async with opened(store):
+        assert write(store, a_run("r1", "order-1")) == Applied()
+        row = await store.run("main", "r1")
+        assert row is not None
+        assert (row.workflow_id, row.status, row.input, row.seed) == ("order-1", "RUNNING", "{}", 7)
+        assert await store.latest_run("main", "order-1") == row
+        assert await store.run("other", "r1") is None
+
+
+async def test_a_taken_workflow_id_is_answered_with_its_run_and_harms_no_neighbour(store: Store) -> None:
+    async with opened(store):
+        first, second, third = answers(store, [a_run("r1", "same")], [a_run("r2", "same")], [a_run("r3")])
+        assert (first, third) == (Applied(), Applied())
+        assert isinstance(second, Taken)
+        assert second.run.run_id == "r1"
+
+
+async def test_a_start_written_twice_is_applied_once(store: Store) -> None:
+    """After a lost answer the same start is written again."""
+    async with opened(store):
+        write(store, a_run("r1", "same"))
+        assert write(store, a_run("r1", "same")) == Applied()
+        assert len(await store.list_runs(RunFilter("main"))) == 1
+
+
+async def test_a_run_may_start_move_and_end_in_one_batch(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"), an_event("r1", 2), an_end("r1", 3))
+        row = await store.run("main", "r1")
+        assert row is not None
+        assert (row.status, row.closed_at, row.owner) == ("COMPLETED", 2000, None)
+        assert [event.seq for event in await store.events(row, 0, 10)] == [1, 2, 3]
+
+
+async def test_events_are_read_in_order_and_in_pages(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"), *[an_event("r1", seq) for seq in range(2, 8)], an_end("r1", 8))
+        row = await store.run("main", "r1")
+        assert row is not None
+        pages = [[e.seq for e in await store.events(row, after, 3)] for after in (0, 3, 6, 8)]
+        assert pages == [[1, 2, 3], [4, 5, 6], [7, 8], []]
+
+
+async def test_large_values_come_back_whole(store: Store) -> None:
+    """What is too large for its row has a place of its own, and nobody notices."""
+    async with opened(store):
+        large = '"' + "x" * 5000 + '"'
+        write(store, a_run("r1", input=large), an_event("r1", 2, large), an_end("r1", 3, large))
+        row = await store.run("main", "r1")
+        assert row is not None
+        assert (row.input, row.outcome) == (large, large)
+        event = (await store.events(row, 1, 1))[0]
+        assert msgspec.json.encode(event.fact).count(b"x") == 5000
+
+
+async def test_a_stale_epoch_writes_nothing(store: Store) -> None:
+    async with opened(store):
+        assert isinstance(commit(store, [[a_run("r1")]], epoch=2), Fenced)
+        assert isinstance(commit(store, [[a_run("r1")]], worker="unknown"), Fenced)
+        assert await store.run("main", "r1") is None
+
+
+async def test_one_broken_group_harms_no_neighbour(store: Store) -> None:
+    """A second event under one number cannot be; the groups around it must not suffer."""
+    async with opened(store):
+        write(store, a_run("r1"), an_event("r1", 2))
+        first, broken, last = answers(store, [a_run("r2")], [an_event("r1", 2), an_end("r1", 3)], [a_run("r3")])
+        assert (first, last) == (Applied(), Applied())
+        assert isinstance(broken, Broken)
+        row = await store.run("main", "r1")
+        assert row is not None
+        assert row.closed_at is None
+
+
+async def test_a_run_is_ended_only_by_its_owner(store: Store) -> None:
+    async with opened(store):
+        write(store, a_ripe_run("r1"))
+        assert isinstance(write(store, an_end("r1", 2)), Broken)
+
+
+async def test_a_message_finds_its_run_open_closed_or_not_at_all(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"))
+        assert write(store, a_message("r1")) == Applied(Posted(1, 1))
+        assert write(store, a_message("r1", "m-2")) == Applied(Posted(2, 2))
+        assert write(store, a_message("nobody")) == Missing()
+        write(store, an_end("r1", 2))
+        assert write(store, a_message("r1", "m-3")) == Closed("COMPLETED")
+
+
+async def test_a_message_written_twice_is_there_once(store: Store) -> None:
+    """Also when it was taken in between, and when its run has ended."""
+    async with opened(store):
+        write(store, a_run("r1"))
+        write(store, a_message("r1"))
+        assert write(store, a_message("r1")) == Applied(Posted(1, None))
+        write(store, an_event("r1", 2), TakeMessage(1, 2))
+        write(store, an_end("r1", 3))
+        assert write(store, a_message("r1")) == Applied(Posted(1, None))
+        assert await store.unread("r1") == []
+
+
+async def test_unread_messages_are_read_in_order(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"))
+        for number in range(1, 4):
+            write(store, a_message("r1", f"m-{number}"))
+        write(store, TakeMessage(2, 2))
+        assert [message.message_id for message in await store.unread("r1")] == ["m-1", "m-3"]
+        found, last = await store.new_messages(WORKER, 1)
+        assert ([(run_id, m.number) for run_id, m in found], last) == ([("r1", 3)], 3)
+
+
+async def test_parking_is_refused_when_a_message_came_first(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"))
+        write(store, a_message("r1"))
+        assert write(store, a_park("r1", messages=0)) == Moved()
+        assert write(store, a_park("r1", messages=1)) == Applied()
+        assert write(store, a_park("r1", messages=1)) == Moved()
+
+
+async def test_a_message_to_a_parked_run_makes_it_ripe(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"))
+        write(store, a_park("r1", wake_at=99_999))
+        assert write(store, a_claim()) == Applied([])
+        write(store, a_message("r1")._replace(at=900))
+        assert write(store, a_claim()) == Applied(["r1"])
+
+
+async def test_a_message_and_a_park_in_one_batch_lose_nothing(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"))
+        assert answers(store, [a_park("r1")], [a_message("r1")]) == [Moved(), Applied(Posted(1, 1))]
+
+
+async def test_claims_take_the_ripest_first_and_only_what_is_wanted(store: Store) -> None:
+    async with opened(store):
+        write(
+            store,
+            a_ripe_run("r1", priority=0),
+            a_ripe_run("r2", priority=5),
+            a_ripe_run("r3")._replace(wake_at=500),
+            a_ripe_run("r4")._replace(wake_at=1001),
+            a_ripe_run("r5", queue="other"),
+            a_ripe_run("r6", workflow="unknown"),
+            a_run("r7"),
+        )
+        first, second = write(store, a_claim(2)), write(store, a_claim())
+        assert isinstance(first, Applied)
+        assert sorted(first.value) == ["r2", "r3"]  # type: ignore[call-overload]  # a list of ids
+        assert second == Applied(["r1"])
+
+
+async def test_a_held_run_is_not_claimed_until_it_is_freed(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"))
+        assert write(store, HoldRun("r1", WORKER, "mismatch", "{}", 1600)) == Applied()
+        write(store, a_message("r1")._replace(at=900))
+        assert write(store, a_claim()) == Applied([])
+        assert write(store, FreeMismatches("main", ("wf",), 1000)) == Applied(1)
+        assert write(store, a_claim()) == Applied(["r1"])
+
+
+async def test_a_takeover_frees_runs_only_under_the_epoch_it_read(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"), a_run("r2"), a_run("r3"))
+        stale = [RaiseEpoch(WORKER, 9), FreeRuns(WORKER, 1000, 10)]
+        assert write(store, *stale, worker=None) == Moved()
+        assert len(await store.owned_runs(WORKER)) == 3
+        fresh = [RaiseEpoch(WORKER, 1), FreeRuns(WORKER, 1000, 2)]
+        assert write(store, *fresh, worker=None) == Applied(2)
+        assert isinstance(commit(store, [[a_run("r4")]]), Fenced)
+        write(store, DeleteWorker(WORKER), worker=None)
+        assert len(await store.workers()) == 1
+        assert write(store, FreeRuns(WORKER, 1000, 2), worker=None) == Applied(1)
+        write(store, DeleteWorker(WORKER), worker=None)
+        assert await store.workers() == []
+
+
+async def test_a_loaded_run_has_everything(store: Store) -> None:
+    async with opened(store):
+        failure = '{"type":"builtins.ValueError","message":"no"}'
+        write(
+            store,
+            a_run("r1"),
+            an_event("r1", 2),
+            a_message("r1"),
+            RecordAttempt("main", "r1", "step", 1, "step", failure, 1000, 3000),
+            NoteWaiting("r1", WORKER, "[]", 1600),
+        )
+        (loaded,) = await store.load_runs(["r1", "nobody"], WORKER)
+        assert [event.seq for event in loaded.events] == [2]
+        assert [message.message_id for message in loaded.messages] == ["m-1"]
+        assert [(a.place, a.attempt, a.next_at) for a in loaded.attempts] == [("step", 1, 3000)]
+        assert (loaded.row.messages, loaded.row.waiting) == (1, "[]")
+        assert await store.load_runs(["r1"], "somebody else") == []
+
+
+async def test_lists_are_filtered_and_go_from_new_to_old(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"), a_run("r2", workflow="other"), a_run("r3"), a_run("r4", namespace="n"))
+        write(store, an_end("r1", 2))
+
+        async def ids(**wanted: object) -> list[str]:
+            return [row.run_id for row in await store.list_runs(RunFilter("main", **wanted))]  # type: ignore[arg-type]  # shorthand
+
+        assert await ids() == ["r3", "r2", "r1"]
+        assert await ids(status=("COMPLETED",)) == ["r1"]
+        assert await ids(status=("COMPLETED", "RUNNING"), workflow="wf") == ["r3", "r1"]
+        assert await ids(before="r3", limit=1) == ["r2"]
+        assert await ids(workflow_id="r2") == ["r2"]
+
+
+async def test_a_batch_of_thousands_is_one_transaction(store: Store) -> None:
+    async with opened(store):
+        groups = [[a_run(f"r{n:05}")] for n in range(2500)]
+        assert answers(store, *groups) == [Applied()] * 2500
+        assert len(await store.list_runs(RunFilter("main", limit=5000))) == 2500
+
+
+# SQLite's own
+
+
+async def test_user_code_may_open_the_same_file_in_the_same_process(tmp_path: Path) -> None:
+    """Closing a file drops the locks of the whole process on it; what was acknowledged must stay."""
+    path = tmp_path / "shared.db"
+    async with opened(SqliteStore(str(path), threads=False)) as store:
+        for number in range(50):
+            with sqlite3.connect(path) as theirs:
+                theirs.execute("create table if not exists theirs (n)")
+                theirs.execute("insert into theirs values (?)", (number,))
+            theirs.close()
+            path.read_bytes()
+            assert write(store, a_run(f"r{number:02}")) == Applied()
+        assert len(await store.list_runs(RunFilter("main"))) == 50
+    with sqlite3.connect(path) as theirs:
+        assert theirs.execute("select count(*) from runs").fetchone() == (50,)
+        assert theirs.execute("select count(*) from theirs").fetchone() == (50,)
+        assert theirs.execute("pragma integrity_check").fetchone() == ("ok",)
+    theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"hello, world, this is text", "not a SQLite database"),
+        (b"SQLite format 3\x00junk" * 9, "cannot be used as a database"),
+    ],
+)
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=words):
+        await SqliteStore(str(path), threads=False).open()
+    assert path.read_bytes() == content
+
+
+async def test_a_database_with_tables_like_ours_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    with sqlite3.connect(path) as theirs:
+        theirs.execute("create table events (what text)")
+    theirs.close()
+    with pytest.raises(NotADatabase, match="tables of its own named events"):
+        await SqliteStore(str(path), threads=False).open()
+    with sqlite3.connect(path) as theirs:
+        assert theirs.execute("select name from sqlite_schema").fetchall() == [("events",)]
+    theirs.close()
+
+
+async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "newer.db"
+    async with opened(SqliteStore(str(path), threads=False)):
+        pass
+    with sqlite3.connect(path) as newer:
+        newer.execute("update perdure_schema set version = 99")
+    newer.close()
+    with pytest.raises(NewerSchema, match="schema 99"):
+        await SqliteStore(str(path), threads=False).open()
+
+
+@pytest.mark.parametrize("name", ["", "missing/folder.db"])
+async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="folder"):
+        await SqliteStore(str(tmp_path / name), threads=False).open()
+
+
+async def test_the_file_is_synced_at_every_commit(tmp_path: Path) -> None:
+    async with opened(SqliteStore(str(tmp_path / "sync.db"), threads=False)) as store:
+        assert isinstance(store, SqliteStore)
+        assert store._db.execute("pragma journal_mode").fetchone() == ("wal",)
+        assert store._db.execute("pragma synchronous").fetchone() == (2,)
+
+
+def test_every_migration_says_what_it_is_for() -> None:
+    for number, text in enumerate(migrations("sqlite"), start=1):
+        assert text.startswith(f"-- {number:04}: ")
