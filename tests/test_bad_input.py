@@ -173,7 +173,7 @@ async def test_a_signal_to_nobody_or_to_a_closed_run_is_refused(env: Environment
         with pytest.raises(BadValue, match="Expected `int`"):
             await run.signal(done, "x")  # type: ignore[arg-type]  # on purpose
         run.run_id = "0"
-        with pytest.raises(RunNotFound, match="no run '0'"):
+        with pytest.raises(RunNotFound, match="no run 'one'"):
             await run.signal(done, 1)
 
 

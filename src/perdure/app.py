@@ -143,7 +143,7 @@ class Run(Generic[R]):
         else:
             name, kind = signal.name, signal.payload
         data, _ = kind.record(payload, f"the signal {name!r}")
-        await self._engine.post(self.run_id, name, data)
+        await self._engine.post(self.run_id, self.id, name, data)
 
     async def events(self, after: int = 0) -> AsyncIterator[RunEvent]:
         """The run's history so far, in order."""
@@ -189,10 +189,10 @@ class Perdure:
         self._settings = WorkerSettings(
             queues=tuple(checked_id("queue", queue) for queue in queues),
             max_live=max_live,
-            park_after_ms=int(seconds(park_after, "park_after") * 1000),
+            park_after_ms=round(seconds(park_after, "park_after") * 1000),
         )
-        self._lease_ms = int(seconds(lease, "lease") * 1000)
-        self._grace_ms = int(seconds(grace, "grace") * 1000)
+        self._lease_ms = round(seconds(lease, "lease") * 1000)
+        self._grace_ms = round(seconds(grace, "grace") * 1000)
         self._known = None if workflows is None else {w.name: w for w in workflows}
         self._store = store_for(url)
         self._clock: Clock = SystemClock()
@@ -329,10 +329,10 @@ def _statuses(status: "Status | str | Sequence[Status | str] | None") -> tuple[s
     if status is None:
         return ()
     names = [status] if isinstance(status, str) else list(status)
-    try:
-        return tuple(Status(name.upper()).value for name in names)
-    except ValueError:
-        raise BadOption(f"no status is named {status!r}; there are {', '.join(Status)}") from None
+    for name in names:
+        if name.upper() not in Status.__members__:
+            raise BadOption(f"no status is named {name!r}; there are {', '.join(Status)}")
+    return tuple(name.upper() for name in names)
 
 
 def _refuse_other(found: RunRow, request: StartRequest) -> None:

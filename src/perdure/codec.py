@@ -33,6 +33,8 @@ def _to_json(value: object) -> object:
 
 
 def _from_json(kind: type, value: object) -> object:
+    if kind is object:
+        return value
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         raise NotImplementedError(f"a {kind.__name__} cannot be restored from JSON")
@@ -252,7 +254,9 @@ class Signature:
         given = msgspec.json.decode(data, type=dict[str, Raw])
         unknown = given.keys() - self.parameters.keys()
         if unknown:
-            raise BadArguments(self.name, f"it has no parameter {', '.join(sorted(unknown))}")
+            raise BadArguments(
+                self.name, f"it has no parameter {', '.join(sorted(unknown))}; it takes {self._signature}"
+            )
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         by_keyword = False

@@ -140,8 +140,8 @@ class Engine(Protocol):
     async def start(self, request: StartRequest) -> RunRow | OwnedRun:
         """Start a run; when its workflow_id is taken, the run that has it."""
 
-    async def post(self, run_id: str, name: str, payload: bytes) -> None:
-        """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
+    async def post(self, run_id: str, id: str, name: str, payload: bytes) -> None:
+        """Send a signal; RunNotFound or RunClosed, naming the id, when nobody can ever receive it."""
 
     def advance(self, owned: OwnedRun, command: Command) -> Advance | Refusal:
         """Let the rules decide; the event is in the next batch."""

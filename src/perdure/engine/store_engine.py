@@ -251,7 +251,7 @@ class StoreEngine:
         self._committer.submit(group)
         return group
 
-    async def post(self, run_id: str, name: str, payload: bytes) -> None:
+    async def post(self, run_id: str, id: str, name: str, payload: bytes) -> None:
         """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
         if self._committer.is_full:
             await self._committer.room()
@@ -260,7 +260,7 @@ class StoreEngine:
         now = self.clock.now()
         body = msgspec.json.encode(signal).decode()
         answer = await self._committer.apply(PostMessage(run_id, message_id, "SignalSent", body, now))
-        self._raise_refusal(answer, run_id)
+        self._raise_refusal(answer, id)
         posted = answer.value if isinstance(answer, Applied) else None
         if self._host is not None and isinstance(posted, Posted) and posted.count is not None:
             self._notice(run_id, Message(posted.number, message_id, signal, now), posted.count)

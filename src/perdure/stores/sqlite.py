@@ -120,7 +120,10 @@ class SqliteStore:
     def _lock_path(self, name: str) -> Path:
         assert self._path is not None
         folder = self._path.with_name(self._path.name + ".locks")
-        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(self.url, f"the folder {str(folder)!r} cannot be used: {error.strerror}") from None
         return folder / name
 
     def _refuse_foreign_file(self) -> None:

@@ -23,8 +23,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# So many turns of the loop without anything left to do count as settled.
+# So many turns of the loop without anything left to do count as settled; while activities
+# run in tasks, which may be about to go on, some more.
 CALM_TURNS = 5
+CALM_TURNS_WITH_ACTIVITIES = 30
 
 
 class Environment:
@@ -85,8 +87,11 @@ class Environment:
         self.app = app
         self._died = asyncio.Event()
         self.store.crashed = self._died.set
+        opening = asyncio.ensure_future(app.__aenter__())
+        while app._engine is None and not opening.done() and not self._died.is_set():  # noqa: ASYNC110 - turn by turn
+            await asyncio.sleep(0)
         try:
-            await self.alive(app.__aenter__())
+            await self.alive(opening)
         except (Crash, StoreUnavailable):
             # A process that cannot open its database ends.
             self._died.set()
@@ -116,9 +121,13 @@ class Environment:
     async def settle(self) -> None:
         """Let everything happen that needs no time to pass."""
         calm = 0
-        while calm < CALM_TURNS and not self._died.is_set():
+        while calm < self._enough() and not self._died.is_set():
             await asyncio.sleep(0)
             calm = calm + 1 if self._is_idle() else 0
+
+    def _enough(self) -> int:
+        worker = self.app._worker
+        return CALM_TURNS_WITH_ACTIVITIES if worker is not None and worker.runs_activities else CALM_TURNS
 
     def _is_idle(self) -> bool:
         engine, worker = self.app._engine, self.app._worker
@@ -129,7 +138,7 @@ class Environment:
     async def pass_time(self, duration: Duration) -> None:
         """Let time pass in one jump, and everything happen that is due by then."""
         await self.settle()
-        self.clock.advance(int(seconds(duration, "duration") * 1000))
+        self.clock.advance(round(seconds(duration, "duration") * 1000))
         await self.settle()
 
     async def result(self, run: Run[R], patience: Duration = timedelta(minutes=10)) -> R:

@@ -12,6 +12,7 @@ import functools
 import heapq
 import inspect
 import itertools
+import math
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -103,6 +104,7 @@ class ActivityRunner:
 
     def __init__(self, clock: Clock, threads: int) -> None:
         self._clock = clock
+        self.in_threads = 0
         self._pool: Executor = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
         self._deadlines: list[tuple[int, int, Attempt, float]] = []
         self._numbers = itertools.count()
@@ -118,15 +120,21 @@ class ActivityRunner:
         ended: Ended,
     ) -> Attempt:
         """Begin an attempt, in a task or in a thread."""
-        attempt = Attempt(ended, self._clock.now() + int(timeout * 1000))
+        attempt = Attempt(ended, self._clock.now() + math.ceil(timeout * 1000))
         heapq.heappush(self._deadlines, (attempt.deadline, next(self._numbers), attempt, timeout))
         self._set_alarm()
         if inspect.iscoroutinefunction(fn):
             attempt.watch(self._task(fn(*args, **kwargs)))
         else:
             work = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
-            attempt.watch(asyncio.get_running_loop().run_in_executor(self._pool, work))
+            self.in_threads += 1
+            task = asyncio.get_running_loop().run_in_executor(self._pool, work)
+            task.add_done_callback(self._thread_ended)
+            attempt.watch(task)
         return attempt
+
+    def _thread_ended(self, _: object) -> None:
+        self.in_threads -= 1
 
     def _task(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         loop = asyncio.get_running_loop()

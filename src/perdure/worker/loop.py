@@ -105,9 +105,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._tasks: dict[RunTask, None] | None = None
         self._main: RunTask | None = None
         self._made = 0
-        self._root = Branch("")
+        self.root = Branch("")
         self._generators: dict[int, weakref.ref[AsyncGenerator[Any, Any]]] | None = None
-        self._is_dead = False
+        self.is_dead = False
         self._refusals = 0
 
     # Running
@@ -145,7 +145,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def begin(self, work: Work) -> RunTask:
         """Make the run's main task."""
         context = Context()
-        context.run(current_branch.set, self._root)
+        context.run(current_branch.set, self.root)
         # It hashes like any task of its run, but needs no keeping: the program holds it.
         self._main = task = self._made_task(work, context)
         return task
@@ -157,7 +157,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     # What asyncio asks of a loop
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]  # wider
-        if self._is_dead:
+        if self.is_dead:
             return None
         if context is not None:
             # Tasks and futures call so, and ignore the answer.
@@ -170,10 +170,10 @@ class RunLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]  # wider
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Any:
-        self._refuse_when_dead()
+        self.refuse_when_dead()
         timer = RunTimer(when, callback, args, self, context)
         timer.fire_at = self._started_at + math.ceil(round(when * 1000, 3))
-        timer.place = current_branch.get(self._root).place("timer()")
+        timer.place = current_branch.get(self.root).place("timer()")
         self.runtime.start_timer(timer)
         return timer
 
@@ -183,7 +183,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        if not self._is_dead:
+        if not self.is_dead:
             assert isinstance(handle, RunTimer)
             self.runtime.cancel_timer(handle)
 
@@ -191,14 +191,14 @@ class RunLoop(asyncio.AbstractEventLoop):
         return (self.now - self._started_at) / 1000
 
     def create_future(self) -> "asyncio.Future[Any]":
-        self._refuse_when_dead()
+        self.refuse_when_dead()
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **_: Any) -> Any:
-        self._refuse_when_dead(coro)
+        self.refuse_when_dead(coro)
         context = copy_context() if context is None else context.copy()
         title = getattr(coro, "__qualname__", type(coro).__name__)
-        context.run(current_branch.set, context.get(current_branch, self._root).child(title))
+        context.run(current_branch.set, context.get(current_branch, self.root).child(title))
         task = self._made_task(coro, context)
         # asyncio itself keeps tasks weakly; a run's task must not vanish.
         if self._tasks is None:
@@ -222,7 +222,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             self._tasks.pop(task, None)  # type: ignore[call-overload]  # it is one of ours
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self._is_dead:
+        if not self.is_dead:
             log.warning("in workflow code: %s", context.get("message"), exc_info=context.get("exception"))
 
     def get_debug(self) -> bool:
@@ -235,7 +235,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         return True
 
     def is_closed(self) -> bool:
-        return self._is_dead
+        return self.is_dead
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]  # it never does
         raise NotAllowedInWorkflow("using a thread", "do it in an activity; a plain `def` activity runs in a thread")
@@ -255,24 +255,26 @@ class RunLoop(asyncio.AbstractEventLoop):
         """Close a generator that nobody holds any more, here and now, inside its own run."""
         if self._generators is not None:
             self._generators.pop(id(generator), None)
-        if not self._is_dead and _get_running_loop() is self:
+        if not self.is_dead and _get_running_loop() is self:
             self.create_task(generator.aclose())
         elif not _unwind(generator.aclose()):
             _graveyard.append(generator)
 
     # The end
 
-    def _refuse_when_dead(self, work: Any = None) -> None:
-        if not self._is_dead:
+    def refuse_when_dead(self, work: Any = None) -> None:
+        """Raise in code of a dying run; code that goes on regardless is in the end left waiting for ever."""
+        if not self.is_dead:
             return
-        if work is not None and asyncio.iscoroutine(work):
-            work.close()
         self._refusals += 1
-        raise Evicted
+        if self._refusals <= MOST_REFUSALS:
+            if asyncio.iscoroutine(work):
+                work.close()
+            raise Evicted
 
     def evict(self) -> None:
         """Unwind whatever code is left, newest task first, so that no finalizer runs elsewhere later."""
-        self._is_dead = True
+        self.is_dead = True
         self._ready.clear()
         main, self._main = self._main, None
         if not self._tasks and not self._generators and (main is None or main.done()):

@@ -232,22 +232,28 @@ class Program:
     def run_activity(
         self, activity: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> PendingActivity:
+        place = self._place(activity.name)
         arguments = activity.signature.record(args, kwargs)
-        place = current_branch.get().place(activity.name)
         self.pending[place] = call = PendingActivity(self, place, activity, arguments)
         self.fresh.append(call)
         return call
 
     def record(self, fn: Callable[[], Any]) -> PendingValue:
         name = getattr(fn, "__name__", type(fn).__name__).strip("<>")
-        call = PendingValue(self, current_branch.get().place(f"side_effect({name})"), fn)
+        call = PendingValue(self, self._place(f"side_effect({name})"), fn)
         self._add(call)
         return call
 
     def receive(self, signal: Signal[Any]) -> PendingSignal:
-        call = PendingSignal(self, current_branch.get().place(f"signal({signal.name})"), signal)
+        call = PendingSignal(self, self._place(f"signal({signal.name})"), signal)
         self._add(call)
         return call
+
+    def _place(self, name: str) -> str:
+        """The place of a call of this name, made now."""
+        if self.loop.is_dead:
+            self.loop.refuse_when_dead()
+        return current_branch.get(self.loop.root).place(name)
 
     def _add(self, pending: Pending) -> None:
         self.pending[pending.place] = pending

@@ -53,6 +53,7 @@ NOTE_AFTER_MS = 1000
 # How many ripe runs are claimed at once, and how many events are replayed in one go.
 CLAIM = 200
 REPLAY_SLICE = 500
+CLAIM_AGAIN_MS = 10
 SIDE_EFFECT_TIMEOUT = 60.0
 
 
@@ -151,8 +152,12 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way: every live run waits for time, a message or a thread."""
-        return not self._tasks and self._claiming is None and not any(live.running for live in self._live.values())
+        """Whether nothing is under way but activities in tasks, of which nobody can tell what they wait for."""
+        return not self._tasks and self._claiming is None and not self._runner.in_threads
+
+    @property
+    def runs_activities(self) -> bool:
+        return any(live.running for live in self._live.values())
 
     # What the engine asks of its host
 
@@ -610,9 +615,9 @@ class Worker:
             self._claim_alarm.cancel()
             self._claim_alarm = None
         if at is not None:
-            # One that is ripe already could not be claimed just now: it is not for us, or locked.
-            at = max(at, self._clock.now() + 10)
-            self._claim_alarm = self._clock.call_at(at, self.look_around)
+            now = self._clock.now()
+            # One that is ripe already could not be claimed just now; look again in a moment.
+            self._claim_alarm = self._clock.call_at(at if at > now else now + CLAIM_AGAIN_MS, self.look_around)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,0 +1,5 @@
+"""The command line: `perdure --help`."""
+
+from perdure.cli.entry import main
+
+__all__ = ["main"]

@@ -1,0 +1,63 @@
+"""Opening the database for a command, and finding a run in it.
+
+In:   the URL, and a run as people name it.
+Out:  an open client that works nothing; a run.
+"""
+
+import sqlite3
+from contextlib import AbstractAsyncContextManager, closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import perdure
+from perdure.cli.exits import Mistake, Trouble
+from perdure.errors import RunNotFound
+
+FILE = "sqlite:///"
+MEMORY = "sqlite://"
+
+
+def client(url: str) -> "AbstractAsyncContextManager[perdure.Perdure]":
+    """A client of a database that exists; a command that only looks must not create one."""
+    refuse_memory(url)
+    if url.startswith(FILE) and url != FILE:
+        path = Path(unquote(url.removeprefix(FILE)))
+        if not path.exists():
+            raise Trouble(
+                f"there is no database {str(path)!r}; name another with --url or PERDURE_URL, "
+                "or start a run with `perdure run`"
+            )
+        if not _is_ours(path):
+            raise Trouble(
+                f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL"
+            )
+    return perdure.Perdure(url, worker=False)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether opening this file leaves it as it is: a database that is not ours would get our tables."""
+    look = "select 1 from sqlite_schema where name = 'perdure_schema'"
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            return db.execute(look).fetchone() is not None
+    except sqlite3.Error:
+        # The store knows better what is wrong with it, and changes nothing.
+        return True
+
+
+def refuse_memory(url: str) -> None:
+    """Mistake when the URL names a database that no other process could see."""
+    if url == MEMORY:
+        raise Mistake(f"{url} is the memory of one process, no other can see it; name a file: --url {FILE}file.db")
+
+
+async def found(app: "perdure.Perdure", name: str) -> "perdure.Run[Any]":
+    """The run with this id, or else with this run_id; RunNotFound."""
+    try:
+        return await app.get(name)
+    except RunNotFound as missing:
+        try:
+            return await app.get(run_id=name)
+        except RunNotFound:
+            raise missing from None

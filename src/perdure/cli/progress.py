@@ -1,0 +1,107 @@
+"""Progress of a run on standard error.
+
+In:   a run, and when this process began to look at it.
+Out:  a line for each event and failed attempt as they come, and what the run waits for.
+On anything but a terminal it prints nothing.
+"""
+
+import shlex
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from perdure.cli.history import line_of, wait_text
+from perdure.cli.output import span
+
+if TYPE_CHECKING:
+    from perdure.app import Run, RunEvent, RunInfo
+    from perdure.stores.port import Attempt
+
+
+class Progress:
+    """Prints what a run does; what was done before this process looked is marked as remembered."""
+
+    def __init__(self, console: Console, run: "Run[Any]", opened_at: datetime) -> None:
+        self._console = console
+        self._run = run
+        self._opened_at = opened_at
+        self._began_at = opened_at
+        self._last_seq = 0
+        self._told: set[tuple[str, int]] = set()
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = Status("", console=self._console, spinner="dots")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    async def look(self) -> "RunInfo":
+        """Print what is new; answers the run as it stands."""
+        if self._console.is_terminal:
+            for _, text in sorted(await self._news(), key=itemgetter(0)):
+                self._console.print(text, soft_wrap=True)
+        info = await self._run.describe()
+        if self._status is not None:
+            self._status.update(_waiting(info))
+        return info
+
+    async def _news(self) -> list[tuple[datetime, Text]]:
+        """What happened since the last look, with its time.
+
+        Failed attempts are no events; but whoever wonders why nothing happens wants to see them.
+        """
+        news = []
+        async for event in self._run.events(after=self._last_seq):
+            self._last_seq = event.seq
+            news.append((event.at, self._event(event)))
+        for attempt in await self._run.attempts():
+            if (attempt.place, attempt.attempt) not in self._told:
+                self._told.add((attempt.place, attempt.attempt))
+                news.append(self._attempt(attempt))
+        return news
+
+    def _event(self, event: "RunEvent") -> Text:
+        line = line_of(event)
+        if event.kind == "RunStarted":
+            self._began_at = event.at
+            return Text.assemble(("▶ ", "bold"), (self._run.id, "bold"), f"  {line.detail}")
+        # The result itself goes to standard output.
+        detail = "" if event.kind == "RunCompleted" else line.detail
+        return self._line(event.at, f"{line.mark} {line.title}", line.style, detail)
+
+    def _attempt(self, attempt: "Attempt") -> tuple[datetime, Text]:
+        at = datetime.fromtimestamp(attempt.at / 1000, UTC)
+        detail = f"{attempt.failure.summary}  (attempt {attempt.attempt})"
+        if attempt.next_at is not None:
+            pause = timedelta(milliseconds=attempt.next_at - attempt.at)
+            detail = f"{attempt.failure.summary}  (attempt {attempt.attempt}, again in {span(pause)})"
+        return at, self._line(at, f"! {attempt.name}", "yellow", detail)
+
+    def _line(self, at: datetime, title: str, style: str, detail: str) -> Text:
+        is_remembered = at < self._opened_at
+        return Text.assemble(
+            (f"{span(at - self._began_at):>8}  ", "dim"),
+            (title, "dim" if is_remembered else style),
+            (f"  {detail}", "dim" if is_remembered else ""),
+            ("  remembered" if is_remembered else "", "dim italic"),
+        )
+
+
+def _waiting(info: "RunInfo") -> Text:
+    if not info.waiting_for:
+        return Text("working", style="dim")
+    waits = "; ".join(wait_text(wait) for wait in info.waiting_for[:3])
+    text = Text(f"waits for {waits}", style="dim")
+    signal = next((wait.name for wait in info.waiting_for if wait.kind == "signal"), None)
+    if signal is not None:
+        text.append(f"\n  send it: perdure signal {shlex.quote(info.id)} {shlex.quote(signal)} PAYLOAD")
+    return text

@@ -1,0 +1,216 @@
+"""Activities: tried again as agreed, ended in time, and cancelled when nobody waits."""
+
+import asyncio
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from perdure import ActivityFailed, Retry, RunFailed, activity, sleep, workflow
+from perdure.testing import Environment
+
+log: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh_log() -> None:
+    log.clear()
+
+
+@activity(retry=Retry(max_attempts=4, initial_interval=10, backoff=3, max_interval=60))
+async def flaky() -> str:
+    log.append("flaky")
+    raise ConnectionError("down")
+
+
+@activity(retry=Retry(max_attempts=5, non_retryable=(ValueError, "KeyError")))
+async def picky(kind: str) -> str:
+    log.append(kind)
+    raise {"value": ValueError, "key": KeyError, "other": OSError}[kind](kind)
+
+
+@activity(timeout=5, retry=Retry(max_attempts=1))
+async def slow() -> str:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        log.append("cancelled")
+        raise
+    return "never"
+
+
+class OddError(Exception):
+    def __init__(self, code: int, *, why: str) -> None:
+        super().__init__(code, why)
+
+
+@activity(retry=Retry(max_attempts=1))
+async def odd() -> None:
+    raise OddError(7, why="odd")
+
+
+@activity
+def in_a_thread(n: int) -> str:
+    return f"{n} {threading.current_thread() is threading.main_thread()}"
+
+
+@activity
+async def changes_its_argument(items: list[int]) -> int:
+    items.append(4)
+    return len(items)
+
+
+@workflow
+async def runs_flaky() -> str:
+    return await flaky()
+
+
+@workflow
+async def runs_picky(kind: str) -> str:
+    return await picky(kind)
+
+
+@workflow
+async def runs_slow() -> str:
+    return await slow()
+
+
+@workflow
+async def loses_patience() -> str:
+    try:
+        async with asyncio.timeout(1):
+            return await slow()
+    except TimeoutError:
+        await sleep(1)
+        return "gave up"
+
+
+@workflow
+async def races() -> str:
+    fast, late = asyncio.create_task(sleep(1)), asyncio.create_task(slow())
+    await asyncio.wait({fast, late}, return_when=asyncio.FIRST_COMPLETED)
+    late.cancel()
+    return "raced"
+
+
+@workflow
+async def catches_odd() -> str:
+    try:
+        await odd()
+    except ActivityFailed as error:
+        return str(error)
+    return ""
+
+
+@workflow
+async def threads() -> list[str]:
+    return list(await asyncio.gather(*(in_a_thread(n) for n in range(3))))
+
+
+@workflow
+async def shares_a_list() -> list[int]:
+    items = [1, 2, 3]
+    return [await changes_its_argument(items), len(items)]
+
+
+async def test_attempts_come_at_the_agreed_times_and_end(env: Environment) -> None:
+    """After 10, 30 and 60 seconds, not before; then the failure is recorded once."""
+    async with env:
+        run = await env.start(runs_flaky)
+        await env.settle()
+        made = []
+        for _ in range(11):
+            made.append(len(log))
+            await env.pass_time(9.999)
+            await env.pass_time(0.001)
+        assert made == [1, 2, 2, 2, 3, 3, 3, 3, 3, 3, 4]
+        with pytest.raises(RunFailed, match="ConnectionError: down"):
+            await env.result(run)
+        history = await env.events(run.id)
+        assert [(event.kind, event.body.get("attempts")) for event in history[1:-1]] == [("ActivityFailed", 4)]
+
+
+async def test_attempts_and_their_times_survive_a_crash(tmp_path: Path) -> None:
+    async with Environment(str(tmp_path / "crash.db")) as env:
+        run = await env.start(runs_flaky)
+        await env.pass_time(10)
+        assert len(log) == 2
+        await env.crash()
+        await env.pass_time(29)
+        assert len(log) == 2
+        await env.pass_time(1)
+        assert len(log) == 3
+        await env.pass_time(60)
+        again = await env.app.get(run.id)
+        with pytest.raises(RunFailed, match="down"):
+            await env.result(again)
+        assert len(log) == 4
+
+
+async def test_a_long_back_off_parks_the_run(tmp_path: Path) -> None:
+    async with Environment(str(tmp_path / "park.db"), park_after=5) as env:
+        run = await env.start(runs_flaky)
+        await env.pass_time(10)
+        await env.pass_time(7)
+        info = await run.describe()
+        assert info.status == "SUSPENDED"
+        assert info.waiting_for[0].failed_attempts == 2
+        await env.pass_time(23)
+        assert len(log) == 3
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [("value", 1), ("key", 1), ("other", 5)])
+async def test_errors_not_worth_retrying_end_at_once(env: Environment, kind: str, attempts: int) -> None:
+    async with env:
+        run = await env.start(runs_picky, kind)
+        with pytest.raises(RunFailed, match=kind):
+            await env.result(run)
+        assert len(log) == attempts
+
+
+async def test_an_activity_is_ended_when_its_time_is_up(env: Environment) -> None:
+    async with env:
+        run = await env.start(runs_slow)
+        with pytest.raises(RunFailed, match="TimeoutError: the activity took longer than its timeout of 5 s"):
+            await env.result(run)
+        assert log == ["cancelled"]
+
+
+@pytest.mark.parametrize(("workflow", "expected"), [(loses_patience, "gave up"), (races, "raced")])
+async def test_an_activity_nobody_waits_for_is_cancelled(env: Environment, workflow: object, expected: str) -> None:
+    """Its outcome is not written, and the history replays without it."""
+    async with env:
+        run = await env.start(workflow)  # type: ignore[arg-type,var-annotated]  # one of the two above
+        assert await env.result(run) == expected
+        assert log == ["cancelled"]
+        assert all("slow" not in event.place for event in await env.events(run.id))
+
+
+async def test_an_error_that_cannot_be_made_again_keeps_its_text(env: Environment) -> None:
+    async with env:
+        run = await env.start(catches_odd)
+        assert "OddError" in await env.result(run)
+
+
+async def test_plain_functions_run_in_threads(env: Environment) -> None:
+    async with env:
+        run = await env.start(threads)
+        assert await env.result(run) == ["0 False", "1 False", "2 False"]
+
+
+async def test_an_activity_cannot_change_the_workflows_own_values(env: Environment) -> None:
+    """A replay would not see the change; so there is none to see."""
+    async with env:
+        run = await env.start(shares_a_list)
+        assert await env.result(run) == [4, 3]
+
+
+async def test_a_quiet_run_shows_what_it_waits_for(env: Environment) -> None:
+    """Also while it is live, and to other processes."""
+    async with env:
+        run = await env.start(runs_slow)
+        await env.pass_time(timedelta(seconds=2))
+        await env.pass_time(timedelta(seconds=1))
+        info = await run.describe()
+        assert (info.status, [(w.kind, w.name) for w in info.waiting_for]) == ("RUNNING", [("activity", "slow")])

@@ -1,0 +1,54 @@
+"""The demo does what it says, and fails when what it says is not so."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+DEMO = ROOT / "demo" / "run.py"
+
+# The demo's own proof, over an effects file in which the recorded step `reserve` ran twice.
+FORGED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from rich.console import Console
+import run
+demo = run.Demo(Path(sys.argv[2]), Console())
+demo._story.workers = [1, 2]
+demo._story.recorded_before_the_kill = {"reserve", "pack mug"}
+lines = ["1 reserve o-17", "1 pack mug", "2 reserve o-17", "2 pack lamp", "2 pack desk", "2 pack sofa"]
+demo._effects.write_text("\\n".join([*lines, "2 ship o-17", "2 bill o-17"]))
+sys.exit(0 if demo._prove(run.EXPECTED) else 1)
+"""
+
+
+def test_the_demo_kills_a_worker_and_proves_that_nothing_recorded_ran_twice() -> None:
+    """It is the first thing a newcomer runs, on a terminal or not."""
+    played = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=60, check=False)
+    assert played.returncode == 0, played.stdout + played.stderr
+    killed = re.search(r"kill -9 (\d+): (\d) steps are on disk", played.stdout)
+    assert killed is not None, played.stdout
+    first = killed[1]
+    second = re.findall(r"worker (\d+) starts", played.stdout)[1]
+    assert first != second
+    assert int(killed[2]) >= 3
+    assert f"worker {first}   pack the mug           ✓ ran" in played.stdout
+    assert f"worker {second}   pack the mug           ↺ remembered" in played.stdout
+    assert f"worker {first}   pack the sofa          ✗ killed" in played.stdout
+    assert f"worker {second}   pack the sofa          ✓ ran again" in played.stdout
+    assert re.search(r"on disk at the kill +ran once +reserve, pack mug, pack lamp", played.stdout)
+    assert re.search(r"under way at the kill +ran twice +.*pack sofa", played.stdout)
+    assert "activities run at least once" in played.stdout
+    assert "4 boxes to 12 Mill Lane, track-o-17" in played.stdout
+    assert "✓ No recorded step ran twice." in played.stdout
+    assert played.stderr == ""
+
+
+def test_the_demo_fails_loudly_when_a_recorded_step_ran_twice(tmp_path: Path) -> None:
+    """A proof that cannot fail proves nothing."""
+    command = [sys.executable, "-c", FORGED, str(DEMO.parent), str(tmp_path)]
+    proof = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert proof.returncode == 1, proof.stderr
+    assert "✗ The proof does not hold for: reserve" in proof.stdout
