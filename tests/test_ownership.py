@@ -46,7 +46,7 @@ async def test_a_zombie_commits_nothing_and_begins_anew(tmp_path: Path) -> None:
             await asyncio.gather(zombie.app.get("run"))
             zombie.clock.advance(60)
             live = zombie.app._worker._live[run.run_id]  # type: ignore[union-attr]  # it is open
-            zombie.app._worker._hand_back(live)  # type: ignore[union-attr]  # it is open
+            zombie.app._worker._parking.hand_back(live)  # type: ignore[union-attr]  # it is open
             await zombie.settle()
             assert await other.events("run") == history
             assert worker_ids(zombie) != old_id

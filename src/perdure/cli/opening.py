@@ -4,8 +4,7 @@ In:   the URL, and a run as people name it.
 Out:  an open client that works nothing; a run.
 """
 
-import sqlite3
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +12,7 @@ from urllib.parse import unquote
 import perdure
 from perdure.cli.exits import Mistake, Trouble
 from perdure.errors import RunNotFound
+from perdure.stores.sqlite import has_runs
 
 FILE = "sqlite:///"
 MEMORY = "sqlite://"
@@ -28,22 +28,11 @@ def client(url: str) -> "AbstractAsyncContextManager[perdure.Perdure]":
                 f"there is no database {str(path)!r}; name another with --url or PERDURE_URL, "
                 "or start a run with `perdure run`"
             )
-        if not _is_ours(path):
+        if not has_runs(path):
             raise Trouble(
                 f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL"
             )
     return perdure.Perdure(url, worker=False)
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether opening this file leaves it as it is: a database that is not ours would get our tables."""
-    look = "select 1 from sqlite_schema where name = 'perdure_schema'"
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            return db.execute(look).fetchone() is not None
-    except sqlite3.Error:
-        # The store knows better what is wrong with it, and changes nothing.
-        return True
 
 
 def refuse_memory(url: str) -> None:

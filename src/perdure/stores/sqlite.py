@@ -460,3 +460,13 @@ def _json(values: Sequence[str]) -> str:
 def _dicts(cursor: sqlite3.Cursor) -> list[dict[str, object]]:
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def has_runs(path: Path) -> bool:
+    """Whether opening this file leaves it as it is: a database that is not ours would get our tables."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return db.execute("select 1 from sqlite_schema where name = 'perdure_schema'").fetchone() is not None
+    except sqlite3.Error:
+        # open() knows better what is wrong with it, and changes nothing.
+        return True

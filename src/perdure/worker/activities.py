@@ -105,6 +105,8 @@ class ActivityRunner:
     def __init__(self, clock: Clock, threads: int) -> None:
         self._clock = clock
         self.in_threads = 0
+        self.in_tasks = 0
+        self._calm: asyncio.Future[None] | None = None
         self._pool: Executor = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
         self._deadlines: list[tuple[int, int, Attempt, float]] = []
         self._numbers = itertools.count()
@@ -124,17 +126,42 @@ class ActivityRunner:
         heapq.heappush(self._deadlines, (attempt.deadline, next(self._numbers), attempt, timeout))
         self._set_alarm()
         if inspect.iscoroutinefunction(fn):
-            attempt.watch(self._task(fn(*args, **kwargs)))
+            self.in_tasks += 1
+            task = self._task(fn(*args, **kwargs))
+            task.add_done_callback(self._task_ended)
+            attempt.watch(task)
         else:
             work = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
             self.in_threads += 1
-            task = asyncio.get_running_loop().run_in_executor(self._pool, work)
-            task.add_done_callback(self._thread_ended)
-            attempt.watch(task)
+            thread = asyncio.get_running_loop().run_in_executor(self._pool, work)
+            thread.add_done_callback(self._thread_ended)
+            attempt.watch(thread)
         return attempt
+
+    def _task_ended(self, _: object) -> None:
+        self.in_tasks -= 1
+        self._tell_calm()
 
     def _thread_ended(self, _: object) -> None:
         self.in_threads -= 1
+        self._tell_calm()
+
+    async def calm(self, grace_ms: int) -> None:
+        """Until nothing runs any more, or the grace is over."""
+        if grace_ms <= 0 or not (self.in_tasks or self.in_threads):
+            return
+        self._calm = asyncio.get_running_loop().create_future()
+        alarm = self._clock.call_at(self._clock.now() + grace_ms, self._say_calm)
+        await self._calm
+        alarm.cancel()
+
+    def _tell_calm(self) -> None:
+        if not self.in_tasks and not self.in_threads:
+            self._say_calm()
+
+    def _say_calm(self) -> None:
+        if self._calm is not None and not self._calm.done():
+            self._calm.set_result(None)
 
     def _task(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         loop = asyncio.get_running_loop()

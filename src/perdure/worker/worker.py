@@ -8,53 +8,34 @@ to the program, the program is drained, and what it asked for waits for the comm
 """
 
 import asyncio
-import heapq
-import itertools
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 
-from perdure import codec
 from perdure.authoring.functions import Workflow, workflows
 from perdure.clock import Alarm
-from perdure.engine.port import HandBack, Hold, OwnedRun, Park, StartRequest
+from perdure.engine.port import HandBack, Hold, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreAdvance, StoreEngine
-from perdure.errors import BadInput, PerdureError
 from perdure.kernel import events
-from perdure.kernel.commands import CloseRun, FireTimer, ReceiveMessage, RecordOutcome
-from perdure.kernel.events import ActivityCompleted, Event, ValueRecorded
+from perdure.kernel.commands import CloseRun, ReceiveMessage
+from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
-from perdure.kernel.retry import is_retryable, next_attempt_at
-from perdure.stores.port import Attempt as FailedAttempt
 from perdure.stores.port import LoadedRun
-from perdure.worker.activities import ActivityRunner, Manner, manner_of, run_at_once
+from perdure.worker.activities import ActivityRunner
+from perdure.worker.claims import Claims
+from perdure.worker.effects import Effects
 from perdure.worker.failures import failure_of
 from perdure.worker.live import LiveRun, Step
 from perdure.worker.loop import NeverWaits, watch_generators
-from perdure.worker.program import (
-    Mismatch,
-    Pending,
-    PendingActivity,
-    PendingSignal,
-    PendingTimer,
-    PendingValue,
-)
+from perdure.worker.parking import SWEEP_MS, Parking
+from perdure.worker.program import Mismatch
 
 log = logging.getLogger("perdure.worker")
 
-Raw = msgspec.Raw
-
-SWEEP_MS = 1000
-# After so long without an event a run shows what it waits for.
-NOTE_AFTER_MS = 1000
-# How many ripe runs are claimed at once, and how many events are replayed in one go.
-CLAIM = 200
+# How many events are replayed in one go.
 REPLAY_SLICE = 500
-CLAIM_AGAIN_MS = 10
-SIDE_EFFECT_TIMEOUT = 60.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -78,20 +59,13 @@ class Worker:
         self._settings = settings
         self._known = known
         self._live: dict[str, LiveRun] = {}
-        self._manners: dict[Callable[..., Any], Manner] = {}
         self._runner = ActivityRunner(self._clock, settings.max_threads)
-        self._timers: list[tuple[int, int, LiveRun, PendingTimer]] = []
-        self._retries: list[tuple[int, int, LiveRun, PendingActivity]] = []
-        self._numbers = itertools.count()
-        self._alarm: Alarm | None = None
-        self._alarm_at = 0
+        self._effects = Effects(engine, self._runner, self._advance, self._fail)
+        self._parking = Parking(engine, self, settings.park_after_ms)
+        self._claims = Claims(engine, settings.queues, lambda: settings.max_live - len(self._live), self._names)
         self._sweep_alarm: Alarm | None = None
-        self._claiming: asyncio.Task[None] | None = None
-        self._wants_claim = False
-        self._claim_alarm: Alarm | None = None
         self._is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._calm: list[asyncio.Future[None]] = []
         self._unwatch: Callable[[], None] = lambda: None
 
     # Beginning and ending
@@ -106,16 +80,12 @@ class Worker:
     async def end(self, grace_ms: int) -> None:
         """Stop claiming, let activities finish for a while, then hand everything back."""
         self._is_stopping = True
-        for alarm in (self._sweep_alarm, self._claim_alarm):
-            if alarm is not None:
-                alarm.cancel()
-        if self._claiming is not None:
-            await self._claiming
-        await self._calm_down(grace_ms)
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._sweep_alarm is not None:
+            self._sweep_alarm.cancel()
+        await self._claims.stop()
+        await self._runner.calm(grace_ms)
         for live in list(self._live.values()):
-            self._hand_back(live)
+            self._parking.hand_back(live)
         await self._engine.settle()
         self.drop_all()
         self._runner.close()
@@ -124,40 +94,21 @@ class Worker:
     def abandon(self) -> None:
         """Forget everything at once and write nothing more, as if the process had died."""
         self._is_stopping = True
-        for task in [*self._tasks, *([self._claiming] if self._claiming is not None else [])]:
+        self._claims.abandon()
+        for task in self._tasks:
             task.cancel()
         self.drop_all()
         self._runner.close()
         self._unwatch()
 
-    async def _calm_down(self, grace_ms: int) -> None:
-        """Until no activity runs, or the grace is over."""
-        if not any(live.running for live in self._live.values()) or grace_ms <= 0:
-            return
-        calm = asyncio.get_running_loop().create_future()
-        self._calm.append(calm)
-        alarm = self._clock.call_at(self._clock.now() + grace_ms, self._say_calm)
-        await calm
-        alarm.cancel()
-
-    def _tell_calm(self) -> None:
-        if self._calm and not any(live.running for live in self._live.values()):
-            self._say_calm()
-
-    def _say_calm(self) -> None:
-        for future in self._calm:
-            if not future.done():
-                future.set_result(None)
-        self._calm.clear()
-
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way but activities in tasks, of which nobody can tell what they wait for."""
-        return not self._tasks and self._claiming is None and not self._runner.in_threads
+        return not self._tasks and self._claims.is_idle and not self._runner.in_threads
 
     @property
     def runs_activities(self) -> bool:
-        return any(live.running for live in self._live.values())
+        return self._runner.in_tasks > 0
 
     # What the engine asks of its host
 
@@ -210,17 +161,19 @@ class Worker:
     def drop_all(self) -> None:
         """Forget every run; what their activities still do has no effect any more."""
         for live in list(self._live.values()):
-            self._drop(live)
-        self._timers.clear()
-        self._retries.clear()
+            self.drop(live)
+        self._effects.clear()
 
-    def _drop(self, live: LiveRun) -> None:
+    def drop(self, live: LiveRun) -> None:
+        """Forget a run, and leave nothing of its code in memory."""
         live.is_gone = True
         self._live.pop(live.run_id, None)
         for attempt in live.running.values():
             attempt.call_off()
         live.running.clear()
         live.program.evict()
+        if self._claims.is_wanted:
+            self._claims.look()
 
     # Bringing runs to life
 
@@ -313,7 +266,7 @@ class Worker:
         """After a drain: hand over wanted messages, close the run, or start what it asked for."""
         program = live.program
         if program.abandoned:
-            self._call_off(live)
+            self._effects.call_off(live)
         if program.is_done:
             self._close(live)
             return
@@ -329,9 +282,9 @@ class Worker:
             return
         program.fresh = []
         if advance is None:
-            self._start(live, fresh)
+            self._effects.start(live, fresh)
         else:
-            advance.then(self._start, live, fresh)
+            advance.then(self._effects.start, live, fresh)
 
     def _close(self, live: LiveRun) -> None:
         self._end(live, live.program.end())
@@ -350,213 +303,32 @@ class Worker:
         if live is not None:
             live.is_gone = True
             if live.running:
-                self._drop(live)
-        if self._wants_claim:
-            self.look_around()
-
-    def _call_off(self, live: LiveRun) -> None:
-        """Cancel the activities nobody waits for any more."""
-        for call in live.program.abandoned or ():
-            attempt = live.running.pop(call.place, None)
-            if attempt is not None:
-                attempt.call_off()
-        live.program.abandoned = None
-        self._tell_calm()
-
-    # Effects
-
-    def _start(self, live: LiveRun, calls: list[Pending]) -> None:
-        """Start what the program asked for; the event that made it ask is on disk."""
-        for call in calls:
-            if live.is_gone:
-                return
-            if not call.is_waiting:
-                continue
-            match call:
-                case PendingActivity():
-                    self._start_activity(live, call)
-                case PendingTimer():
-                    self._push(self._timers, call.fire_at, live, call)
-                case PendingValue():
-                    self._start_value(live, call)
-                case PendingSignal():
-                    pass
-
-    def _start_activity(self, live: LiveRun, call: PendingActivity) -> None:
-        place = call.place
-        began = self._clock.now()
-        if place in live.running:
-            return
-        if live.retries is not None:
-            next_at = live.retries.next_at.get(place)
-            if next_at is not None and next_at > began:
-                self._push(self._retries, next_at, live, call)
-                return
-            live.retries.next_at.pop(place, None)
-        activity = call.activity
-        fn = activity.fn
-        manner = self._manners.get(fn)
-        if manner is None:
-            manner = self._manners[fn] = manner_of(fn)
-        if manner is Manner.AT_ONCE:
-            error, value = run_at_once(fn, call.args, call.kwargs)
-            self._activity_ended(live, call, began, error, value)
-        else:
-            ended = partial(self._activity_ended, live, call, began)
-            live.running[place] = self._runner.run(fn, call.args, call.kwargs, activity.settings.timeout, ended)
-
-    def _activity_ended(
-        self, live: LiveRun, call: PendingActivity, began: int, error: BaseException | None, value: Any
-    ) -> None:
-        """Record what the activity returned; or try again later; or record that it failed."""
-        if live.is_gone:
-            return
-        place = call.place
-        if live.running:
-            live.running.pop(place, None)
-        if error is None:
-            try:
-                data, _ = call.activity.signature.result.record(value, "the result")
-            except BadInput as refused:
-                error = refused
-            else:
-                number = 1 if live.retries is None else live.failed_attempts(place) + 1
-                outcome = ActivityCompleted(call.activity.name, Raw(call.data), Raw(data), began, number)
-                self._advance(live, RecordOutcome(place, outcome))
-        if error is not None:
-            self._activity_failed(live, call, began, error)
-        if self._calm:
-            self._tell_calm()
-
-    def _activity_failed(self, live: LiveRun, call: PendingActivity, began: int, error: BaseException) -> None:
-        place, activity = call.place, call.activity
-        number = live.failed_attempts(place) + 1
-        failure = failure_of(error)
-        retry = activity.settings.retry
-        now = self._clock.now()
-        next_at = next_attempt_at(retry, number, now) if is_retryable(retry, error, failure) else None
-        if next_at is None:
-            failed = events.ActivityFailed(activity.name, Raw(call.data), failure, began, number)
-            self._advance(live, RecordOutcome(place, failed))
-            return
-        record = FailedAttempt(place, number, activity.name, failure, now, next_at)
-        live.add_failed(record)
-        self._engine.record_attempt(live.owned, record, partial(self._start, live, [call]))
-
-    def _start_value(self, live: LiveRun, call: PendingValue) -> None:
-        if call.place in live.running:
-            return
-
-        def ended(error: BaseException | None, value: Any) -> None:
-            live.running.pop(call.place, None)
-            if live.is_gone:
-                return
-            if error is None:
-                try:
-                    data, _ = codec.ValueType(Any).record(value, "the value of side_effect()")
-                except BadInput as refused:
-                    error = refused
-                else:
-                    self._advance(live, RecordOutcome(call.place, ValueRecorded(Raw(data))))
-                    return
-            self._fail(live, _as_exception(error))
-
-        live.running[call.place] = self._runner.run(call.fn, (), {}, SIDE_EFFECT_TIMEOUT, ended)
-
-    # Time
-
-    def _push(self, heap: list[Any], at: int, live: LiveRun, call: Pending) -> None:
-        heapq.heappush(heap, (at, next(self._numbers), live, call))
-        if self._alarm is None or at < self._alarm_at:
-            self._set_alarm()
-
-    def _set_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        earliest = min((heap[0][0] for heap in (self._timers, self._retries) if heap), default=None)
-        if earliest is not None:
-            self._alarm_at = earliest
-            self._alarm = self._clock.call_at(earliest, self._ring)
-
-    def _ring(self) -> None:
-        """Fire every timer whose time has come, and try again what is due."""
-        self._alarm = None
-        now = self._clock.now()
-        while self._timers and self._timers[0][0] <= now:
-            fire_at, _, live, timer = heapq.heappop(self._timers)
-            # After a rebuild the timer that waits is another one at the same place.
-            waiting = live.program.pending.get(timer.place)
-            if isinstance(waiting, PendingTimer):
-                self._advance(live, FireTimer(timer.place, fire_at))
-        while self._retries and self._retries[0][0] <= now:
-            _, _, live, call = heapq.heappop(self._retries)
-            waiting_call = live.program.pending.get(call.place)
-            if not live.is_gone and not live.is_leaving and isinstance(waiting_call, PendingActivity):
-                self._start(live, [waiting_call])
-        self._set_alarm()
+                self.drop(live)
+        if self._claims.is_wanted:
+            self._claims.look()
 
     # Letting go
 
-    def _schedule_sweep(self) -> None:
-        self._sweep_alarm = self._clock.call_at(self._clock.now() + SWEEP_MS, self._sweep)
+    def look_around(self) -> None:
+        """There may be ripe runs to claim."""
+        self._claims.look()
 
     def _sweep(self) -> None:
-        self.sweep(self._clock.now())
+        is_crowded = len(self._live) >= self._settings.max_live
+        self._parking.sweep(self._live.values(), self._clock.now(), is_crowded=is_crowded)
+        self._schedule_sweep()
+
+    def _schedule_sweep(self) -> None:
         if not self._is_stopping:
-            self._schedule_sweep()
+            self._sweep_alarm = self._clock.call_at(self._clock.now() + SWEEP_MS, self._sweep)
 
-    def sweep(self, now: int) -> None:
-        """Show what quiet runs wait for, and park those that have been quiet for long."""
-        crowded = len(self._live) >= self._settings.max_live
-        for live in list(self._live.values()):
-            idle = now - max(live.owned.state.at, live.alive_since)
-            if idle < NOTE_AFTER_MS and not crowded:
-                continue
-            if (idle >= self._settings.park_after_ms or crowded) and not live.running:
-                self._park(live)
-            elif not live.is_noted and not live.is_leaving and idle >= NOTE_AFTER_MS:
-                live.is_noted = True
-                self._engine.note_waiting(live.owned, live.waiting())
-
-    def _park(self, live: LiveRun) -> None:
-        if live.is_leaving or live.is_gone or live.program.is_done:
-            return
-        wake_at = live.wake_at()
-        if wake_at is not None and wake_at <= self._clock.now() + SWEEP_MS:
-            return
-        live.is_leaving = True
-        self._engine.release(live.owned, Park(wake_at, live.waiting()), partial(self._left, live))
-
-    def _left(self, live: LiveRun, is_gone: bool) -> None:
-        """The run is let go of; or a message came first, and it goes on."""
-        if is_gone:
-            self._drop(live)
-            self.look_around()
-            return
-        live.is_leaving = False
-        live.alive_since = self._clock.now()
+    def go_on(self, live: LiveRun) -> None:
+        """A message came before the run could be parked: read it, and do what was put aside."""
         deferred, live.deferred = live.deferred or (), None
         self._spawn(self._engine.read_messages_of(live.run_id))
         for command in deferred:
             self._advance(live, command)
         self._settle(live, None)
-
-    def _hand_back(self, live: LiveRun) -> None:
-        if live.is_leaving:
-            return
-        live.is_leaving = True
-        how: Park | HandBack = HandBack()
-        if not live.running and (live.inbox is None or not live.inbox.unread):
-            how = Park(live.wake_at(), live.waiting())
-        self._engine.release(live.owned, how, partial(self._handed_back, live))
-
-    def _handed_back(self, live: LiveRun, is_gone: bool) -> None:
-        if is_gone:
-            self._drop(live)
-        else:
-            # A message came first: then it is ripe at once.
-            self._engine.release(live.owned, HandBack(), lambda _: self._drop(live))
 
     def _hold(self, live: LiveRun, mismatch: Mismatch) -> None:
         """The code does not fit the history: stop the run, with both sides in the report."""
@@ -569,7 +341,7 @@ class Worker:
         )
         live.is_leaving = True
         self._engine.release(live.owned, Hold("mismatch", report), lambda _: None)
-        self._drop(live)
+        self.drop(live)
 
     def broken(self, run_id: str, trouble: str) -> None:
         """The database will not take this run's event: stop the run, visibly."""
@@ -580,53 +352,12 @@ class Worker:
         report = msgspec.json.encode({"trouble": trouble}).decode()
         live.is_leaving = True
         self._engine.release(live.owned, Hold("quarantine", report), lambda _: None)
-        self._drop(live)
+        self.drop(live)
 
-    # Claiming
-
-    def look_around(self) -> None:
-        """There may be ripe runs: claim them, if there is room."""
-        if self._is_stopping:
-            return
-        self._wants_claim = True
-        if self._claiming is None:
-            self._claiming = asyncio.get_running_loop().create_task(self._claim())
-
-    async def _claim(self) -> None:
-        try:
-            while self._wants_claim and not self._is_stopping:
-                room = self._settings.max_live - len(self._live)
-                if room <= 0:
-                    return
-                self._wants_claim = False
-                names = self._names()
-                if await self._engine.claim(self._settings.queues, names, min(room, CLAIM)) > 0:
-                    self._wants_claim = True
-                    continue
-                self._wake_later(await self._engine.next_wake(self._settings.queues, names))
-        except PerdureError:
-            log.warning("claiming failed, will try again", exc_info=True, extra={"event": "claim_failed"})
-            self._wake_later(self._clock.now() + SWEEP_MS)
-        finally:
-            self._claiming = None
-
-    def _wake_later(self, at: int | None) -> None:
-        if self._claim_alarm is not None:
-            self._claim_alarm.cancel()
-            self._claim_alarm = None
-        if at is not None:
-            now = self._clock.now()
-            # One that is ripe already could not be claimed just now; look again in a moment.
-            self._claim_alarm = self._clock.call_at(at if at > now else now + CLAIM_AGAIN_MS, self.look_around)
-
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _report(live: LiveRun, mismatch: Mismatch) -> str:

@@ -1,0 +1,49 @@
+"""Alarms: what runs wait for by the clock, all under one alarm set for the earliest."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+from perdure.clock import Alarm, Clock
+from perdure.worker.live import LiveRun
+from perdure.worker.program import PendingActivity, PendingTimer
+
+
+class Alarms:
+    """Timers to fire and activities to try again; `ring` is called with each when its time has come."""
+
+    def __init__(self, clock: Clock, ring: Callable[[LiveRun, PendingTimer | PendingActivity], None]) -> None:
+        self._clock = clock
+        self._ring_one = ring
+        self._heap: list[tuple[int, int, LiveRun, PendingTimer | PendingActivity]] = []
+        self._numbers = itertools.count()
+        self._alarm: Alarm | None = None
+        self._alarm_at = 0
+
+    def add(self, at: int, live: LiveRun, call: PendingTimer | PendingActivity) -> None:
+        """Ring for this call, not before the given time."""
+        heapq.heappush(self._heap, (at, next(self._numbers), live, call))
+        if self._alarm is None or at < self._alarm_at:
+            self._set()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._heap.clear()
+        self._set()
+
+    def _set(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._heap:
+            self._alarm_at = self._heap[0][0]
+            self._alarm = self._clock.call_at(self._alarm_at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self._clock.now()
+        while self._heap and self._heap[0][0] <= now:
+            _, _, live, call = heapq.heappop(self._heap)
+            if not live.is_gone:
+                self._ring_one(live, call)
+        self._set()

@@ -1,0 +1,88 @@
+"""Claims: taking ripe runs whenever there may be some and there is room."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from perdure.clock import Alarm
+from perdure.engine.store_engine import StoreEngine
+from perdure.errors import PerdureError
+
+log = logging.getLogger("perdure.worker")
+
+# How many ripe runs are claimed at once.
+CLAIM = 200
+CLAIM_AGAIN_MS = 10
+FAILED_AGAIN_MS = 1000
+
+
+class Claims:
+    """Claims runs one bite after another; `room` says how many more fit, `names` what there is code for."""
+
+    def __init__(
+        self,
+        engine: StoreEngine,
+        queues: tuple[str, ...],
+        room: Callable[[], int],
+        names: Callable[[], tuple[str, ...]],
+    ) -> None:
+        self._engine = engine
+        self._queues = queues
+        self._room = room
+        self._names = names
+        self._task: asyncio.Task[None] | None = None
+        self._alarm: Alarm | None = None
+        self._is_stopped = False
+        self.is_wanted = False
+
+    @property
+    def is_idle(self) -> bool:
+        return self._task is None
+
+    def look(self) -> None:
+        """There may be ripe runs: claim them, if there is room."""
+        if self._is_stopped:
+            return
+        self.is_wanted = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._claim())
+
+    def abandon(self) -> None:
+        """Claim nothing more, not even what is under way."""
+        self._is_stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """Claim nothing more."""
+        self._is_stopped = True
+        self._wake_at(None)
+        if self._task is not None:
+            await self._task
+
+    async def _claim(self) -> None:
+        try:
+            while self.is_wanted and not self._is_stopped:
+                room = self._room()
+                if room <= 0:
+                    return
+                self.is_wanted = False
+                names = self._names()
+                if await self._engine.claim(self._queues, names, min(room, CLAIM)) > 0:
+                    self.is_wanted = True
+                else:
+                    self._wake_at(await self._engine.next_wake(self._queues, names))
+        except PerdureError:
+            log.warning("claiming failed, will try again", exc_info=True, extra={"event": "claim_failed"})
+            self._wake_at(self._engine.clock.now() + FAILED_AGAIN_MS)
+        finally:
+            self._task = None
+
+    def _wake_at(self, at: int | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if at is not None and not self._is_stopped:
+            now = self._engine.clock.now()
+            # One that is ripe already could not be claimed just now; look again in a moment.
+            self._alarm = self._engine.clock.call_at(at if at > now else now + CLAIM_AGAIN_MS, self.look)

@@ -1,0 +1,171 @@
+"""Effects: what programs asked for, started once the event that made them ask is on disk.
+
+In:   calls of a live run.
+Out:  steps of that run: how an activity ended, a recorded value, a timer that is due.
+Knows nothing of commits; whoever calls it does.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from perdure import codec
+from perdure.engine.store_engine import StoreEngine
+from perdure.errors import BadInput
+from perdure.kernel import events
+from perdure.kernel.commands import FireTimer, RecordOutcome
+from perdure.kernel.events import ActivityCompleted, ValueRecorded
+from perdure.kernel.retry import is_retryable, next_attempt_at
+from perdure.stores.port import Attempt as FailedAttempt
+from perdure.worker.activities import ActivityRunner, Manner, manner_of, run_at_once
+from perdure.worker.alarms import Alarms
+from perdure.worker.failures import failure_of
+from perdure.worker.live import LiveRun, Step
+from perdure.worker.program import Pending, PendingActivity, PendingSignal, PendingTimer, PendingValue
+
+Raw = msgspec.Raw
+
+SIDE_EFFECT_TIMEOUT = 60.0
+_ANY = codec.ValueType(Any)
+
+
+class Effects:
+    """Starts activities, timers and side effects; `advance` gets what comes of them, `fail` what must not be."""
+
+    def __init__(
+        self,
+        engine: StoreEngine,
+        runner: ActivityRunner,
+        advance: Callable[[LiveRun, Step], None],
+        fail: Callable[[LiveRun, Exception], None],
+    ) -> None:
+        self._engine = engine
+        self._clock = engine.clock
+        self._runner = runner
+        self._advance = advance
+        self._fail = fail
+        self._alarms = Alarms(engine.clock, self._ring)
+        self._manners: dict[Callable[..., Any], Manner] = {}
+
+    def clear(self) -> None:
+        """Forget all timers."""
+        self._alarms.clear()
+
+    def start(self, live: LiveRun, calls: list[Pending]) -> None:
+        """Start what the program asked for; the event that made it ask is on disk."""
+        for call in calls:
+            if live.is_gone:
+                return
+            if not call.is_waiting:
+                continue
+            match call:
+                case PendingActivity():
+                    self._start_activity(live, call)
+                case PendingTimer():
+                    self._alarms.add(call.fire_at, live, call)
+                case PendingValue():
+                    self._start_value(live, call)
+                case PendingSignal():
+                    pass
+
+    def _start_activity(self, live: LiveRun, call: PendingActivity) -> None:
+        place = call.place
+        began = self._clock.now()
+        if place in live.running:
+            return
+        if live.retries is not None:
+            next_at = live.retries.next_at.get(place)
+            if next_at is not None and next_at > began:
+                self._alarms.add(next_at, live, call)
+                return
+            live.retries.next_at.pop(place, None)
+        activity = call.activity
+        fn = activity.fn
+        manner = self._manners.get(fn)
+        if manner is None:
+            manner = self._manners[fn] = manner_of(fn)
+        if manner is Manner.AT_ONCE:
+            error, value = run_at_once(fn, call.args, call.kwargs)
+            self._activity_ended(live, call, began, error, value)
+        else:
+            ended = partial(self._activity_ended, live, call, began)
+            live.running[place] = self._runner.run(fn, call.args, call.kwargs, activity.settings.timeout, ended)
+
+    def _activity_ended(
+        self, live: LiveRun, call: PendingActivity, began: int, error: BaseException | None, value: Any
+    ) -> None:
+        """Record what the activity returned; or try again later; or record that it failed."""
+        if live.is_gone:
+            return
+        place = call.place
+        if live.running:
+            live.running.pop(place, None)
+        if error is None:
+            try:
+                data, _ = call.activity.signature.result.record(value, "the result")
+            except BadInput as refused:
+                error = refused
+            else:
+                number = 1 if live.retries is None else live.failed_attempts(place) + 1
+                outcome = ActivityCompleted(call.activity.name, Raw(call.data), Raw(data), began, number)
+                self._advance(live, RecordOutcome(place, outcome))
+        if error is not None:
+            self._activity_failed(live, call, began, error)
+
+    def _activity_failed(self, live: LiveRun, call: PendingActivity, began: int, error: BaseException) -> None:
+        place, activity = call.place, call.activity
+        number = live.failed_attempts(place) + 1
+        failure = failure_of(error)
+        retry = activity.settings.retry
+        now = self._clock.now()
+        next_at = next_attempt_at(retry, number, now) if is_retryable(retry, error, failure) else None
+        if next_at is None:
+            failed = events.ActivityFailed(activity.name, Raw(call.data), failure, began, number)
+            self._advance(live, RecordOutcome(place, failed))
+            return
+        record = FailedAttempt(place, number, activity.name, failure, now, next_at)
+        live.add_failed(record)
+        self._engine.record_attempt(live.owned, record, partial(self.start, live, [call]))
+
+    def _start_value(self, live: LiveRun, call: PendingValue) -> None:
+        if call.place in live.running:
+            return
+
+        def ended(error: BaseException | None, value: Any) -> None:
+            live.running.pop(call.place, None)
+            if live.is_gone:
+                return
+            if error is None:
+                try:
+                    data, _ = _ANY.record(value, "the value of side_effect()")
+                except BadInput as refused:
+                    error = refused
+                else:
+                    self._advance(live, RecordOutcome(call.place, ValueRecorded(Raw(data))))
+                    return
+            self._fail(live, _as_exception(error))
+
+        live.running[call.place] = self._runner.run(call.fn, (), {}, SIDE_EFFECT_TIMEOUT, ended)
+
+    def call_off(self, live: LiveRun) -> None:
+        """Cancel the activities nobody waits for any more."""
+        for call in live.program.abandoned or ():
+            attempt = live.running.pop(call.place, None)
+            if attempt is not None:
+                attempt.call_off()
+        live.program.abandoned = None
+
+    def _ring(self, live: LiveRun, call: PendingTimer | PendingActivity) -> None:
+        """A timer is due, or an activity's next attempt."""
+        # After a rebuild the one that waits is another one at the same place.
+        waiting = live.program.pending.get(call.place)
+        if isinstance(call, PendingTimer) and isinstance(waiting, PendingTimer):
+            self._advance(live, FireTimer(call.place, call.fire_at))
+        elif isinstance(waiting, PendingActivity) and not live.is_leaving:
+            self.start(live, [waiting])
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,83 @@
+"""Parking: letting go of runs that wait, and of all of them at the end.
+
+In:   live runs that have been quiet.
+Out:  rows: what a run waits for, and when it wakes.
+A run that is being let go of does nothing until that is settled; what happens to it
+meanwhile is put aside, and done if a message came first and it goes on.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from perdure.engine.port import HandBack, Park
+from perdure.engine.store_engine import StoreEngine
+from perdure.worker.live import LiveRun
+
+SWEEP_MS = 1000
+# After so long without an event a run shows what it waits for.
+NOTE_AFTER_MS = 1000
+
+
+class Owner(Protocol):
+    """Who has the runs."""
+
+    def drop(self, live: LiveRun) -> None:
+        """Forget a run."""
+
+    def go_on(self, live: LiveRun) -> None:
+        """A run that was to be let go of stays after all."""
+
+
+class Parking:
+    """Looks at quiet runs once a second."""
+
+    def __init__(self, engine: StoreEngine, owner: Owner, park_after_ms: int) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._park_after_ms = park_after_ms
+
+    def sweep(self, runs: Iterable[LiveRun], now: int, *, is_crowded: bool) -> None:
+        """Show what quiet runs wait for; park those that have been quiet for long, or all when it is crowded."""
+        for live in list(runs):
+            idle = now - max(live.owned.state.at, live.alive_since)
+            if live.is_leaving or (idle < NOTE_AFTER_MS and not is_crowded):
+                continue
+            if (idle >= self._park_after_ms or is_crowded) and not live.running:
+                self._park(live, now)
+            elif not live.is_noted and idle >= NOTE_AFTER_MS:
+                live.is_noted = True
+                self._engine.note_waiting(live.owned, live.waiting())
+
+    def _park(self, live: LiveRun, now: int) -> None:
+        wake_at = live.wake_at()
+        if wake_at is not None and wake_at <= now + SWEEP_MS:
+            return
+        self._release(live, Park(wake_at, live.waiting()), partial(self._parked, live))
+
+    def _parked(self, live: LiveRun, is_gone: bool) -> None:
+        if is_gone:
+            self._owner.drop(live)
+        else:
+            live.is_leaving = False
+            live.alive_since = self._engine.clock.now()
+            self._owner.go_on(live)
+
+    def hand_back(self, live: LiveRun) -> None:
+        """Let go of a run because the worker stops: parked if it only waits, else ripe for others at once."""
+        if live.is_leaving:
+            return
+        only_waits = not live.running and (live.inbox is None or not live.inbox.unread)
+        how = Park(live.wake_at(), live.waiting()) if only_waits else HandBack()
+        self._release(live, how, partial(self._handed_back, live))
+
+    def _handed_back(self, live: LiveRun, is_gone: bool) -> None:
+        if is_gone:
+            self._owner.drop(live)
+        else:
+            # A message came first: then it is ripe at once.
+            self._release(live, HandBack(), lambda _: self._owner.drop(live))
+
+    def _release(self, live: LiveRun, how: Park | HandBack, done: Callable[[bool], None]) -> None:
+        live.is_leaving = True
+        self._engine.release(live.owned, how, done)
