@@ -7,17 +7,19 @@ Knows nothing of workflow code; a Host runs that.
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from perdure.clock import Clock
-from perdure.engine.committer import Committer, Dropped, Group, OwnersQuestion, Settlement, Unavailable
+from perdure.engine.committer import Committer, Dropped, OwnersQuestion, Settlement, Unavailable
+from perdure.engine.groups import StartGroup, StoreAdvance
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.lease import Lease
 from perdure.engine.port import Ending, HandBack, Hold, Host, OwnedRun, Park, Release, StartRequest
-from perdure.errors import PerdureError, RunClosed, RunNotFound, StoreError, StoreUnavailable
+from perdure.engine.watch import Watch
+from perdure.errors import RunClosed, RunNotFound, StoreError, StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.commands import Command, ReceiveMessage
 from perdure.kernel.events import CLOSINGS, Closing, Event, RunCompleted, RunFailed
@@ -29,7 +31,6 @@ from perdure.stores.port import (
     AppendEvent,
     Applied,
     Attempt,
-    Broken,
     ClaimRuns,
     Closed,
     EndRun,
@@ -58,67 +59,7 @@ log = logging.getLogger("perdure.engine")
 # Makes a named tuple without the detour through its Python constructor.
 _row: Any = tuple.__new__
 
-# How often to look whether another process has changed something, and for dead workers.
-WATCH_MS = 50
-RESCUE_MS = 1000
 RECOVER_RETRY_MS = 500
-
-
-class StoreAdvance(Group):
-    """An event on its way to disk, and what happens once it is there."""
-
-    __slots__ = ("_effect", "_effect_args", "_host", "_run_id", "event")
-
-    of_owner = True
-    patient = True
-
-    def __init__(self, host: Host | None, run_id: str, event: Event, operations: Sequence[Operation]) -> None:
-        self.operations = operations
-        self.event = event
-        self._host = host
-        self._run_id = run_id
-        self._effect: Callable[..., None] | None = None
-
-    def then(self, effect: Callable[..., None], *args: Any) -> None:
-        """Do this after the commit; the last one given is done."""
-        self._effect = effect
-        self._effect_args = args
-
-    def settle(self, answer: Settlement) -> None:
-        if isinstance(answer, Applied):
-            if self._effect is not None:
-                self._effect(*self._effect_args)
-        elif isinstance(answer, Broken) and self._host is not None:
-            self._host.broken(self._run_id, answer.trouble)
-
-
-class StartGroup(Group):
-    """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
-
-    __slots__ = ("_future", "_host", "_hosted", "_owned")
-
-    def __init__(self, insert: InsertRun, owned: OwnedRun, host: Host | None, *, hosted: bool) -> None:
-        self.operations = (insert,)
-        self._owned = owned
-        self._host = host
-        self._hosted = hosted
-        self._future: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
-
-    @property
-    def of_owner(self) -> bool:  # type: ignore[override]  # an attribute there
-        return self._hosted
-
-    def settle(self, answer: Settlement) -> None:
-        if self._host is not None and isinstance(answer, Applied):
-            if self._hosted:
-                self._host.adopt(self._owned, None)
-            else:
-                self._host.look_around()
-        if not self._future.done():
-            self._future.set_result(answer)
-
-    def __await__(self) -> Generator[Any, None, Settlement]:
-        return self._future.__await__()
 
 
 class StoreEngine:
@@ -145,10 +86,14 @@ class StoreEngine:
         self._host: Host | None = None
         self._waiters: dict[str, list[asyncio.Future[Ending]]] = {}
         self._loading: dict[str, list[Message]] = {}
-        self._last_message = 0
-        self._next_rescue_at = 0
-        self._is_open = False
-        self._is_ticking = False
+        self._watch = Watch(
+            store,
+            clock,
+            self._lease,
+            notice=self._notice,
+            ended=lambda row: self._tell_waiters(row.run_id, ending_of(row)),
+            awaited=self._awaited,
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Opening and closing
@@ -156,20 +101,19 @@ class StoreEngine:
     async def open(self, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
         """Open the store; with a host, also become a worker for these queues."""
         await self._store.open()
-        self._is_open = True
-        if host is not None:
-            self._host = host
-            await self._lease.begin(queues)
-            self._start_heartbeat()
-            self._last_message = await self._store.last_message()
-            await self._lease.rescue()
-        self._next_rescue_at = self.clock.now() + RESCUE_MS
-        self._schedule_watch()
+        try:
+            if host is not None:
+                self._host = host
+                await self._lease.begin(queues)
+                self._start_heartbeat()
+            await self._watch.begin(host, self._renew_without_heartbeat)
+        except BaseException:
+            await self._store.close()
+            raise
 
     async def close(self) -> None:
         """Write what is left, give the lease back and let go of the store."""
-        self._is_open = False
-        self._watch_alarm.cancel()
+        self._watch.stop()
         await self._committer.idle()
         for task in list(self._tasks):
             task.cancel()
@@ -184,7 +128,7 @@ class StoreEngine:
 
     def abandon(self) -> None:
         """Stop at once and write nothing more, as if the process had died."""
-        self._is_open = False
+        self._watch.stop()
         for task in list(self._tasks):
             task.cancel()
 
@@ -200,7 +144,7 @@ class StoreEngine:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is being written or recovered."""
-        return self._committer.is_idle and not self._tasks
+        return self._committer.is_idle and self._watch.is_idle and not self._tasks
 
     @property
     def is_stalled(self) -> bool:
@@ -443,11 +387,21 @@ class StoreEngine:
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         # Registered before the look, so that an end in between is not missed.
         self._waiters.setdefault(run_id, []).append(future)
-        if self._host is None or not self._host.is_live(run_id):
-            row = await self.read(run_id)
-            if row.closed_at is not None:
-                self._tell_waiters(run_id, ending_of(row))
-        return await future
+        try:
+            if self._host is None or not self._host.is_live(run_id):
+                row = await self.read(run_id)
+                if row.closed_at is not None:
+                    return ending_of(row)
+            return await future
+        finally:
+            self._forget_waiter(run_id, future)
+
+    def _forget_waiter(self, run_id: str, future: "asyncio.Future[Ending]") -> None:
+        waiters = self._waiters.get(run_id)
+        if waiters is not None:
+            waiters.remove(future)
+            if not waiters:
+                del self._waiters[run_id]
 
     def _ended(self, owned: OwnedRun, ending: Ending) -> None:
         owned.ending = ending
@@ -461,45 +415,10 @@ class StoreEngine:
             if not waiter.done():
                 waiter.set_result(ending)
 
-    # Watching what others do
-
-    def _schedule_watch(self) -> None:
-        self._watch_alarm = self.clock.call_at(self.clock.now() + WATCH_MS, self._watch)
-
-    def _watch(self) -> None:
-        if not self._is_open:
-            return
-        if self._host is not None and self._heartbeat is None and not self._lease.renew():
-            self._on_renewal_refused()
-        now = self.clock.now()
-        if not self._is_ticking and (self._store.has_changed() or now >= self._next_rescue_at):
-            self._is_ticking = True
-            self._spawn(self._tick(now))
-        self._schedule_watch()
-
-    async def _tick(self, now: int) -> None:
-        try:
-            await self.tick(now)
-        except PerdureError:
-            log.warning("watching failed, will try again", exc_info=True, extra={"event": "watch_failed"})
-        finally:
-            self._is_ticking = False
-
-    async def tick(self, now: int) -> None:
-        """One look at what other processes have done: dead ones, messages, ripe runs, ends."""
-        if self._host is not None:
-            if now >= self._next_rescue_at:
-                self._next_rescue_at = now + RESCUE_MS
-                await self._lease.rescue()
-            await self.read_messages()
-            self._host.look_around()
-        await self._look_for_ends()
-
-    async def read_messages(self) -> None:
-        """Notice what came for runs that live here."""
-        found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
-        for run_id, message in found:
-            self._notice(run_id, message, None)
+    def _awaited(self) -> list[str]:
+        """The runs somebody here waits for that live elsewhere."""
+        host = self._host
+        return [run_id for run_id in self._waiters if host is None or not host.is_live(run_id)]
 
     async def read_messages_of(self, run_id: str) -> None:
         """Notice what is unread in one run's inbox."""
@@ -510,14 +429,12 @@ class StoreEngine:
         """Until everything asked for so far is on disk."""
         await self._committer.idle()
 
-    async def _look_for_ends(self) -> None:
-        host = self._host
-        elsewhere = [run_id for run_id in self._waiters if host is None or not host.is_live(run_id)]
-        if elsewhere:
-            for row in await self._store.closed_among(elsewhere):
-                self._tell_waiters(row.run_id, ending_of(row))
-
     # Losing the lease
+
+    def _renew_without_heartbeat(self) -> None:
+        """Renewal where no thread does it: under a clock that does not tick by itself."""
+        if self._host is not None and self._heartbeat is None and not self._lease.renew():
+            self._on_renewal_refused()
 
     def _on_renewal_refused(self) -> None:
         self._committer.stop_for(Unknown(StoreUnavailable(self._store.url, "the lease was not renewed")))

@@ -16,8 +16,9 @@ import msgspec
 
 from perdure.authoring.functions import Workflow, workflows
 from perdure.clock import Alarm
+from perdure.engine.groups import StoreAdvance
 from perdure.engine.port import HandBack, Hold, OwnedRun, StartRequest
-from perdure.engine.store_engine import StoreAdvance, StoreEngine
+from perdure.engine.store_engine import StoreEngine
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, ReceiveMessage
 from perdure.kernel.events import Event

@@ -1,0 +1,67 @@
+"""The two groups every run is made of: its start, and its advances."""
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from perdure.engine.committer import Group, Settlement
+from perdure.engine.port import Host, OwnedRun
+from perdure.kernel.events import Event
+from perdure.stores.port import Applied, Broken, InsertRun, Operation
+
+
+class StoreAdvance(Group):
+    """An event on its way to disk, and what happens once it is there."""
+
+    __slots__ = ("_effect", "_effect_args", "_host", "_run_id", "event")
+
+    of_owner = True
+    patient = True
+
+    def __init__(self, host: Host | None, run_id: str, event: Event, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self.event = event
+        self._host = host
+        self._run_id = run_id
+        self._effect: Callable[..., None] | None = None
+
+    def then(self, effect: Callable[..., None], *args: Any) -> None:
+        """Do this after the commit; the last one given is done."""
+        self._effect = effect
+        self._effect_args = args
+
+    def settle(self, answer: Settlement) -> None:
+        if isinstance(answer, Applied):
+            if self._effect is not None:
+                self._effect(*self._effect_args)
+        elif isinstance(answer, Broken) and self._host is not None:
+            self._host.broken(self._run_id, answer.trouble)
+
+
+class StartGroup(Group):
+    """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
+
+    __slots__ = ("_future", "_host", "_hosted", "_owned")
+
+    def __init__(self, insert: InsertRun, owned: OwnedRun, host: Host | None, *, hosted: bool) -> None:
+        self.operations = (insert,)
+        self._owned = owned
+        self._host = host
+        self._hosted = hosted
+        self._future: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
+
+    @property
+    def of_owner(self) -> bool:  # type: ignore[override]  # an attribute there
+        return self._hosted
+
+    def settle(self, answer: Settlement) -> None:
+        if self._host is not None and isinstance(answer, Applied):
+            if self._hosted:
+                self._host.adopt(self._owned, None)
+            else:
+                self._host.look_around()
+        if not self._future.done():
+            self._future.set_result(answer)
+
+    def __await__(self) -> Generator[Any, None, Settlement]:
+        return self._future.__await__()

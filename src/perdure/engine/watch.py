@@ -1,0 +1,106 @@
+"""Watching: what other processes on the same database have done.
+
+In:   a store that can tell whether anything changed.
+Out:  rescues of dead workers, messages for runs that live here, ends that are waited for.
+Everything here is a hint or a rescue; whatever it misses, the next look finds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from perdure.clock import Clock
+from perdure.engine.lease import Lease
+from perdure.engine.port import Host
+from perdure.errors import PerdureError
+from perdure.kernel.messages import Message
+from perdure.stores.port import RunRow, Store
+
+log = logging.getLogger("perdure.engine")
+
+# How often to look whether another process has changed something, and for dead workers.
+WATCH_MS = 50
+RESCUE_MS = 1000
+
+
+class Watch:
+    """Looks around every now and then, and passes on what it sees."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        lease: Lease,
+        *,
+        notice: Callable[[str, Message, int | None], None],
+        ended: Callable[[RunRow], None],
+        awaited: Callable[[], Iterable[str]],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._lease = lease
+        self._notice = notice
+        self._ended = ended
+        self._awaited = awaited
+        self._host: Host | None = None
+        self._before_look: Callable[[], None] = lambda: None
+        self._last_message = 0
+        self._next_rescue_at = 0
+        self._is_stopped = False
+        self._look: asyncio.Task[None] | None = None
+
+    async def begin(self, host: Host | None, before_look: Callable[[], None]) -> None:
+        """Start to look; `before_look` is called each time."""
+        self._host = host
+        self._before_look = before_look
+        if host is not None:
+            self._last_message = await self._store.last_message()
+            await self._lease.rescue()
+        self._next_rescue_at = self._clock.now() + RESCUE_MS
+        self._schedule()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._alarm.cancel()
+        if self._look is not None:
+            self._look.cancel()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._look is None
+
+    def _schedule(self) -> None:
+        self._alarm = self._clock.call_at(self._clock.now() + WATCH_MS, self._wake)
+
+    def _wake(self) -> None:
+        if self._is_stopped:
+            return
+        self._before_look()
+        now = self._clock.now()
+        if self._look is None and (self._store.has_changed() or now >= self._next_rescue_at):
+            self._look = asyncio.get_running_loop().create_task(self._safely(self.tick(now)))
+        self._schedule()
+
+    async def _safely(self, look: Coroutine[Any, Any, None]) -> None:
+        try:
+            await look
+        except PerdureError:
+            log.warning("watching failed, will try again", exc_info=True, extra={"event": "watch_failed"})
+        finally:
+            self._look = None
+
+    async def tick(self, now: int) -> None:
+        """One look at what other processes have done: dead ones, messages, ripe runs, ends."""
+        if self._host is not None:
+            if now >= self._next_rescue_at:
+                self._next_rescue_at = now + RESCUE_MS
+                await self._lease.rescue()
+            found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
+            for run_id, message in found:
+                self._notice(run_id, message, None)
+            self._host.look_around()
+        awaited = list(self._awaited())
+        if awaited:
+            for row in await self._store.closed_among(awaited):
+                self._ended(row)
