@@ -1,6 +1,8 @@
 """Activities: tried again as agreed, ended in time, and cancelled when nobody waits."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -214,3 +216,25 @@ async def test_a_quiet_run_shows_what_it_waits_for(env: Environment) -> None:
         await env.pass_time(timedelta(seconds=1))
         info = await run.describe()
         assert (info.status, [(w.kind, w.name) for w in info.waiting_for]) == ("RUNNING", [("activity", "slow")])
+
+
+def test_a_thread_that_outlasts_its_worker_does_not_keep_the_process(tmp_path: Path) -> None:
+    """Nobody should have to wait for, or kill, a program that has nothing left to do."""
+    program = tmp_path / "stuck.py"
+    program.write_text(
+        "import asyncio, threading\n"
+        "from perdure import Perdure, activity, workflow\n"
+        "@activity\n"
+        "def stuck() -> None:\n"
+        "    threading.Event().wait()\n"
+        "@workflow\n"
+        "async def waits() -> None:\n"
+        "    await stuck()\n"
+        "async def main() -> None:\n"
+        "    async with Perdure('sqlite://', grace=0.01) as app:\n"
+        "        await app.start(waits)\n"
+        "asyncio.run(main())\n"
+        "print('ended')\n"
+    )
+    shown = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=20, check=True)
+    assert (shown.stdout, shown.stderr) == ("ended\n", "")

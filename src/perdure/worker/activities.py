@@ -15,11 +15,11 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, ThreadPoolExecutor
 from enum import Enum
 from typing import Any, TypeAlias
 
 from perdure.clock import Alarm, Clock
+from perdure.worker.threads import Threads
 
 Ended: TypeAlias = Callable[[BaseException | None, Any], None]
 
@@ -107,7 +107,7 @@ class ActivityRunner:
         self.in_threads = 0
         self.in_tasks = 0
         self._calm: asyncio.Future[None] | None = None
-        self._pool: Executor = ThreadPoolExecutor(threads, thread_name_prefix="perdure-activity")
+        self._threads = Threads(threads)
         self._deadlines: list[tuple[int, int, Attempt, float]] = []
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None
@@ -133,7 +133,7 @@ class ActivityRunner:
         else:
             work = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
             self.in_threads += 1
-            thread = asyncio.get_running_loop().run_in_executor(self._pool, work)
+            thread = self._threads.run(work)
             thread.add_done_callback(self._thread_ended)
             attempt.watch(thread)
         return attempt
@@ -194,4 +194,4 @@ class ActivityRunner:
         """Forget the deadlines; threads that still run end with the process."""
         if self._alarm is not None:
             self._alarm.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
