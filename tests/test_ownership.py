@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from perdure import Signal, activity, workflow
-from perdure.stores.port import Batch, Committed, Outcome, RaiseEpoch
+from perdure.stores.answers import Committed, Outcome
+from perdure.stores.operations import Batch, RaiseEpoch
 from perdure.testing import Environment, VirtualClock
 
 go = Signal("go", int)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from perdure import Signal, Status, activity, sleep, workflow
-from perdure.stores.port import Batch, Outcome, ParkRun, PostMessage
+from perdure.stores.answers import Outcome
+from perdure.stores.operations import Batch, ParkRun, PostMessage
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing import Environment
 

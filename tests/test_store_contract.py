@@ -9,39 +9,41 @@ import msgspec
 import pytest
 
 from perdure.errors import NewerSchema, NotADatabase, StoreError
-from perdure.stores.port import (
+from perdure.stores.answers import (
     Answer,
-    AppendEvent,
     Applied,
-    Batch,
     Broken,
-    ClaimRuns,
     Closed,
     Committed,
+    Fenced,
+    Missing,
+    Moved,
+    Outcome,
+    Posted,
+    Taken,
+)
+from perdure.stores.operations import (
+    AppendEvent,
+    Batch,
+    ClaimRuns,
     DeleteWorker,
     EndRun,
-    Fenced,
     FreeMismatches,
     FreeRuns,
     HoldRun,
     InsertRun,
-    Missing,
-    Moved,
     NoteWaiting,
     Operation,
-    Outcome,
     ParkRun,
-    Posted,
     PostMessage,
     RaiseEpoch,
     RecordAttempt,
     RegisterWorker,
-    RunFilter,
-    Store,
     TakeMessage,
-    Taken,
 )
+from perdure.stores.port import Store
 from perdure.stores.queries import migrations
+from perdure.stores.records import RunFilter
 from perdure.stores.sqlite import SqliteStore
 
 WORKER = "w-1"

@@ -27,7 +27,8 @@ from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.status import Status
-from perdure.stores.port import Attempt, RunFilter, RunRow, Store
+from perdure.stores.port import Store
+from perdure.stores.records import Attempt, RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
 from perdure.worker.failures import revive
 from perdure.worker.worker import Worker, WorkerSettings

@@ -19,7 +19,7 @@ from perdure.cli.output import span
 
 if TYPE_CHECKING:
     from perdure.app import Run, RunEvent, RunInfo
-    from perdure.stores.port import Attempt
+    from perdure.stores.records import Attempt
 
 
 class Progress:

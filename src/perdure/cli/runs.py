@@ -32,7 +32,7 @@ from perdure.kernel.status import Status
 
 if TYPE_CHECKING:
     from perdure.app import Page, RunEvent, RunInfo
-    from perdure.stores.port import Attempt
+    from perdure.stores.records import Attempt
 
 
 def list_runs(

@@ -20,18 +20,9 @@ import msgspec
 
 from perdure.clock import Alarm, Clock
 from perdure.errors import StoreUnavailable
-from perdure.stores.port import (
-    APPLIED,
-    Answer,
-    Batch,
-    Committed,
-    Failed,
-    Fenced,
-    Operation,
-    Outcome,
-    Store,
-    Unknown,
-)
+from perdure.stores.answers import APPLIED, Answer, Committed, Failed, Fenced, Outcome, Unknown
+from perdure.stores.operations import Batch, Operation
+from perdure.stores.port import Store
 
 log = logging.getLogger("perdure.engine")
 

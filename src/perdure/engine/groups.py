@@ -7,7 +7,8 @@ from typing import Any
 from perdure.engine.committer import Group, Settlement
 from perdure.engine.port import Host, OwnedRun
 from perdure.kernel.events import Event
-from perdure.stores.port import Applied, Broken, InsertRun, Operation
+from perdure.stores.answers import Applied, Broken
+from perdure.stores.operations import InsertRun, Operation
 
 
 class StoreAdvance(Group):

@@ -15,17 +15,10 @@ from perdure.clock import Clock
 from perdure.engine.committer import Committer
 from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
-from perdure.stores.port import (
-    Applied,
-    Committed,
-    DeleteWorker,
-    FreeRuns,
-    Moved,
-    RaiseEpoch,
-    RegisterWorker,
-    Store,
-    WorkerRow,
-)
+from perdure.stores.answers import Applied, Committed, Moved
+from perdure.stores.operations import DeleteWorker, FreeRuns, RaiseEpoch, RegisterWorker
+from perdure.stores.port import Store
+from perdure.stores.records import WorkerRow
 
 log = logging.getLogger("perdure.engine")
 

@@ -22,7 +22,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.messages import Message
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
-from perdure.stores.port import Attempt, LoadedRun, RunFilter, RunRow
+from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow
 
 
 class StartRequest(msgspec.Struct, frozen=True):

@@ -27,32 +27,23 @@ from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import Refusal, RunState, decide, evolve
 from perdure.kernel.status import Status
 from perdure.stores import rows
-from perdure.stores.port import (
+from perdure.stores.answers import Applied, Closed, Missing, Outcome, Posted, Taken, Unknown
+from perdure.stores.operations import (
     AppendEvent,
-    Applied,
-    Attempt,
     ClaimRuns,
-    Closed,
     EndRun,
     FreeMismatches,
     HoldRun,
     InsertRun,
-    LoadedRun,
-    Missing,
     NoteWaiting,
     Operation,
-    Outcome,
     ParkRun,
-    Posted,
     PostMessage,
     RecordAttempt,
-    RunFilter,
-    RunRow,
-    Store,
     TakeMessage,
-    Taken,
-    Unknown,
 )
+from perdure.stores.port import Store
+from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow
 
 log = logging.getLogger("perdure.engine")
 

@@ -15,7 +15,8 @@ from perdure.engine.lease import Lease
 from perdure.engine.port import Host
 from perdure.errors import PerdureError
 from perdure.kernel.messages import Message
-from perdure.stores.port import RunRow, Store
+from perdure.stores.port import Store
+from perdure.stores.records import RunRow
 
 log = logging.getLogger("perdure.engine")
 

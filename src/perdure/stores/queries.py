@@ -5,6 +5,8 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain
 
+from perdure.stores.records import RunFilter
+
 # `-- name: purpose` opens a query; its statement ends with a semicolon at the end of a line.
 _QUERY = re.compile(r"^-- (\w+): [^\n]*\n(.*?);$", re.MULTILINE | re.DOTALL)
 
@@ -43,3 +45,24 @@ class Bulk:
             parameters += [None] * (self.columns * (size - len(piece)))
             pieces.append((self._by_size[size], parameters))
         return pieces
+
+
+def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
+    """The query that lists runs, made of fixed conditions and parameters only."""
+    conditions = ["namespace = :namespace"]
+    parameters: dict[str, object] = {"namespace": wanted.namespace, "limit": wanted.limit}
+    if wanted.status:
+        names = [f":status{n}" for n in range(len(wanted.status))]
+        conditions.append(f"status in ({', '.join(names)})")
+        parameters |= {name[1:]: status for name, status in zip(names, wanted.status, strict=True)}
+    for column in ("workflow", "workflow_id", "entity_id", "correlation_id"):
+        value = getattr(wanted, column)
+        if value is not None:
+            conditions.append(f"{column} = :{column}")
+            parameters[column] = value
+    if wanted.before is not None:
+        conditions.append("run_id < :before")
+        parameters["before"] = wanted.before
+    where = " and ".join(conditions)
+    sql = f"select * from runs where {where} order by run_id desc limit :limit"  # noqa: S608 - fixed conditions only
+    return sql, parameters

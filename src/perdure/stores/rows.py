@@ -6,7 +6,7 @@ from perdure.kernel.events import FACTS, Closing, Event, Fact, RunCompleted, Run
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS, Message
 from perdure.kernel.status import Status
-from perdure.stores.port import RunRow
+from perdure.stores.records import RunRow
 
 _encode = msgspec.json.Encoder().encode
 _decoders = {kind: msgspec.json.Decoder(fact) for kind, fact in FACTS.items()}

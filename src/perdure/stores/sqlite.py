@@ -15,33 +15,19 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from perdure.clock import elapsed
 from perdure.errors import NewerSchema, NotADatabase, StoreError, StoreUnavailable
-from perdure.kernel.events import Event
-from perdure.kernel.messages import Message
-from perdure.stores import rows, writes
+from perdure.stores import writes
+from perdure.stores.answers import Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.locks import FileLock, is_held
-from perdure.stores.port import (
-    Attempt,
-    Batch,
-    Committed,
-    Failed,
-    Fenced,
-    LoadedRun,
-    Outcome,
-    RunFilter,
-    RunRow,
-    Unknown,
-    WorkerRow,
-)
+from perdure.stores.operations import Batch
 from perdure.stores.queries import migrations, queries
+from perdure.stores.sqlite_reads import SqliteReads
 
 OLDEST_SQLITE = (3, 38, 0)
 # While a typical commit takes less than this many seconds, it is made on the loop's own thread.
@@ -53,21 +39,20 @@ T = TypeVar("T")
 _DEFINITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
 
 
-class SqliteStore:
+class SqliteStore(SqliteReads):
     """A SQLite file, or with path None a database in memory."""
 
     def __init__(self, path: str | None, *, threads: bool = True) -> None:
+        super().__init__()
         self.url = f"sqlite:///{path}" if path else "sqlite://"
         self._path = Path(path) if path else None
         self._threads = threads and path is not None
         self._commit_seconds = INLINE_BELOW / 4
         self._write = queries("writes")
-        self._read = queries("reads")
         self._keepalives: dict[str, FileLock] = {}
         self._data_version = -1
         self._jobs: queue.SimpleQueue[tuple[Batch, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
-        self._readers: ThreadPoolExecutor | None = None
         self._lock: FileLock | None = None
         self._renewal: sqlite3.Connection | None = None
         self._renewal_lock: FileLock | None = None
@@ -334,132 +319,13 @@ class SqliteStore:
         if self._path is not None:
             self._lock_path(worker_id).unlink(missing_ok=True)
 
-    # Reading
-
-    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            if self._readers is None:
-                return question(self._reader)
-            return await asyncio.get_running_loop().run_in_executor(self._readers, question, self._reader)
-        except sqlite3.OperationalError as error:
-            raise self._unavailable(error) from None
+    # Watching
 
     def has_changed(self) -> bool:
         (version,) = self._watcher.execute("pragma data_version").fetchone()
         changed = version != self._data_version
         self._data_version = version
         return bool(changed)
-
-    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
-        return await self._ask(lambda db: [self._load(db, row) for row in self._owned(db, run_ids, worker_id)])
-
-    def _owned(self, db: sqlite3.Connection, run_ids: Sequence[str], worker_id: str) -> list[RunRow]:
-        found = self._rows(db, "owned_runs", run_ids=_json(run_ids), worker_id=worker_id)
-        return sorted(found, key=lambda row: row.run_id)
-
-    def _load(self, db: sqlite3.Connection, row: RunRow) -> LoadedRun:
-        return LoadedRun(
-            row,
-            self._events(db, row.run_id, 1, -1),
-            self._unread(db, row.run_id),
-            self._attempts(db, row.run_id),
-        )
-
-    def _events(self, db: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[Event]:
-        found = db.execute(self._read["events"], {"run_id": run_id, "after": after, "limit": limit})
-        return [rows.event_of(*row) for row in found]
-
-    def _unread(self, db: sqlite3.Connection, run_id: str) -> list[Message]:
-        return [rows.message_of(*row) for row in db.execute(self._read["unread"], {"run_id": run_id})]
-
-    def _attempts(self, db: sqlite3.Connection, run_id: str) -> list[Attempt]:
-        return [
-            Attempt(place, attempt, name, rows.failure_of(failure), at, next_at)
-            for place, attempt, name, failure, at, next_at in db.execute(self._read["attempts"], {"run_id": run_id})
-        ]
-
-    def _rows(self, db: sqlite3.Connection, name: str, **parameters: object) -> list[RunRow]:
-        return [self._run_row(db, row) for row in _dicts(db.execute(self._read[name], parameters))]
-
-    def _run_row(self, db: sqlite3.Connection, row: dict[str, object]) -> RunRow:
-        if row["input"] is None:
-            row["input"] = self._payload(db, row["run_id"], 1)
-        if row["outcome"] is None and row["closed_at"] is not None:
-            row["outcome"] = self._payload(db, row["run_id"], row["last_seq"])
-        return msgspec.convert(row, RunRow)
-
-    def _payload(self, db: sqlite3.Connection, run_id: object, seq: object) -> str | None:
-        found = db.execute(self._read["payload"], {"run_id": run_id, "seq": seq}).fetchone()
-        return found[0] if found else None
-
-    async def owned_runs(self, worker_id: str) -> list[str]:
-        query = self._read["owned_run_ids"]
-        return await self._ask(lambda db: [run_id for (run_id,) in db.execute(query, {"worker_id": worker_id})])
-
-    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message]], int]:
-        def look(db: sqlite3.Connection) -> tuple[list[tuple[str, Message]], int]:
-            (last,) = db.execute(self._read["last_message"]).fetchone()
-            parameters = {"worker_id": worker_id, "after": after, "last": last}
-            found = db.execute(self._read["new_messages"], parameters)
-            return [(row[0], rows.message_of(*row[1:])) for row in found], last
-
-        return await self._ask(look)
-
-    async def last_message(self) -> int:
-        (number,) = await self._ask(lambda db: db.execute(self._read["last_message"]).fetchone())
-        return int(number)
-
-    async def next_wake(self, namespace: str, queues: Sequence[str], workflows: Sequence[str]) -> int | None:
-        parameters = {"namespace": namespace, "queues": _json(queues), "workflows": _json(workflows)}
-        (at,) = await self._ask(lambda db: db.execute(self._read["next_wake"], parameters).fetchone())
-        return None if at is None else int(at)
-
-    async def run(self, namespace: str, run_id: str) -> RunRow | None:
-        found = await self._ask(lambda db: self._rows(db, "run", namespace=namespace, run_id=run_id))
-        return found[0] if found else None
-
-    async def latest_run(self, namespace: str, workflow_id: str) -> RunRow | None:
-        found = await self._ask(lambda db: self._rows(db, "latest_run", namespace=namespace, workflow_id=workflow_id))
-        return found[0] if found else None
-
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        sql, parameters = writes.listing(wanted)
-        return await self._ask(lambda db: [self._run_row(db, row) for row in _dicts(db.execute(sql, parameters))])
-
-    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
-        return await self._ask(lambda db: self._rows(db, "closed_among", run_ids=_json(run_ids)))
-
-    async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
-        found = await self._ask(lambda db: self._events(db, row.run_id, after, limit))
-        if after < 1:
-            found.insert(0, rows.first_event(row))
-        closing = rows.closing_event(row)
-        if closing is not None and closing.seq > after and len(found) < limit:
-            found.append(closing)
-        return found[:limit]
-
-    async def last_event_at(self, run_id: str) -> int | None:
-        found = await self._ask(lambda db: db.execute(self._read["last_event"], {"run_id": run_id}).fetchone())
-        return None if found is None else int(found[1])
-
-    async def attempts(self, run_id: str) -> list[Attempt]:
-        return await self._ask(lambda db: self._attempts(db, run_id))
-
-    async def unread(self, run_id: str) -> list[Message]:
-        return await self._ask(lambda db: self._unread(db, run_id))
-
-    async def workers(self) -> list[WorkerRow]:
-        query = self._read["workers"]
-        return await self._ask(lambda db: [msgspec.convert(row, WorkerRow) for row in _dicts(db.execute(query))])
-
-
-def _json(values: Sequence[str]) -> str:
-    return msgspec.json.encode(values).decode()
-
-
-def _dicts(cursor: sqlite3.Cursor) -> list[dict[str, object]]:
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 def has_runs(path: Path) -> bool:

@@ -14,36 +14,27 @@ from typing import Any
 
 import msgspec
 
-from perdure.stores.port import (
-    APPLIED,
-    Answer,
+from perdure.stores.answers import APPLIED, Answer, Applied, Broken, Closed, Missing, Moved, Posted, Taken
+from perdure.stores.operations import (
     AppendEvent,
-    Applied,
-    Broken,
     ClaimRuns,
-    Closed,
     DeleteWorker,
     EndRun,
     FreeMismatches,
     FreeRuns,
     HoldRun,
     InsertRun,
-    Missing,
-    Moved,
     NoteWaiting,
     Operation,
     ParkRun,
-    Posted,
     PostMessage,
     RaiseEpoch,
     RecordAttempt,
     RegisterWorker,
-    RunFilter,
-    RunRow,
     TakeMessage,
-    Taken,
 )
 from perdure.stores.queries import Bulk, queries
+from perdure.stores.records import RunRow
 
 # What is longer than this does not stay in its row.
 LONGEST_IN_ROW = 1024
@@ -264,24 +255,3 @@ _SINGLE: dict[type[Operation], Callable[[sqlite3.Connection, Any], Answer | None
 
 def _json(values: Sequence[str]) -> str:
     return msgspec.json.encode(values).decode()
-
-
-def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
-    """The query that lists runs, made of fixed conditions and parameters only."""
-    conditions = ["namespace = :namespace"]
-    parameters: dict[str, object] = {"namespace": wanted.namespace, "limit": wanted.limit}
-    if wanted.status:
-        names = [f":status{n}" for n in range(len(wanted.status))]
-        conditions.append(f"status in ({', '.join(names)})")
-        parameters |= {name[1:]: status for name, status in zip(names, wanted.status, strict=True)}
-    for column in ("workflow", "workflow_id", "entity_id", "correlation_id"):
-        value = getattr(wanted, column)
-        if value is not None:
-            conditions.append(f"{column} = :{column}")
-            parameters[column] = value
-    if wanted.before is not None:
-        conditions.append("run_id < :before")
-        parameters["before"] = wanted.before
-    where = " and ".join(conditions)
-    sql = f"select * from runs where {where} order by run_id desc limit :limit"  # noqa: S608 - fixed conditions only
-    return sql, parameters

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from perdure.errors import StoreUnavailable
-from perdure.stores.port import Batch, Committed, Failed, Outcome, Unknown
+from perdure.stores.answers import Committed, Failed, Outcome, Unknown
+from perdure.stores.operations import Batch
 from perdure.stores.sqlite import SqliteStore
 
 

@@ -6,7 +6,8 @@ is answered as committed, at once, and nothing of it is kept.
 
 from collections.abc import Callable
 
-from perdure.stores.port import Batch, Committed, Outcome
+from perdure.stores.answers import Committed, Outcome
+from perdure.stores.operations import Batch
 from perdure.stores.sqlite import SqliteStore
 
 _COMMITTED = Committed({})

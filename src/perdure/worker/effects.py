@@ -18,7 +18,7 @@ from perdure.kernel import events
 from perdure.kernel.commands import FireTimer, RecordOutcome
 from perdure.kernel.events import ActivityCompleted, ValueRecorded
 from perdure.kernel.retry import is_retryable, next_attempt_at
-from perdure.stores.port import Attempt as FailedAttempt
+from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import ActivityRunner, Manner, manner_of, run_at_once
 from perdure.worker.alarms import Alarms
 from perdure.worker.failures import failure_of

@@ -15,7 +15,7 @@ from perdure.engine.port import OwnedRun
 from perdure.kernel.commands import FireTimer, ReceiveMessage, RecordOutcome
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
-from perdure.stores.port import Attempt as FailedAttempt
+from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import Attempt
 from perdure.worker.program import Pending, PendingActivity, PendingSignal, PendingTimer, Program
 

@@ -23,7 +23,7 @@ from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, ReceiveMessage
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
-from perdure.stores.port import LoadedRun
+from perdure.stores.records import LoadedRun
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.claims import Claims
 from perdure.worker.effects import Effects

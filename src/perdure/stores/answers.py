@@ -1,0 +1,86 @@
+"""Answers to groups of operations, and outcomes of whole batches.
+
+A refusal is an answer like any other; an outcome that cannot be known is a value too,
+and whoever gets it must ask the database before going on.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.errors import StoreUnavailable
+from perdure.stores.records import RunRow
+
+# Answers to groups.
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The group is on disk; `value` is what its operation was asked to tell."""
+
+    value: object = None
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """A message's number, and how many messages its run has had with it; None when it was there before."""
+
+    number: int
+    count: int | None
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The workflow_id belongs to this run."""
+
+    run: RunRow
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """There is no such run."""
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """The run has ended."""
+
+    status: str
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """The row is not any more what the operation expected to find."""
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """The database refused the group for a reason of its own; its neighbours were applied."""
+
+    trouble: str
+
+
+Answer: TypeAlias = Applied | Taken | Missing | Closed | Moved | Broken
+APPLIED = Applied()
+
+
+# Outcomes of batches.
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The batch is on disk. `answers` holds, by group, what is more or less than plainly applied."""
+
+    answers: Mapping[int, Answer]
+
+
+class Fenced(msgspec.Struct, frozen=True):
+    """The worker's epoch moved: nothing of the batch was written, and nothing of it ever will be."""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The batch was not written; the database may take it later."""
+
+    error: StoreUnavailable
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """The batch may or may not be on disk."""
+
+    error: StoreUnavailable
+
+
+Outcome: TypeAlias = Committed | Fenced | Failed | Unknown

@@ -1,0 +1,188 @@
+"""Operations: what a batch can do to the database, as values.
+
+Tuples, because a store binds them to its statements as they are.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+
+class InsertRun(NamedTuple):
+    """A new run. Refused with the run that has its workflow_id already."""
+
+    run_id: str
+    namespace: str
+    workflow_id: str
+    workflow: str
+    queue: str
+    status: str
+    owner: str | None
+    wake_at: int | None
+    priority: int
+    input: str
+    seed: int
+    created_at: int
+
+
+class AppendEvent(NamedTuple):
+    """One fact of a run this worker owns."""
+
+    namespace: str
+    run_id: str
+    seq: int
+    kind: str
+    place: str
+    at: int
+    body: str
+
+
+class EndRun(NamedTuple):
+    """Close a run this worker owns."""
+
+    run_id: str
+    status: str
+    outcome: str
+    last_seq: int
+    closed_at: int
+    owner: str
+    namespace: str
+
+
+class TakeMessage(NamedTuple):
+    """A message has become the event of this number."""
+
+    number: int
+    taken_by: int
+
+
+class RecordAttempt(NamedTuple):
+    """An attempt of an activity failed; the next one comes at `next_at`."""
+
+    namespace: str
+    run_id: str
+    place: str
+    attempt: int
+    name: str
+    failure: str
+    at: int
+    next_at: int
+
+
+class PostMessage(NamedTuple):
+    """A message for a run. Refused when the run is missing or closed; answered with Posted."""
+
+    run_id: str
+    message_id: str
+    kind: str
+    body: str
+    at: int
+
+
+class ParkRun(NamedTuple):
+    """Let go of a run. Refused when it has another number of messages than the owner knows of, if it says one."""
+
+    run_id: str
+    worker_id: str
+    status: str
+    wake_at: int | None
+    waiting: str | None
+    messages: int | None
+    at: int
+
+
+class HoldRun(NamedTuple):
+    """Stop a run until somebody acts."""
+
+    run_id: str
+    worker_id: str
+    reason: str
+    report: str
+    at: int
+
+
+class NoteWaiting(NamedTuple):
+    """Show what a live run waits for."""
+
+    run_id: str
+    worker_id: str
+    waiting: str
+    at: int
+
+
+class ClaimRuns(NamedTuple):
+    """Take ripe runs. Answered with the ids of those taken."""
+
+    worker_id: str
+    namespace: str
+    queues: tuple[str, ...]
+    workflows: tuple[str, ...]
+    now: int
+    limit: int
+
+
+class FreeMismatches(NamedTuple):
+    """Give runs held for a mismatch another try."""
+
+    namespace: str
+    workflows: tuple[str, ...]
+    now: int
+
+
+class RegisterWorker(NamedTuple):
+    """A worker begins, with epoch 1."""
+
+    worker_id: str
+    namespace: str
+    lease_until: int
+    queues: tuple[str, ...]
+    host: str
+    pid: int
+    now: int
+
+
+class RaiseEpoch(NamedTuple):
+    """Fence out what this worker still has under way. Refused when its epoch moved since it was read."""
+
+    worker_id: str
+    epoch: int
+
+
+class FreeRuns(NamedTuple):
+    """Make the runs of a gone worker ripe, a bite at a time. Answered with how many."""
+
+    worker_id: str
+    now: int
+    limit: int
+
+
+class DeleteWorker(NamedTuple):
+    """Forget a worker that owns nothing."""
+
+    worker_id: str
+
+
+Operation: TypeAlias = (
+    InsertRun
+    | AppendEvent
+    | EndRun
+    | TakeMessage
+    | RecordAttempt
+    | PostMessage
+    | ParkRun
+    | HoldRun
+    | NoteWaiting
+    | ClaimRuns
+    | FreeMismatches
+    | RegisterWorker
+    | RaiseEpoch
+    | FreeRuns
+    | DeleteWorker
+)
+
+
+class Batch(NamedTuple):
+    """Groups of operations for one transaction, and the epoch it is good for."""
+
+    groups: Sequence[Sequence[Operation]]
+    worker_id: str | None
+    epoch: int

@@ -1,0 +1,84 @@
+"""Records: rows as they are read back."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from perdure.kernel.events import Event
+from perdure.kernel.failure import Failure
+from perdure.kernel.messages import Message
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """A run as it stands in its row; `input` and `outcome` are JSON."""
+
+    run_id: str
+    namespace: str
+    workflow_id: str
+    workflow: str
+    queue: str
+    status: str
+    held: str | None
+    held_report: str | None
+    owner: str | None
+    wake_at: int | None
+    waiting: str | None
+    messages: int
+    priority: int
+    entity_id: str | None
+    correlation_id: str | None
+    attributes: str | None
+    step: str | None
+    input: str
+    outcome: str | None
+    seed: int
+    last_seq: int | None
+    created_at: int
+    updated_at: int
+    closed_at: int | None
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A failed attempt of an activity."""
+
+    place: str
+    attempt: int
+    name: str
+    failure: Failure
+    at: int
+    next_at: int | None
+
+
+class LoadedRun(msgspec.Struct, frozen=True):
+    """All it takes to bring a run back to life."""
+
+    row: RunRow
+    events: Sequence[Event]
+    messages: Sequence[Message]
+    attempts: Sequence[Attempt]
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """A worker as it stands in its row."""
+
+    worker_id: str
+    namespace: str
+    epoch: int
+    lease_until: int
+    queues: str
+    host: str
+    pid: int
+    started_at: int
+
+
+class RunFilter(msgspec.Struct, frozen=True):
+    """Which runs to list, newest first, those before the cursor."""
+
+    namespace: str
+    status: tuple[str, ...] = ()
+    workflow: str | None = None
+    workflow_id: str | None = None
+    entity_id: str | None = None
+    correlation_id: str | None = None
+    before: str | None = None
+    limit: int = 100

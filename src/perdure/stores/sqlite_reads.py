@@ -1,0 +1,148 @@
+"""What the SQLite store reads, from a connection of its own, so that no read waits for a write."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import msgspec
+
+from perdure.errors import StoreUnavailable
+from perdure.kernel.events import Event
+from perdure.kernel.messages import Message
+from perdure.stores import rows
+from perdure.stores.queries import listing, queries
+from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, WorkerRow
+
+T = TypeVar("T")
+
+
+class SqliteReads:
+    """The reading half of the store; on a thread of its own where there are threads."""
+
+    url: str
+    _reader: sqlite3.Connection
+    _readers: ThreadPoolExecutor | None = None
+
+    def __init__(self) -> None:
+        self._read = queries("reads")
+
+    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._readers is None:
+                return question(self._reader)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, question, self._reader)
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(self.url, f"{error}; try again") from None
+
+    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
+        return await self._ask(lambda db: [self._load(db, row) for row in self._owned(db, run_ids, worker_id)])
+
+    def _owned(self, db: sqlite3.Connection, run_ids: Sequence[str], worker_id: str) -> list[RunRow]:
+        found = self._rows(db, "owned_runs", run_ids=_json(run_ids), worker_id=worker_id)
+        return sorted(found, key=lambda row: row.run_id)
+
+    def _load(self, db: sqlite3.Connection, row: RunRow) -> LoadedRun:
+        return LoadedRun(
+            row,
+            self._events(db, row.run_id, 1, -1),
+            self._unread(db, row.run_id),
+            self._attempts(db, row.run_id),
+        )
+
+    def _events(self, db: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[Event]:
+        found = db.execute(self._read["events"], {"run_id": run_id, "after": after, "limit": limit})
+        return [rows.event_of(*row) for row in found]
+
+    def _unread(self, db: sqlite3.Connection, run_id: str) -> list[Message]:
+        return [rows.message_of(*row) for row in db.execute(self._read["unread"], {"run_id": run_id})]
+
+    def _attempts(self, db: sqlite3.Connection, run_id: str) -> list[Attempt]:
+        return [
+            Attempt(place, attempt, name, rows.failure_of(failure), at, next_at)
+            for place, attempt, name, failure, at, next_at in db.execute(self._read["attempts"], {"run_id": run_id})
+        ]
+
+    def _rows(self, db: sqlite3.Connection, name: str, **parameters: object) -> list[RunRow]:
+        return [self._run_row(db, row) for row in _dicts(db.execute(self._read[name], parameters))]
+
+    def _run_row(self, db: sqlite3.Connection, row: dict[str, object]) -> RunRow:
+        if row["input"] is None:
+            row["input"] = self._payload(db, row["run_id"], 1)
+        if row["outcome"] is None and row["closed_at"] is not None:
+            row["outcome"] = self._payload(db, row["run_id"], row["last_seq"])
+        return msgspec.convert(row, RunRow)
+
+    def _payload(self, db: sqlite3.Connection, run_id: object, seq: object) -> str | None:
+        found = db.execute(self._read["payload"], {"run_id": run_id, "seq": seq}).fetchone()
+        return found[0] if found else None
+
+    async def owned_runs(self, worker_id: str) -> list[str]:
+        query = self._read["owned_run_ids"]
+        return await self._ask(lambda db: [run_id for (run_id,) in db.execute(query, {"worker_id": worker_id})])
+
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message]], int]:
+        def look(db: sqlite3.Connection) -> tuple[list[tuple[str, Message]], int]:
+            (last,) = db.execute(self._read["last_message"]).fetchone()
+            parameters = {"worker_id": worker_id, "after": after, "last": last}
+            found = db.execute(self._read["new_messages"], parameters)
+            return [(row[0], rows.message_of(*row[1:])) for row in found], last
+
+        return await self._ask(look)
+
+    async def last_message(self) -> int:
+        (number,) = await self._ask(lambda db: db.execute(self._read["last_message"]).fetchone())
+        return int(number)
+
+    async def next_wake(self, namespace: str, queues: Sequence[str], workflows: Sequence[str]) -> int | None:
+        parameters = {"namespace": namespace, "queues": _json(queues), "workflows": _json(workflows)}
+        (at,) = await self._ask(lambda db: db.execute(self._read["next_wake"], parameters).fetchone())
+        return None if at is None else int(at)
+
+    async def run(self, namespace: str, run_id: str) -> RunRow | None:
+        found = await self._ask(lambda db: self._rows(db, "run", namespace=namespace, run_id=run_id))
+        return found[0] if found else None
+
+    async def latest_run(self, namespace: str, workflow_id: str) -> RunRow | None:
+        found = await self._ask(lambda db: self._rows(db, "latest_run", namespace=namespace, workflow_id=workflow_id))
+        return found[0] if found else None
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        sql, parameters = listing(wanted)
+        return await self._ask(lambda db: [self._run_row(db, row) for row in _dicts(db.execute(sql, parameters))])
+
+    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
+        return await self._ask(lambda db: self._rows(db, "closed_among", run_ids=_json(run_ids)))
+
+    async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
+        found = await self._ask(lambda db: self._events(db, row.run_id, after, limit))
+        if after < 1:
+            found.insert(0, rows.first_event(row))
+        closing = rows.closing_event(row)
+        if closing is not None and closing.seq > after and len(found) < limit:
+            found.append(closing)
+        return found[:limit]
+
+    async def last_event_at(self, run_id: str) -> int | None:
+        found = await self._ask(lambda db: db.execute(self._read["last_event"], {"run_id": run_id}).fetchone())
+        return None if found is None else int(found[1])
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        return await self._ask(lambda db: self._attempts(db, run_id))
+
+    async def unread(self, run_id: str) -> list[Message]:
+        return await self._ask(lambda db: self._unread(db, run_id))
+
+    async def workers(self) -> list[WorkerRow]:
+        query = self._read["workers"]
+        return await self._ask(lambda db: [msgspec.convert(row, WorkerRow) for row in _dicts(db.execute(query))])
+
+
+def _json(values: Sequence[str]) -> str:
+    return msgspec.json.encode(values).decode()
+
+
+def _dicts(cursor: sqlite3.Cursor) -> list[dict[str, object]]:
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor]
