@@ -12,7 +12,7 @@ approved = Signal("approved", bool)
 
 
 @activity
-async def add_one(number: int) -> int:
+async def increment(number: int) -> int:
     return number + 1
 
 
@@ -29,15 +29,15 @@ async def fail_always(text: str) -> str:
 @workflow
 async def five_steps(number: int) -> int:
     for _ in range(5):
-        number = await add_one(number)
+        number = await increment(number)
     return number
 
 
 @workflow
 async def everything(number: int) -> list[int]:
-    first = await add_one(number)
+    first = await increment(number)
     second = await double(first)
-    many = await asyncio.gather(*(add_one(n) for n in range(3)))
+    many = await asyncio.gather(*(increment(n) for n in range(3)))
     await sleep(timedelta(days=3))
     if not await approved.receive(timeout=60):
         return []
