@@ -27,7 +27,7 @@ async def fail_always(text: str) -> str:
 
 
 @workflow
-async def five_steps(number: int) -> int:
+async def five_increments(number: int) -> int:
     for _ in range(5):
         number = await increment(number)
     return number
@@ -56,7 +56,7 @@ async def chances() -> list[str]:
 
 async def test_a_run_returns_what_its_workflow_returns(env: Environment) -> None:
     async with env:
-        run = await env.start(five_steps, 1)
+        run = await env.start(five_increments, 1)
         assert await env.result(run) == 6
 
 
