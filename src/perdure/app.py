@@ -120,17 +120,12 @@ class Run(Generic[R]):
 
     async def result(self, timeout: Duration | None = None) -> R:
         """What the workflow returned, once it has; RunFailed with its error otherwise."""
-        owned = self._owned
-        if owned is not None and owned.ending is not None:
-            ending = owned.ending
-        elif timeout is None:
+        if timeout is None:
             ending = await self._engine.wait(self.run_id, self._owned)
         else:
             async with asyncio.timeout(seconds(timeout, "timeout")):
                 ending = await self._engine.wait(self.run_id, self._owned)
-        if ending.result is None:
-            raise _failure(self.id, ending)
-        return self._result.restore(ending.result, "the result")  # type: ignore[return-value]  # as annotated
+        return _result(self.id, ending, self._result)  # type: ignore[return-value]  # as annotated
 
     async def describe(self) -> RunInfo:
         """The run as it stands now."""
@@ -243,18 +238,18 @@ class Perdure:
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Start a run; it is on disk when this returns. The same id again gives the run that has it."""
         wanted = self._checked(workflow)
-        return await self._start(self._opened, wanted, wanted.signature.record(args, kwargs))
+        request = _request(wanted, wanted.signature.record(args, kwargs))
+        return await self._start(self._opened, wanted, request)
 
     async def start_json(self, workflow: str, arguments: bytes, id: str | None = None) -> Run[Any]:
         """Start a registered workflow by its name, with JSON arguments."""
         wanted = workflows.get(workflow) if self._known is None else self._known.get(workflow)
         if wanted is None:
             raise UnknownWorkflow(workflow, workflows.names() if self._known is None else tuple(self._known))
-        return await self._start(self._opened, wanted.options(id=id), wanted.signature.from_json(arguments))
+        request = _request(wanted.options(id=id), wanted.signature.from_json(arguments))
+        return await self._start(self._opened, wanted, request)
 
-    async def _start(self, engine: StoreEngine, wanted: Workflow[..., Any], arguments: Arguments) -> Run[Any]:
-        data, args, kwargs = arguments
-        request = StartRequest(wanted.name, data.decode(), wanted.settings.id, arguments=(args, kwargs))
+    async def _start(self, engine: StoreEngine, wanted: Workflow[..., Any], request: StartRequest) -> Run[Any]:
         found = await engine.start(request)
         if isinstance(found, RunRow):
             _refuse_other(found, request)
@@ -262,9 +257,16 @@ class Perdure:
 
     async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Start a run and wait for its result."""
-        wanted = self._checked(workflow)
-        handle = await self._start(self._opened, wanted, wanted.signature.record(args, kwargs))
-        return await handle.result()  # type: ignore[no-any-return]  # as annotated
+        wanted, engine = self._checked(workflow), self._opened
+        request = _request(wanted, wanted.signature.record(args, kwargs))
+        # No handle and no waiter where they are not needed: most runs have ended by the time their start is answered.
+        found = await engine.start(request)
+        if isinstance(found, RunRow):
+            _refuse_other(found, request)
+            ending = await engine.wait(found.run_id)
+        else:
+            ending = found.ending or await engine.wait(found.run_id, found)
+        return _result(found.workflow_id, ending, wanted.signature.result)  # type: ignore[return-value]  # as annotated
 
     async def get(self, id: str | None = None, *, run_id: str | None = None) -> Run[Any]:
         """The newest run with this id, or the one with exactly this run_id; RunNotFound."""
@@ -336,6 +338,11 @@ def _statuses(status: "Status | str | Sequence[Status | str] | None") -> tuple[s
     return tuple(name.upper() for name in names)
 
 
+def _request(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest:
+    data, args, kwargs = arguments
+    return StartRequest(wanted.name, data.decode(), wanted.settings.id, arguments=(args, kwargs))
+
+
 def _refuse_other(found: RunRow, request: StartRequest) -> None:
     """The id is taken: fine when it is the same workflow with the same arguments."""
     same = found.workflow == request.workflow and codec.load(found.input.encode()) == codec.load(request.input.encode())
@@ -348,6 +355,12 @@ def _refuse_other(found: RunRow, request: StartRequest) -> None:
 def _digest(workflow: str, input: str) -> str:
     shown = input if len(input) <= LONGEST_SHOWN else input[:LONGEST_SHOWN] + "..."
     return f"{workflow}({shown})"
+
+
+def _result(id: str, ending: Ending, kind: ValueType) -> object:
+    if ending.result is None:
+        raise _failure(id, ending)
+    return kind.restore(ending.result, "the result")
 
 
 def _failure(id: str, ending: Ending) -> Exception:

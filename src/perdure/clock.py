@@ -1,13 +1,14 @@
 """The only reader of time.
 
 Out:  engine time in integer milliseconds since 1970 (UTC), and calls at such a time.
-Engine time never goes back: when the wall clock is set back it goes on at the
-rate of the monotonic clock; when it is set forward it follows.
+Engine time never goes back: when the wall clock is set back, engine time goes on from
+where it was; when the wall clock is set forward, it follows.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from time import time_ns
 from typing import Protocol
 
 elapsed = time.perf_counter
@@ -31,16 +32,20 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clock, kept from going back."""
 
     def __init__(self) -> None:
-        self._offset_ns = time.time_ns() - time.monotonic_ns()
+        self._last_ns = 0
+        self._ahead_ns = 0
 
     def now(self) -> int:
-        monotonic = time.monotonic_ns()
-        offset = time.time_ns() - monotonic
-        self._offset_ns = max(self._offset_ns, offset)
-        return (monotonic + self._offset_ns) // 1_000_000
+        now = time_ns() + self._ahead_ns
+        if now < self._last_ns:
+            # Set back: engine time stays where it is and goes on from there.
+            self._ahead_ns += self._last_ns - now
+            now = self._last_ns
+        self._last_ns = now
+        return now // 1_000_000
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Alarm:
         loop = asyncio.get_running_loop()

@@ -210,23 +210,21 @@ class Signature:
         return self._type_of("return")
 
     @cached_property
-    def _exact(self) -> list[frozenset[object]] | None:
-        """For calls by position only: the types of each parameter that need no second look."""
-        return [kind.exact for kind in self.parameters.values()] if self._is_simple else None
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return list(self.parameters)
+    def _exact(self) -> list[tuple[str, frozenset[object]]] | None:
+        """For calls by position only: each parameter's name, and the types that need no second look."""
+        return [(name, kind.exact) for name, kind in self.parameters.items()] if self._is_simple else None
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Bind and write a call's arguments; BadArguments or BadValue when they do not fit."""
         exact = self._exact
         if not kwargs and exact is not None and len(args) == len(exact):
-            for value, types in zip(args, exact, strict=True):
+            named: dict[str, object] = {}
+            for name, types in exact:
+                value = args[len(named)]
                 if type(value) not in types:
                     break
+                named[name] = value
             else:
-                named = dict(zip(self._names, args, strict=True))
                 try:
                     data = _encode(named)
                 except UnicodeEncodeError:

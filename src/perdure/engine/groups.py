@@ -1,13 +1,13 @@
 """The two groups every run is made of: its start, and its advances."""
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perdure.engine.committer import Group, Settlement
 from perdure.engine.port import Host, OwnedRun
 from perdure.kernel.events import Event
-from perdure.stores.answers import Applied, Broken
+from perdure.stores.answers import APPLIED, Applied, Broken
 from perdure.stores.operations import InsertRun, Operation
 
 
@@ -32,7 +32,7 @@ class StoreAdvance(Group):
         self._effect_args = args
 
     def settle(self, answer: Settlement) -> None:
-        if isinstance(answer, Applied):
+        if answer is APPLIED or isinstance(answer, Applied):
             if self._effect is not None:
                 self._effect(*self._effect_args)
         elif isinstance(answer, Broken) and self._host is not None:
@@ -42,27 +42,24 @@ class StoreAdvance(Group):
 class StartGroup(Group):
     """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
 
-    __slots__ = ("_future", "_host", "_hosted", "_owned")
+    __slots__ = ("_host", "_hosted", "_owned", "settled")
 
     def __init__(self, insert: InsertRun, owned: OwnedRun, host: Host | None, *, hosted: bool) -> None:
         self.operations = (insert,)
         self._owned = owned
         self._host = host
         self._hosted = hosted
-        self._future: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
+        self.settled: asyncio.Future[Settlement] = asyncio.Future()
 
     @property
     def of_owner(self) -> bool:  # type: ignore[override]  # an attribute there
         return self._hosted
 
     def settle(self, answer: Settlement) -> None:
-        if self._host is not None and isinstance(answer, Applied):
+        if self._host is not None and (answer is APPLIED or isinstance(answer, Applied)):
             if self._hosted:
                 self._host.adopt(self._owned, None)
             else:
                 self._host.look_around()
-        if not self._future.done():
-            self._future.set_result(answer)
-
-    def __await__(self) -> Generator[Any, None, Settlement]:
-        return self._future.__await__()
+        if not self.settled.done():
+            self.settled.set_result(answer)

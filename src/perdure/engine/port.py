@@ -25,7 +25,7 @@ from perdure.kernel.status import Status
 from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow
 
 
-class StartRequest(msgspec.Struct, frozen=True):
+class StartRequest(msgspec.Struct, frozen=True, gc=False):
     """A run to be started; without a workflow_id its own id serves as one.
 
     `arguments` are those of `input`, restored, for a host in the same process.
@@ -39,7 +39,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
 
-class Ending(msgspec.Struct, frozen=True):
+class Ending(msgspec.Struct, frozen=True, gc=False):
     """How a run ended: its status, and its result as JSON or its failure."""
 
     status: Status
@@ -50,18 +50,9 @@ class Ending(msgspec.Struct, frozen=True):
 class OwnedRun:
     """A run that this worker owns: what its row says, and the state the rules go on from."""
 
-    __slots__ = (
-        "arguments",
-        "created_at",
-        "ending",
-        "input",
-        "messages",
-        "run_id",
-        "seed",
-        "state",
-        "workflow",
-        "workflow_id",
-    )
+    messages = 0
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    ending: Ending | None = None
 
     def __init__(self, run_id: str, workflow_id: str, workflow: str, input: str, seed: int, created_at: int) -> None:
         self.run_id = run_id
@@ -71,9 +62,6 @@ class OwnedRun:
         self.seed = seed
         self.created_at = created_at
         self.state = RunState(Status.RUNNING, 1, created_at)
-        self.messages = 0
-        self.arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-        self.ending: Ending | None = None
 
 
 class Advance(Protocol):

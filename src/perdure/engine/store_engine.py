@@ -27,7 +27,7 @@ from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import Refusal, RunState, decide, evolve
 from perdure.kernel.status import Status
 from perdure.stores import rows
-from perdure.stores.answers import Applied, Closed, Missing, Outcome, Posted, Taken, Unknown
+from perdure.stores.answers import APPLIED, Applied, Closed, Missing, Outcome, Posted, Taken, Unknown
 from perdure.stores.operations import (
     AppendEvent,
     ClaimRuns,
@@ -157,10 +157,12 @@ class StoreEngine:
         owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, self._ids.seed(), now)
         owned.arguments = request.arguments
         hosted = self._host is not None and self._host.has_room_for(request)
-        answer = await self._insert(request, owned, hosted=hosted)
+        answer = await self._insert(request, owned, hosted=hosted).settled
+        if answer is APPLIED:
+            return owned
         if isinstance(answer, Dropped):
             # The lease moved under it. Whether it was written is not known; this way it is safe to write again.
-            answer = await self._insert(request, owned, hosted=False)
+            answer = await self._insert(request, owned, hosted=False).settled
         if isinstance(answer, Taken):
             return answer.run
         if not isinstance(answer, Applied):
@@ -168,7 +170,7 @@ class StoreEngine:
         return owned
 
     def _insert(self, request: StartRequest, owned: OwnedRun, *, hosted: bool) -> StartGroup:
-        insert = InsertRun(
+        fields = (
             owned.run_id,
             self.namespace,
             owned.workflow_id,
@@ -182,6 +184,7 @@ class StoreEngine:
             owned.seed,
             owned.created_at,
         )
+        insert: InsertRun = _row(InsertRun, fields)
         group = StartGroup(insert, owned, self._host, hosted=hosted)
         self._committer.submit(group)
         return group
@@ -253,7 +256,8 @@ class StoreEngine:
 
     def _close(self, owned: OwnedRun, event: Event, end: Closing) -> StoreAdvance:
         status, outcome = owned.state.status.value, rows.outcome_of(end)
-        operation = EndRun(owned.run_id, status, outcome, event.seq, event.at, self._lease.worker_id, self.namespace)
+        worker_id = self._lease.worker_id
+        operation = _row(EndRun, (owned.run_id, status, outcome, event.seq, event.at, worker_id, self.namespace))
         advance = StoreAdvance(self._host, owned.run_id, event, (operation,))
         advance.then(self._ended, owned, _ending(end))
         self._committer.submit(advance)

@@ -8,28 +8,28 @@ from perdure.kernel.events import ActivityCompleted, ActivityFailed, Closing, Va
 from perdure.kernel.messages import Message
 
 
-class RecordOutcome(msgspec.Struct, frozen=True):
+class RecordOutcome(msgspec.Struct, frozen=True, gc=False):
     """Write down how the call at this place ended."""
 
     place: str
     outcome: ActivityCompleted | ActivityFailed | ValueRecorded
 
 
-class FireTimer(msgspec.Struct, frozen=True):
+class FireTimer(msgspec.Struct, frozen=True, gc=False):
     """Fire the timer at this place; refused before its time."""
 
     place: str
     fire_at: int
 
 
-class ReceiveMessage(msgspec.Struct, frozen=True):
+class ReceiveMessage(msgspec.Struct, frozen=True, gc=False):
     """Hand a message to the call that waits for it at this place."""
 
     place: str
     message: Message
 
 
-class CloseRun(msgspec.Struct, frozen=True):
+class CloseRun(msgspec.Struct, frozen=True, gc=False):
     """End the run with what its workflow returned or raised."""
 
     end: Closing

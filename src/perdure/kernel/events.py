@@ -14,7 +14,7 @@ from perdure.kernel.failure import Failure
 Raw = msgspec.Raw
 
 
-class RunStarted(msgspec.Struct, frozen=True):
+class RunStarted(msgspec.Struct, frozen=True, gc=False):
     """Always number 1."""
 
     workflow: str
@@ -22,7 +22,7 @@ class RunStarted(msgspec.Struct, frozen=True):
     seed: int
 
 
-class ActivityCompleted(msgspec.Struct, frozen=True, omit_defaults=True):
+class ActivityCompleted(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An activity returned; its attempts before that are not history."""
 
     name: str
@@ -32,7 +32,7 @@ class ActivityCompleted(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 1
 
 
-class ActivityFailed(msgspec.Struct, frozen=True, omit_defaults=True):
+class ActivityFailed(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An activity failed for good: its attempts are spent, or the error is not worth retrying."""
 
     name: str
@@ -42,19 +42,19 @@ class ActivityFailed(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 1
 
 
-class ValueRecorded(msgspec.Struct, frozen=True):
+class ValueRecorded(msgspec.Struct, frozen=True, gc=False):
     """A side effect's value, null too."""
 
     value: Raw
 
 
-class TimerFired(msgspec.Struct, frozen=True):
+class TimerFired(msgspec.Struct, frozen=True, gc=False):
     """A timer's time had come; never before `fire_at`."""
 
     fire_at: int
 
 
-class SignalReceived(msgspec.Struct, frozen=True):
+class SignalReceived(msgspec.Struct, frozen=True, gc=False):
     """The workflow took this message out of its inbox."""
 
     name: str
@@ -62,13 +62,13 @@ class SignalReceived(msgspec.Struct, frozen=True):
     message_id: str
 
 
-class RunCompleted(msgspec.Struct, frozen=True):
+class RunCompleted(msgspec.Struct, frozen=True, gc=False):
     """The workflow returned."""
 
     result: Raw
 
 
-class RunFailed(msgspec.Struct, frozen=True):
+class RunFailed(msgspec.Struct, frozen=True, gc=False):
     """The workflow raised."""
 
     failure: Failure
@@ -80,7 +80,7 @@ CLOSINGS = frozenset({RunCompleted, RunFailed})
 Fact: TypeAlias = RunStarted | Answer | Closing
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """A fact with its number, its time and its place."""
 
     seq: int

@@ -16,7 +16,7 @@ from perdure.kernel.events import Event, Fact, RunCompleted, RunFailed, RunStart
 from perdure.kernel.status import OPEN, Status
 
 
-class RunState(msgspec.Struct, frozen=True):
+class RunState(msgspec.Struct, frozen=True, gc=False):
     """What the rules need to know of a run: where it stands, its last event's number and time."""
 
     status: Status
@@ -24,14 +24,14 @@ class RunState(msgspec.Struct, frozen=True):
     at: int
 
 
-class TooEarly(msgspec.Struct, frozen=True):
+class TooEarly(msgspec.Struct, frozen=True, gc=False):
     """The timer's time has not come."""
 
     fire_at: int
     now: int
 
 
-class AlreadyClosed(msgspec.Struct, frozen=True):
+class AlreadyClosed(msgspec.Struct, frozen=True, gc=False):
     """The run has ended; its history takes no more events."""
 
     status: Status
@@ -45,7 +45,7 @@ def decide(state: RunState, command: Command, now: int) -> Event | Refusal:
     if state.status not in OPEN:
         return AlreadyClosed(state.status)
     # A history's times never go back, whatever the clock of a new owner says.
-    at = max(state.at, now)
+    at = now if now > state.at else state.at  # noqa: FURB136 - max() would be a call for every event
     seq = state.seq + 1
     match command:
         case RecordOutcome(place, outcome):

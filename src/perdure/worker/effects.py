@@ -22,7 +22,7 @@ from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import ActivityRunner, Manner, manner_of, run_at_once
 from perdure.worker.alarms import Alarms
 from perdure.worker.failures import failure_of
-from perdure.worker.live import LiveRun, Step
+from perdure.worker.live import LiveRun
 from perdure.worker.program import Pending, PendingActivity, PendingSignal, PendingTimer, PendingValue
 
 Raw = msgspec.Raw
@@ -32,13 +32,16 @@ _ANY = codec.ValueType(Any)
 
 
 class Effects:
-    """Starts activities, timers and side effects; `advance` gets what comes of them, `fail` what must not be."""
+    """Starts activities, timers and side effects; `advance` gets what comes of them, `fail` what must not be.
+
+    `advance` takes the live run and the step, and for an activity its result as a replay would restore it.
+    """
 
     def __init__(
         self,
         engine: StoreEngine,
         runner: ActivityRunner,
-        advance: Callable[[LiveRun, Step], None],
+        advance: Callable[..., None],
         fail: Callable[[LiveRun, Exception], None],
     ) -> None:
         self._engine = engine
@@ -104,13 +107,13 @@ class Effects:
             live.running.pop(place, None)
         if error is None:
             try:
-                data, _ = call.activity.signature.result.record(value, "the result")
+                data, restored = call.activity.signature.result.record(value, "the result")
             except BadInput as refused:
                 error = refused
             else:
                 number = 1 if live.retries is None else live.failed_attempts(place) + 1
                 outcome = ActivityCompleted(call.activity.name, Raw(call.data), Raw(data), began, number)
-                self._advance(live, RecordOutcome(place, outcome))
+                self._advance(live, RecordOutcome(place, outcome), restored)
         if error is not None:
             self._activity_failed(live, call, began, error)
 

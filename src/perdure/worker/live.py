@@ -72,20 +72,16 @@ class Retries:
 class LiveRun:
     """What the worker knows of one of its runs."""
 
-    __slots__ = (
-        "alive_since",
-        "deferred",
-        "history",
-        "inbox",
-        "is_gone",
-        "is_leaving",
-        "is_noted",
-        "owned",
-        "program",
-        "retries",
-        "running",
-        "workflow",
-    )
+    # Most runs leave these as they are: no unread message, no failed attempt, not being let go of.
+    inbox: Inbox | None = None
+    retries: Retries | None = None
+    is_gone = False
+    is_noted = False
+    # While the run is being let go of, what happens to it is put aside.
+    is_leaving = False
+    deferred: "list[Step] | None" = None
+    # Only kept when every step replays from the start.
+    history: "list[Event] | None" = None
 
     def __init__(self, owned: OwnedRun, workflow: Workflow[..., Any], now: int) -> None:
         self.owned = owned
@@ -93,15 +89,6 @@ class LiveRun:
         self.program = Program(workflow, owned.input, owned.seed, owned.created_at)
         self.alive_since = now
         self.running: dict[str, Attempt] = {}
-        self.inbox: Inbox | None = None
-        self.retries: Retries | None = None
-        # While the run is being let go of, what happens to it is put aside.
-        self.is_leaving = False
-        self.deferred: list[Step] | None = None
-        self.is_gone = False
-        self.is_noted = False
-        # Only kept when every step replays from the start.
-        self.history: list[Event] | None = None
 
     @property
     def run_id(self) -> str:

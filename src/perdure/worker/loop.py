@@ -15,7 +15,6 @@ import math
 import sys
 import weakref
 from asyncio.events import Handle, TimerHandle, _get_running_loop, _set_running_loop
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, NoReturn, Protocol, TypeAlias
@@ -96,19 +95,21 @@ class RunTimer(TimerHandle):
 class RunLoop(asyncio.AbstractEventLoop):
     """The event loop of one run."""
 
+    # Most runs leave these as they are.
+    is_dead = False
+    _tasks: dict[RunTask, None] | None = None
+    _generators: "dict[int, weakref.ref[AsyncGenerator[Any, Any]]] | None" = None
+    _made = 0
+    _refusals = 0
+
     def __init__(self, runtime: Timers, salt: int, started_at: int) -> None:
         self.runtime = runtime
         self.now = started_at
+        self.root = Branch("")
         self._started_at = started_at
         self._salt = salt
-        self._ready: deque[Any] = deque()
-        self._tasks: dict[RunTask, None] | None = None
+        self._ready: list[Any] = []
         self._main: RunTask | None = None
-        self._made = 0
-        self.root = Branch("")
-        self._generators: dict[int, weakref.ref[AsyncGenerator[Any, Any]]] | None = None
-        self.is_dead = False
-        self._refusals = 0
 
     # Running
 
@@ -121,10 +122,11 @@ class RunLoop(asyncio.AbstractEventLoop):
         outer = _get_running_loop()
         _set_running_loop(self)
         ready = self._ready
-        budget = MOST_CALLBACKS
+        done = 0
         try:
-            while ready:
-                item = ready.popleft()
+            # What is appended meanwhile is run too, in its turn.
+            for item in ready:
+                done += 1
                 try:
                     if type(item) is tuple:
                         callback, args, context = item
@@ -134,20 +136,18 @@ class RunLoop(asyncio.AbstractEventLoop):
                 except SystemExit:
                     # The task that raised it has it as its exception; it is the run that ends, not the process.
                     pass
-                budget -= 1
-                if not budget:
+                if done == MOST_CALLBACKS:
                     raise NeverWaits
         finally:
+            del ready[:done]
             _set_running_loop(outer)
             if collects:
                 gc.enable()
 
     def begin(self, work: Work) -> RunTask:
         """Make the run's main task."""
-        context = Context()
-        context.run(current_branch.set, self.root)
-        # It hashes like any task of its run, but needs no keeping: the program holds it.
-        self._main = task = self._made_task(work, context)
+        # It hashes like any task of its run, but needs no keeping: the program holds it. Its branch is the root.
+        self._main = task = self._made_task(work, Context())
         return task
 
     def fire(self, timer: RunTimer) -> None:
@@ -278,6 +278,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._ready.clear()
         main, self._main = self._main, None
         if not self._tasks and not self._generators and (main is None or main.done()):
+            self.runtime = None  # type: ignore[assignment]  # a dead loop asks for nothing
             return
         outer = _get_running_loop()
         _set_running_loop(self)
@@ -295,6 +296,8 @@ class RunLoop(asyncio.AbstractEventLoop):
                     _graveyard.append(generator)
         finally:
             self._tasks = self._generators = None
+            # A program and its loop would hold each other until a collection finds them.
+            self.runtime = None  # type: ignore[assignment]  # a dead loop asks for nothing
             _set_running_loop(outer)
             if collects:
                 gc.enable()

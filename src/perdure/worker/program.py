@@ -32,6 +32,8 @@ from perdure.kernel.failure import Failure
 from perdure.worker.failures import failure_of, revive
 from perdure.worker.loop import RunLoop, RunTask, RunTimer, current_branch
 
+UNRESTORED = object()
+
 
 class Mismatch(Exception):
     """The code does not fit the history: the event finds nobody waiting at its place."""
@@ -125,6 +127,11 @@ Pending: TypeAlias = PendingActivity | PendingValue | PendingSignal | PendingTim
 class Program:
     """Workflow code on its event loop, with the calls it waits for by their places."""
 
+    # Most runs leave these as they are.
+    abandoned: list[PendingCall] | None = None
+    _main: RunTask | None = None
+    _rng: random.Random | None = None
+
     def __init__(self, workflow: Workflow[..., Any], input: str, seed: int, started_at: int) -> None:
         self._workflow = workflow
         self._input = input
@@ -132,9 +139,6 @@ class Program:
         self.loop = RunLoop(self, seed, started_at)  # type: ignore[abstract]  # what it lacks, workflows must not use
         self.pending: dict[str, Pending] = {}
         self.fresh: list[Pending] = []
-        self.abandoned: list[PendingCall] | None = None
-        self._main: RunTask | None = None
-        self._rng: random.Random | None = None
 
     # Driving it
 
@@ -148,8 +152,11 @@ class Program:
         self._main = self.loop.begin(work)
         self.loop.drain()
 
-    def deliver(self, event: Event) -> None:
-        """Hand an event to the call that waits for it, and run on to the next wait."""
+    def deliver(self, event: Event, restored: object = UNRESTORED) -> None:
+        """Hand an event to the call that waits for it, and run on to the next wait.
+
+        `restored` is an activity's result as a replay would restore it, if somebody has done so already.
+        """
         pending = self.pending.pop(event.place, None)
         if pending is None or not pending.is_waiting:
             raise self._mismatch(event)
@@ -157,7 +164,7 @@ class Program:
         self.loop.now = event.at
         match pending:
             case PendingActivity():
-                self._answer_activity(pending, event)
+                self._answer_activity(pending, event, restored)
             case PendingTimer():
                 if not isinstance(fact, TimerFired):
                     raise self._mismatch(event)
@@ -174,14 +181,16 @@ class Program:
                 assert_never(pending)
         self.loop.drain()
 
-    def _answer_activity(self, pending: PendingActivity, event: Event) -> None:
+    def _answer_activity(self, pending: PendingActivity, event: Event, restored: object) -> None:
         fact = event.fact
         if type(fact) is ActivityCompleted:
-            try:
-                value = pending.activity.signature.result.restore(fact.result, pending.place)
-            except BadInput as error:
-                raise Mismatch(event, self.places(), f"the recorded result does not fit the code: {error}") from None
-            pending.future.set_result(value)
+            if restored is UNRESTORED:
+                try:
+                    restored = pending.activity.signature.result.restore(fact.result, pending.place)
+                except BadInput as error:
+                    trouble = f"the recorded result does not fit the code: {error}"
+                    raise Mismatch(event, self.places(), trouble) from None
+            pending.future.set_result(restored)
         elif type(fact) is events.ActivityFailed:
             pending.future.set_exception(_raised(pending.activity.name, fact.failure))
         else:
@@ -232,7 +241,9 @@ class Program:
     def run_activity(
         self, activity: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> PendingActivity:
-        place = self._place(activity.name)
+        if self.loop.is_dead:
+            self.loop.refuse_when_dead()
+        place = current_branch.get(self.loop.root).place(activity.name)
         arguments = activity.signature.record(args, kwargs)
         self.pending[place] = call = PendingActivity(self, place, activity, arguments)
         self.fresh.append(call)

@@ -31,7 +31,7 @@ from perdure.worker.failures import failure_of
 from perdure.worker.live import LiveRun, Step
 from perdure.worker.loop import NeverWaits, watch_generators
 from perdure.worker.parking import SWEEP_MS, Parking
-from perdure.worker.program import Mismatch
+from perdure.worker.program import UNRESTORED, Mismatch
 
 log = logging.getLogger("perdure.worker")
 
@@ -59,6 +59,7 @@ class Worker:
         self._clock = engine.clock
         self._settings = settings
         self._known = known
+        self._workflow = workflows.get if known is None else known.get
         self._live: dict[str, LiveRun] = {}
         self._runner = ActivityRunner(self._clock, settings.max_threads)
         self._effects = Effects(engine, self._runner, self._advance, self._fail)
@@ -132,7 +133,7 @@ class Worker:
         if workflow is None:
             self._engine.release(owned, HandBack(), lambda _: None)
             return
-        live = LiveRun(owned, workflow, self._clock.now())
+        live = LiveRun(owned, workflow, owned.created_at if loaded is None else self._clock.now())
         self._live[owned.run_id] = live
         if loaded is None:
             self._replay(live, [])
@@ -177,9 +178,6 @@ class Worker:
             self._claims.look()
 
     # Bringing runs to life
-
-    def _workflow(self, name: str) -> Workflow[..., Any] | None:
-        return workflows.get(name) if self._known is None else self._known.get(name)
 
     def _names(self) -> tuple[str, ...]:
         return workflows.names() if self._known is None else tuple(sorted(self._known))
@@ -228,7 +226,7 @@ class Worker:
 
     # One fact at a time
 
-    def _advance(self, live: LiveRun, command: Step) -> None:
+    def _advance(self, live: LiveRun, command: Step, restored: object = UNRESTORED) -> None:
         """Turn a fact into an event, hand it to the program, and see what it wants next."""
         if live.is_gone:
             return
@@ -246,7 +244,8 @@ class Worker:
         try:
             if self._settings.replay_always:
                 self._rebuild(live, advance.event)
-            live.program.deliver(advance.event)
+                restored = UNRESTORED
+            live.program.deliver(advance.event, restored)
         except Mismatch as mismatch:
             self._hold(live, mismatch)
         except NeverWaits as error:

@@ -1,0 +1,1 @@
+"""How fast: our own runs beside the floor of this machine; `python -m bench`."""

@@ -1,0 +1,156 @@
+"""The bars: what each scenario must reach, from the floor measured right before it.
+
+In:   the numbers of one pair, ours and the floor's.
+Out:  for each line of the table our value, what it is held against, and whether it passes.
+Knows nothing of processes or tables.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bench.budget import Budget
+from bench.floor import Floor
+
+US_PER_RUN, US_PER_STEP = 20.0, 15.0
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """The floor, and one of our own runs right after it."""
+
+    floor: Floor
+    ours: dict[str, float]
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One bar: which of our numbers, and the limit it has beside this floor."""
+
+    scenario: str
+    title: str
+    number: str
+    unit: str
+    bar: str
+    limit: Callable[[Pair], float]
+    beside: Callable[[Floor], float] | None = None
+    beside_unit: str = ""
+    is_minimum: bool = False
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One bar and how we stand: medians over all pairs, and the spread of our own number."""
+
+    scenario: str
+    title: str
+    unit: str
+    ours: float
+    lowest: float
+    highest: float
+    beside: float | None
+    beside_unit: str
+    ratio: float | None
+    bar: str
+    limit: float
+    passes: bool
+
+
+def _rate(floor: Floor) -> float:
+    return floor.workflows_per_s
+
+
+def _commit(floor: Floor) -> float:
+    return floor.commit_ms
+
+
+RULES = (
+    Rule(
+        "S1",
+        "5 steps, 500 in flight",
+        "workflows_per_s",
+        "/s",
+        "≥ 0.2 floors",
+        lambda pair: 0.2 * pair.floor.workflows_per_s,
+        _rate,
+        "/s",
+        is_minimum=True,
+    ),
+    Rule(
+        "S2",
+        "1 step, one at a time, p50",
+        "p50_ms",
+        " ms",
+        "≤ 3 commits + 0.6 ms",
+        lambda pair: 3 * pair.floor.commit_ms + 0.6,
+        _commit,
+        " ms",
+    ),
+    Rule(
+        "S3",
+        "a run of {size:,} steps, per step",
+        "step_ms",
+        " ms",
+        "≤ 2.5 commits + 0.15 ms",
+        lambda pair: 2.5 * pair.floor.commit_ms + 0.15,
+        _commit,
+        " ms",
+    ),
+    Rule(
+        "S3",
+        "of {tenfold:,} steps, per step",
+        "long_step_ms",
+        " ms",
+        "≤ 1.2 of the shorter",
+        lambda pair: 1.2 * pair.ours["step_ms"],
+        _commit,
+        " ms",
+    ),
+    Rule("S7", "kill -9, {size:,} in flight: first progress", "first_progress_s", " s", "≤ 1 s", lambda _: 1.0),
+    Rule("S7", "lost runs", "lost", "", "none", lambda _: 0.0),
+    Rule("S7", "recorded steps repeated", "recorded_steps_repeated", "", "none", lambda _: 0.0),
+)
+
+
+def judge(rule: Rule, pairs: Sequence[Pair], size: int) -> Line:
+    """How we stand against one bar; each pair is held against its own floor, the middle one counts."""
+    ours = [pair.ours[rule.number] for pair in pairs]
+    # What must never happen must not happen once.
+    middle = max(ours) if rule.limit(pairs[0]) == 0 else statistics.median(ours)
+    shares = [_share(rule, pair) for pair in pairs]
+    limit = statistics.median(rule.limit(pair) for pair in pairs)
+    return Line(
+        rule.scenario,
+        rule.title.format(size=size, tenfold=size * 10),
+        rule.unit,
+        middle,
+        min(ours),
+        max(ours),
+        None if rule.beside is None else statistics.median(rule.beside(pair.floor) for pair in pairs),
+        rule.beside_unit,
+        None if rule.beside is None else statistics.median(shares),
+        rule.bar,
+        limit,
+        _passes(rule, pairs, middle),
+    )
+
+
+def _share(rule: Rule, pair: Pair) -> float:
+    return 0.0 if rule.beside is None else pair.ours[rule.number] / rule.beside(pair.floor)
+
+
+def _passes(rule: Rule, pairs: Sequence[Pair], middle: float) -> bool:
+    room = statistics.median(rule.limit(pair) - pair.ours[rule.number] for pair in pairs)
+    if rule.is_minimum:
+        return room <= 0
+    return room >= 0 and (middle == 0 or rule.limit(pairs[0]) > 0)
+
+
+def judge_budget(budget: Budget) -> list[Line]:
+    """Our own Python, with a store that costs nothing."""
+    return [
+        _budget_line("our Python per run", budget.us_per_run, US_PER_RUN),
+        _budget_line("our Python per step", budget.us_per_step, US_PER_STEP),
+    ]
+
+
+def _budget_line(title: str, us: float, limit: float) -> Line:
+    return Line("budget", title, " µs", us, us, us, None, "", None, f"≤ {limit:g} µs", limit, us <= limit)

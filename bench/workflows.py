@@ -1,0 +1,40 @@
+"""The workflows that are measured: steps that do nothing, so that only the engine is left."""
+
+from perdure import activity, workflow
+
+
+@activity
+async def add_one(number: int) -> int:
+    return number + 1
+
+
+@workflow
+async def no_step(number: int) -> int:
+    return number
+
+
+@workflow
+async def one_step(number: int) -> int:
+    return await add_one(number)
+
+
+@workflow
+async def five_steps(number: int) -> int:
+    for _ in range(5):
+        number = await add_one(number)
+    return number
+
+
+@workflow
+async def many_steps(steps: int) -> int:
+    number = 0
+    for _ in range(steps):
+        number = await add_one(number)
+    return number
+
+
+@workflow
+async def fifty_steps(number: int) -> int:
+    for _ in range(50):
+        number = await add_one(number)
+    return number
