@@ -359,7 +359,7 @@ async def test_user_code_may_open_the_same_file_in_the_same_process(tmp_path: Pa
     ("content", "words"),
     [
         (b"hello, world, this is text", "not a SQLite database"),
-        (b"SQLite format 3\x00junk" * 9, "cannot be used as a database"),
+        (b"SQLite format 3\x00junk" * 9, "not a SQLite database"),
     ],
 )
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes, words: str) -> None:

@@ -112,7 +112,10 @@ class Committer:
     # Giving work in
 
     def submit(self, group: Group) -> None:
-        """Put a group into the next batch."""
+        """Put a group into the next batch; what an owner wants after a loss is void, whatever epoch comes next."""
+        if self._is_stopped and group.of_owner:
+            group.settle(Dropped())
+            return
         self._queue.append(group)
         if not self._is_scheduled and not self._is_busy:
             self._is_scheduled = True
@@ -123,6 +126,11 @@ class Committer:
         future: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
         self.submit(kind(operations, partial(_tell, future)))
         return await future
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the epoch was lost and there is no new one yet."""
+        return self._is_stopped
 
     @property
     def is_full(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from perdure.engine.committer import Group, Settlement
 from perdure.engine.port import Host, OwnedRun
 from perdure.kernel.events import Event
+from perdure.kernel.messages import Message
 from perdure.stores.answers import APPLIED, Applied, Broken
 from perdure.stores.operations import InsertRun, Operation
 
@@ -42,10 +43,19 @@ class StoreAdvance(Group):
 class StartGroup(Group):
     """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
 
-    __slots__ = ("_host", "_hosted", "_owned", "settled")
+    __slots__ = ("_early", "_host", "_hosted", "_owned", "settled")
 
-    def __init__(self, insert: InsertRun, owned: OwnedRun, host: Host | None, *, hosted: bool) -> None:
+    def __init__(
+        self,
+        insert: InsertRun,
+        owned: OwnedRun,
+        host: Host | None,
+        early: dict[str, list[Message]],
+        *,
+        hosted: bool,
+    ) -> None:
         self.operations = (insert,)
+        self._early = early
         self._owned = owned
         self._host = host
         self._hosted = hosted
@@ -59,6 +69,9 @@ class StartGroup(Group):
         if self._host is not None and (answer is APPLIED or isinstance(answer, Applied)):
             if self._hosted:
                 self._host.adopt(self._owned, None)
+                if self._early:
+                    for message in self._early.pop(self._owned.run_id, ()):
+                        self._host.notice(self._owned.run_id, message, None)
             else:
                 self._host.look_around()
         if not self.settled.done():

@@ -48,9 +48,13 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
 
 
 class OwnedRun:
-    """A run that this worker owns: what its row says, and the state the rules go on from."""
+    """A run that this worker owns: what its row says, and the state the rules go on from.
+
+    `tenure` is what the engine gave it with; it is void once the engine has another.
+    """
 
     messages = 0
+    tenure: object = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     ending: Ending | None = None
 

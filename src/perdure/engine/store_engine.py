@@ -19,12 +19,12 @@ from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.lease import Lease
 from perdure.engine.port import Ending, HandBack, Hold, Host, OwnedRun, Park, Release, StartRequest
 from perdure.engine.watch import Watch
-from perdure.errors import RunClosed, RunNotFound, StoreError, StoreUnavailable
+from perdure.errors import NotOpen, RunClosed, RunNotFound, StoreError, StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.commands import Command, ReceiveMessage
 from perdure.kernel.events import CLOSINGS, Closing, Event, RunCompleted, RunFailed
 from perdure.kernel.messages import Message, SignalSent
-from perdure.kernel.run import Refusal, RunState, decide, evolve
+from perdure.kernel.run import NotOwned, Refusal, RunState, decide, evolve
 from perdure.kernel.status import Status
 from perdure.stores import rows
 from perdure.stores.answers import APPLIED, Applied, Closed, Missing, Outcome, Posted, Taken, Unknown
@@ -77,6 +77,9 @@ class StoreEngine:
         self._host: Host | None = None
         self._waiters: dict[str, list[asyncio.Future[Ending]]] = {}
         self._loading: dict[str, list[Message]] = {}
+        self._early: dict[str, list[Message]] = {}
+        # Everything owned was given under a tenure; losing the lease, or not knowing, begins another.
+        self._tenure = object()
         self._watch = Watch(
             store,
             clock,
@@ -85,6 +88,7 @@ class StoreEngine:
             ended=lambda row: self._tell_waiters(row.run_id, ending_of(row)),
             awaited=self._awaited,
         )
+        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Opening and closing
@@ -104,14 +108,17 @@ class StoreEngine:
 
     async def close(self) -> None:
         """Write what is left, give the lease back and let go of the store."""
+        self._is_closed = True
         self._watch.stop()
-        await self._committer.idle()
+        if not self._committer.is_stopped:
+            await self._committer.idle()
         for task in list(self._tasks):
             task.cancel()
         if self._heartbeat is not None:
             self._heartbeat.stop()
             await self._heartbeat.stopped()
-        if self._host is not None:
+        # One that has lost its lease and not got another has nothing to give back.
+        if self._host is not None and not self._committer.is_stopped:
             await self._lease.end()
         for waiter in [w for waiters in self._waiters.values() for w in waiters]:
             waiter.cancel()
@@ -150,12 +157,15 @@ class StoreEngine:
 
     async def start(self, request: StartRequest) -> RunRow | OwnedRun:
         """Start a run; when its workflow_id is taken, the run that has it."""
+        if self._is_closed:
+            raise NotOpen
         if self._committer.is_full:
             await self._committer.room()
         now = self.clock.now()
         run_id = self._ids.run_id(now)
         owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, self._ids.seed(), now)
         owned.arguments = request.arguments
+        owned.tenure = self._tenure
         hosted = self._host is not None and self._host.has_room_for(request)
         answer = await self._insert(request, owned, hosted=hosted).settled
         if answer is APPLIED:
@@ -185,12 +195,14 @@ class StoreEngine:
             owned.created_at,
         )
         insert: InsertRun = _row(InsertRun, fields)
-        group = StartGroup(insert, owned, self._host, hosted=hosted)
+        group = StartGroup(insert, owned, self._host, self._early, hosted=hosted)
         self._committer.submit(group)
         return group
 
     async def post(self, run_id: str, id: str, name: str, payload: bytes) -> None:
         """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
+        if self._is_closed:
+            raise NotOpen
         if self._committer.is_full:
             await self._committer.room()
         signal = SignalSent(name, msgspec.Raw(payload))
@@ -208,6 +220,11 @@ class StoreEngine:
         if run_id in self._loading:
             self._loading[run_id].append(message)
         elif self._host is not None and not self._host.notice(run_id, message, count):
+            if self._committer.is_idle:
+                self._early.clear()
+            else:
+                # It may be for a run whose start is on disk, but not known here to be yet.
+                self._early.setdefault(run_id, []).append(message)
             self._host.look_around()
 
     def _raise_refusal(self, answer: Settlement, id: str) -> None:
@@ -227,6 +244,8 @@ class StoreEngine:
 
     def advance(self, owned: OwnedRun, command: Command) -> StoreAdvance | Refusal:
         """Let the rules decide; the event is in the next batch."""
+        if owned.tenure is not self._tenure:
+            return NotOwned()
         event = decide(owned.state, command, self.clock.now())
         if not isinstance(event, Event):
             return event
@@ -275,14 +294,12 @@ class StoreEngine:
             attempt.at,
             attempt.next_at or attempt.at,
         )
-        self._committer.submit(
-            OwnersQuestion((operation,), lambda answer: then() if isinstance(answer, Applied) else None)
-        )
+        self._ask_as_owner(owned, operation, lambda answer: then() if isinstance(answer, Applied) else None)
 
     def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
         """Show what a live run waits for."""
         note = NoteWaiting(owned.run_id, self._lease.worker_id, waiting, self.clock.now())
-        self._committer.submit(OwnersQuestion((note,), lambda _: None))
+        self._ask_as_owner(owned, note, lambda _: None)
 
     def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
         """Let go of a run; `done(False)` when a message came first and it must go on."""
@@ -292,7 +309,13 @@ class StoreEngine:
             if not isinstance(answer, Dropped):
                 done(isinstance(answer, Applied))
 
-        self._committer.submit(OwnersQuestion((operation,), settle))
+        self._ask_as_owner(owned, operation, settle)
+
+    def _ask_as_owner(self, owned: OwnedRun, operation: Operation, tell: Callable[[Settlement], None]) -> None:
+        if owned.tenure is self._tenure:
+            self._committer.submit(OwnersQuestion((operation,), tell))
+        else:
+            tell(Dropped())
 
     def _release_operation(self, owned: OwnedRun, how: Release) -> Operation:
         worker_id, now = self._lease.worker_id, self.clock.now()
@@ -319,15 +342,18 @@ class StoreEngine:
         """Bring runs of ours to life; messages that come while they are being read are not lost."""
         assert self._host is not None
         self._loading |= {run_id: [] for run_id in run_ids}
-        epoch = self._lease.epoch
+        tenure = self._tenure
         try:
             found = await self._store.load_runs(run_ids, self._lease.worker_id)
         finally:
             early = {run_id: self._loading.pop(run_id, []) for run_id in run_ids}
-        if epoch != self._lease.epoch:
+        # What was read before a loss says nothing of now; and while the epoch is not settled nothing is ours.
+        if tenure is not self._tenure or self._committer.is_stopped:
             return
         for loaded in found:
-            self._host.adopt(owned_from(loaded), loaded)
+            owned = owned_from(loaded)
+            owned.tenure = tenure
+            self._host.adopt(owned, loaded)
             for message in early[loaded.row.run_id]:
                 self._host.notice(loaded.row.run_id, message, None)
 
@@ -343,6 +369,8 @@ class StoreEngine:
 
     async def read(self, run_id: str) -> RunRow:
         """A run's row; RunNotFound."""
+        if self._is_closed:
+            raise NotOpen
         row = await self._store.run(self.namespace, run_id)
         if row is None:
             raise RunNotFound(run_id, self.namespace)
@@ -435,6 +463,7 @@ class StoreEngine:
         self._committer.stop_for(Unknown(StoreUnavailable(self._store.url, "the lease was not renewed")))
 
     def _on_lost(self, outcome: Outcome) -> None:
+        self._tenure = object()
         if self._host is None:
             self._committer.resume(None, 0)
             return

@@ -79,7 +79,8 @@ class Watch:
             return
         self._before_look()
         now = self._clock.now()
-        if self._look is None and (self._store.has_changed() or now >= self._next_rescue_at):
+        is_rescue_due = self._host is not None and now >= self._next_rescue_at
+        if self._look is None and (self._store.has_changed() or is_rescue_due):
             self._look = asyncio.get_running_loop().create_task(self._safely(self.tick(now)))
         self._schedule()
 

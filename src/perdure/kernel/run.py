@@ -37,7 +37,11 @@ class AlreadyClosed(msgspec.Struct, frozen=True, gc=False):
     status: Status
 
 
-Refusal: TypeAlias = TooEarly | AlreadyClosed
+class NotOwned(msgspec.Struct, frozen=True, gc=False):
+    """The run is not this worker's any more."""
+
+
+Refusal: TypeAlias = TooEarly | AlreadyClosed | NotOwned
 
 
 def decide(state: RunState, command: Command, now: int) -> Event | Refusal:

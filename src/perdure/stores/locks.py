@@ -8,6 +8,7 @@ so every lock is closed in children.
 import contextlib
 import fcntl
 import os
+import struct
 import weakref
 from pathlib import Path
 
@@ -44,7 +45,41 @@ class FileLock:
         self.close()
 
 
-_open_locks: "weakref.WeakSet[FileLock]" = weakref.WeakSet()
+class Presence:
+    """A reader's lock on a SQLite file that lasts until it is given up.
+
+    SQLite's own locks on the file go, for the whole process, as soon as anybody in it
+    closes the file, be it after a mere `open(path).read()`. Another process that closes
+    the database then takes itself for the last one and deletes the log we write to.
+    A lock of an open file description stays, and keeps that process from doing so.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if hasattr(fcntl, "F_OFD_SETLK"):
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _shared_bytes(fcntl.F_RDLCK))
+        _open_locks.add(self)
+
+    def release(self) -> None:
+        """Give the lock up, but keep the file open until SQLite has closed it."""
+        if hasattr(fcntl, "F_OFD_SETLK"):
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _shared_bytes(fcntl.F_UNLCK))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _shared_bytes(kind: int) -> bytes:
+    """A `struct flock` for what SQLite locks while it reads: 510 bytes from 2**30 + 2 on."""
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, 0x40000002, 510, 0)
+
+
+_open_locks: "weakref.WeakSet[FileLock | Presence]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:

@@ -24,7 +24,7 @@ from perdure.clock import elapsed
 from perdure.errors import NewerSchema, NotADatabase, StoreError, StoreUnavailable
 from perdure.stores import writes
 from perdure.stores.answers import Committed, Failed, Fenced, Outcome, Unknown
-from perdure.stores.locks import FileLock, is_held
+from perdure.stores.locks import FileLock, Presence, is_held
 from perdure.stores.operations import Batch
 from perdure.stores.queries import migrations, queries
 from perdure.stores.sqlite_reads import SqliteReads
@@ -54,6 +54,8 @@ class SqliteStore(SqliteReads):
         self._jobs: queue.SimpleQueue[tuple[Batch, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._lock: FileLock | None = None
+        self._presence: Presence | None = None
+        self._waits = True
         self._renewal: sqlite3.Connection | None = None
         self._renewal_lock: FileLock | None = None
 
@@ -67,6 +69,7 @@ class SqliteStore(SqliteReads):
             self._lock = FileLock(self._lock_path("write"))
         self._db = self._connect()
         self._migrate()
+        self._presence = Presence(self._path) if self._path is not None else None
         self._reader = self._connect(readonly=True) if self._path is not None else self._db
         # Watching has a connection of its own: it must not wait for a long read.
         self._watcher = self._connect(readonly=True) if self._path is not None else self._db
@@ -85,10 +88,12 @@ class SqliteStore(SqliteReads):
             self._readers.shutdown()
         for worker_id in list(self._keepalives):
             self.let_die(worker_id)
+        if self._presence is not None:
+            self._presence.release()
         for connection in {self._watcher, self._reader, self._db, self._renewal}:
             if connection is not None:
                 connection.close()
-        for lock in (self._lock, self._renewal_lock):
+        for lock in (self._lock, self._renewal_lock, self._presence):
             if lock is not None:
                 lock.close()
 
@@ -101,6 +106,8 @@ class SqliteStore(SqliteReads):
         for connection in {self._watcher, self._reader, self._db, self._renewal}:
             if connection is not None:
                 connection.close()
+        if self._presence is not None:
+            self._presence.close()
 
     def _lock_path(self, name: str) -> Path:
         assert self._path is not None
@@ -119,15 +126,8 @@ class SqliteStore(SqliteReads):
             raise NotADatabase(self.url, f"the folder {str(self._path.parent)!r} does not exist; create it first")
         if not self._path.exists():
             return
-        try:
-            with self._path.open("rb") as file:
-                head = file.read(16)
-        except OSError as error:
-            raise StoreUnavailable(self.url, f"the file cannot be read: {error.strerror}") from None
-        if not head:
-            return
-        if head != b"SQLite format 3\x00":
-            raise NotADatabase(self.url, "the file is not a SQLite database; name another one, nothing was changed")
+        # Through SQLite only: closing the file would take away the locks that other connections
+        # of this process have on it.
         with contextlib.closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             self._schema_version(db)
 
@@ -153,9 +153,11 @@ class SqliteStore(SqliteReads):
 
     def _migrate(self) -> None:
         """Bring the schema up to date under the write lock; refuse what is not ours or newer than we are."""
+        steps = migrations("sqlite")
+        if self._schema_version(self._db) == len(steps):
+            return
         with self._locked():
             found = self._schema_version(self._db)
-            steps = migrations("sqlite")
             for number, step in enumerate(steps[found:], start=found + 1):
                 self._db.executescript(
                     f"begin immediate;\n{step}\nupdate perdure_schema set version = {number};\ncommit;"
@@ -169,6 +171,9 @@ class SqliteStore(SqliteReads):
         except sqlite3.OperationalError as error:
             raise self._unavailable(error) from None
         except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                trouble = "the file is not a SQLite database; name another one, nothing was changed"
+                raise NotADatabase(self.url, trouble) from None
             raise NotADatabase(
                 self.url, f"the file cannot be used as a database: {error}; nothing was changed"
             ) from None
@@ -211,11 +216,12 @@ class SqliteStore(SqliteReads):
             assert self._lock is not None
             if self._lock.acquire(wait=False):
                 try:
-                    outcome = self._transact(batch)
+                    outcome = self._transact(batch, waits=False)
                 finally:
                     self._lock.release()
-                done(outcome)
-                return
+                if outcome is not None:
+                    done(outcome)
+                    return
         self._jobs.put((batch, done))
 
     def _write_jobs(self) -> None:
@@ -227,12 +233,33 @@ class SqliteStore(SqliteReads):
     def _apply(self, batch: Batch) -> Outcome:
         """Write the batch, when the lock is ours."""
         with self._locked():
-            return self._transact(batch)
+            outcome = self._transact(batch, waits=True)
+        assert outcome is not None
+        return outcome
 
-    def _transact(self, batch: Batch) -> Outcome:
+    def _begin(self, *, waits: bool) -> bool:
+        """Begin to write; False when somebody outside Perdure does so now, and this is not to wait for them.
+
+        On the loop's thread nobody waits: the transaction may be that of a coroutine, which can only
+        end while the loop turns.
+        """
+        if waits != self._waits:
+            self._db.execute(f"pragma busy_timeout = {BUSY_MS if waits else 0}")
+            self._waits = waits
+        try:
+            self._db.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            if waits or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return False
+        return True
+
+    def _transact(self, batch: Batch, *, waits: bool) -> Outcome | None:
+        """Write a batch in one transaction; None when it would have to wait."""
         db = self._db
         try:
-            db.execute("begin immediate")
+            if not self._begin(waits=waits):
+                return None
             if batch.worker_id is not None:
                 fence = {"worker_id": batch.worker_id, "epoch": batch.epoch}
                 if db.execute(self._write["fence"], fence).fetchone() is None:
@@ -322,7 +349,11 @@ class SqliteStore(SqliteReads):
     # Watching
 
     def has_changed(self) -> bool:
-        (version,) = self._watcher.execute("pragma data_version").fetchone()
+        try:
+            (version,) = self._watcher.execute("pragma data_version").fetchone()
+        except sqlite3.Error:
+            # It cannot be told now, so somebody may have.
+            return True
         changed = version != self._data_version
         self._data_version = version
         return bool(changed)

@@ -98,7 +98,12 @@ def apply_groups(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) 
 def apply_groups_singly(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) -> Answers:
     """Each group in a savepoint of its own; one that the database refuses is Broken, the others go on."""
     answers: Answers = {}
+    broken: set[str] = set()
     for index, group in enumerate(groups):
+        touched = {getattr(operation, "run_id", "") for operation in group} - {""}
+        if touched & broken:
+            answers[index] = Broken("an earlier change of the same run was refused")
+            continue
         db.execute("savepoint one_group")
         try:
             answer = apply_groups(db, [group]).get(0)
@@ -109,6 +114,7 @@ def apply_groups_singly(db: sqlite3.Connection, groups: Sequence[Sequence[Operat
         except Exception as error:  # noqa: BLE001 - whatever it was, it is this group's and not its neighbours'
             db.execute("rollback to one_group")
             answer = Broken(f"{type(error).__name__}: {error}")
+            broken |= touched
         db.execute("release one_group")
         if answer is not None:
             answers[index] = answer

@@ -51,6 +51,7 @@ class Effects:
         self._fail = fail
         self._alarms = Alarms(engine.clock, self._ring)
         self._manners: dict[Callable[..., Any], Manner] = {}
+        self.is_stopped = False
 
     def clear(self) -> None:
         """Forget all timers."""
@@ -59,7 +60,8 @@ class Effects:
     def start(self, live: LiveRun, calls: list[Pending]) -> None:
         """Start what the program asked for; the event that made it ask is on disk."""
         for call in calls:
-            if live.is_gone:
+            # A worker that stops begins nothing; whoever gets the run does.
+            if live.is_gone or self.is_stopped:
                 return
             if not call.is_waiting:
                 continue

@@ -79,6 +79,7 @@ class LiveRun:
     is_noted = False
     # While the run is being let go of, what happens to it is put aside.
     is_leaving = False
+    is_replaying = False
     deferred: "list[Step] | None" = None
     # Only kept when every step replays from the start.
     history: "list[Event] | None" = None
@@ -123,6 +124,14 @@ class LiveRun:
         if self.retries is not None:
             times += [at for place, at in self.retries.next_at.items() if place in pending]
         return min(times, default=None)
+
+    def is_waiting_outside(self) -> bool:
+        """Whether only time or a message can move the run: no step of its own is under way, or still to be begun."""
+        return not self.running and all(
+            isinstance(call, PendingTimer | PendingSignal) or self.retry_at(call.place) is not None
+            for call in self.program.pending.values()
+            if call.is_waiting
+        )
 
     def waiting(self) -> str:
         """What the run waits for, as JSON for people and programs."""

@@ -43,7 +43,7 @@ class Parking:
             idle = now - max(live.owned.state.at, live.alive_since)
             if live.is_leaving or (idle < NOTE_AFTER_MS and not is_crowded):
                 continue
-            if (idle >= self._park_after_ms or is_crowded) and not live.running:
+            if (idle >= self._park_after_ms or is_crowded) and live.is_waiting_outside():
                 self._park(live, now)
             elif not live.is_noted and idle >= NOTE_AFTER_MS:
                 live.is_noted = True
@@ -65,9 +65,11 @@ class Parking:
 
     def hand_back(self, live: LiveRun) -> None:
         """Let go of a run because the worker stops: parked if it only waits, else ripe for others at once."""
-        if live.is_leaving:
+        if live.is_leaving and not live.is_replaying:
             return
-        only_waits = not live.running and (live.inbox is None or not live.inbox.unread)
+        only_waits = (
+            not live.is_replaying and live.is_waiting_outside() and (live.inbox is None or not live.inbox.unread)
+        )
         how = Park(live.wake_at(), live.waiting()) if only_waits else HandBack()
         self._release(live, how, partial(self._handed_back, live))
 

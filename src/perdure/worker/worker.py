@@ -82,6 +82,7 @@ class Worker:
     async def end(self, grace_ms: int) -> None:
         """Stop claiming, let activities finish for a while, then hand everything back."""
         self._is_stopping = True
+        self._effects.is_stopped = True
         if self._sweep_alarm is not None:
             self._sweep_alarm.cancel()
         await self._claims.stop()
@@ -202,21 +203,21 @@ class Worker:
         """A long history, with pauses in which other runs go on."""
         if self._settings.replay_always:
             live.history = history
-        live.is_leaving = True
+        live.is_leaving = live.is_replaying = True
         try:
             live.program.begin()
             for number, event in enumerate(history):
                 self._redeliver(live, event)
                 if number % REPLAY_SLICE == 0:
                     await asyncio.sleep(0)
-                    if live.is_gone:
+                    if live.is_gone or self._is_stopping:
                         return
         except Mismatch as mismatch:
             self._hold(live, mismatch)
         except NeverWaits as error:
             self._fail(live, error)
         else:
-            live.is_leaving = False
+            live.is_leaving = live.is_replaying = False
             self._settle(live, None)
 
     def _redeliver(self, live: LiveRun, event: Event) -> None:

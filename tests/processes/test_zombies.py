@@ -1,0 +1,191 @@
+"""A worker that is stopped beyond its lease and comes back."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from perdure import Perdure, activity, workflow
+from tests.processes.sites import Node, Site, steps, until
+from tests.processes.workflows import gated, hurrying, plain, plodding, poke, ticking
+
+LEASE = ("--lease", "1.0")
+# Longer than the worker needs to be frozen, so that its timers are due when it wakes.
+PAUSE = 0.4
+
+
+async def freeze(site: Site, node: Node) -> None:
+    """Stop a process between its writes."""
+
+    def is_caught() -> bool:
+        node.send(signal.SIGSTOP)
+        if not site.is_write_locked():
+            return True
+        node.send(signal.SIGCONT)
+        return False
+
+    await until(is_caught, f"node {node.pid} is caught between writes")
+
+
+async def freeze_in_a_write(site: Site, node: Node) -> None:
+    """Stop a process while it holds the lock under which all write."""
+    for _ in range(1000):
+        node.send(signal.SIGSTOP)
+        if await site.is_write_stuck():
+            return
+        node.send(signal.SIGCONT)
+        await asyncio.sleep(0.001)
+    raise AssertionError(f"node {node.pid} was never caught in a write")
+
+
+def worker_ids(site: Site, node: Node) -> list[str]:
+    return [worker_id for (worker_id,) in site.rows("select worker_id from workers where pid = ?", node.pid)]
+
+
+async def start_some(app: Perdure) -> list[str]:
+    """Runs that wait for a signal, for timers, and for activities."""
+    for number in range(10):
+        await app.start(gated.options(id=f"gated-{number}"), f"gated-{number}")
+        await app.start(ticking.options(id=f"ticking-{number}"), f"ticking-{number}", PAUSE)
+        await app.start(plodding.options(id=f"plodding-{number}"), f"plodding-{number}", 100)
+    return [f"{kind}-{number}" for kind in ("gated", "ticking", "plodding") for number in range(10)]
+
+
+async def test_a_zombie_commits_nothing_and_begins_anew(site: Site) -> None:
+    """Two workers that both believe to own a run must not both write its history."""
+    zombie = await site.worker(*LEASE)
+    async with site.client() as app:
+        keys = await start_some(app)
+        await until(lambda: len(site.effects()) > 60 and site.owned_by(zombie) == 30, "the first worker is at work")
+        await freeze(site, zombie)
+        old_ids = worker_ids(site, zombie)
+        frozen = site.histories()
+        heir = await site.worker(*LEASE)
+        await until(lambda: site.owned_by(heir) == 30, "the second worker takes over")
+        for number in range(10):
+            await (await app.get(f"gated-{number}")).signal(poke, "")
+        await until(lambda: site.open_runs() == 0, "the second worker ends all runs")
+        finished = site.histories(), site.outcomes()
+
+        zombie.send(signal.SIGCONT)
+        await until(lambda: worker_ids(site, zombie) not in ([], old_ids), "the zombie registers anew")
+
+        assert (site.histories(), site.outcomes()) == finished
+        assert {key: history[: len(frozen[key])] for key, history in finished[0].items()} == frozen
+        results = {key: steps(key, 100 if key.startswith("plodding") else 5) for key in keys}
+        assert finished[1] == {key: ("COMPLETED", result) for key, result in results.items()}
+        assert await heir.leave() == 0
+        assert await (await app.start(plain, "after")).result(timeout=10) == steps("after")
+    assert site.effects()[-1].pid == zombie.pid
+    assert await zombie.leave() == 0
+    assert site.rows("select worker_id from workers") == []
+    site.check()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.3, 0.6])
+async def test_a_zombie_that_is_told_to_stop_does_so(site: Site, delay: float) -> None:
+    """A machine that wakes up and shuts down sends SIGTERM to a worker that is just losing its lease."""
+    zombie = await site.worker(*LEASE)
+    async with site.client() as app:
+        await start_some(app)
+        await until(lambda: site.owned_by(zombie) == 30, "the first worker is at work")
+        await freeze(site, zombie)
+        heir = await site.worker(*LEASE)
+        await until(lambda: site.owned_by(heir) == 30, "the second worker takes over")
+
+        zombie.send(signal.SIGCONT)
+        await asyncio.sleep(delay)
+
+        assert await zombie.leave() == 0
+        for number in range(10):
+            await (await app.get(f"gated-{number}")).signal(poke, "")
+        await until(lambda: site.open_runs() == 0, "the second worker ends all runs")
+    assert await heir.leave() == 0
+    assert site.rows("select worker_id from workers") == []
+    site.check()
+
+
+calls: list[asyncio.Event] = []
+
+
+@activity
+async def first_call_is_slow(key: str) -> int:
+    calls.append(asyncio.Event())
+    number = len(calls)
+    if number == 1:
+        await calls[0].wait()
+    return number
+
+
+@workflow
+async def raced(key: str) -> int:
+    return await first_call_is_slow(key)
+
+
+async def test_runs_read_before_the_lease_was_lost_are_not_adopted_after_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that begins anew has an epoch of its own again; what its former self had claimed is not its own."""
+    async with site.client() as client:
+        run = await client.start(raced, "raced")
+        async with Perdure(site.url, lease=1.0, workflows=[raced]) as zombie:
+            read, go_on = asyncio.Event(), asyncio.Event()
+            load_runs = zombie._store.load_runs
+
+            async def load_slowly(*args: Any) -> Any:
+                found = await load_runs(*args)
+                read.set()
+                await go_on.wait()
+                return found
+
+            monkeypatch.setattr(zombie._store, "load_runs", load_slowly)
+            zombie._worker.look_around()
+            await read.wait()
+            former = zombie._engine.worker_id
+            with closing(sqlite3.connect(site.path)) as db, db:
+                db.execute("update workers set lease_until = 0")
+            async with Perdure(site.url, workflows=[raced]):
+                await until(lambda: calls, "the heir executes the step")
+                await until(lambda: zombie._engine.worker_id != former, "the zombie begins anew")
+                go_on.set()
+                await asyncio.sleep(0.3)
+                calls[0].set()
+                assert await run.result(timeout=10) == 1
+    assert len(calls) == 1
+    assert [json.loads(event.body)["result"] for event in site.histories()[run.id]] == [1]
+
+
+@pytest.mark.parametrize("end", ["thawed", "killed"])
+async def test_a_process_frozen_in_a_write_holds_others_up_only_until_it_is_thawed_or_killed(
+    site: Site, end: str
+) -> None:
+    """SQLite has one writer: nobody writes past a process that stopped inside a transaction. Nothing may be lost."""
+    frozen = await site.worker(*LEASE)
+    other = await site.worker(*LEASE)
+    async with site.client() as app:
+        for number in range(20):
+            await app.start(hurrying.options(id=f"hurrying-{number}"), f"hurrying-{number}", 1000)
+        await until(lambda: site.owned_by(frozen) + site.owned_by(other) == 20, "all runs are owned")
+        busy, idle = (frozen, other) if site.owned_by(frozen) else (other, frozen)
+        await freeze_in_a_write(site, busy)
+        held_up = asyncio.create_task(app.start(plain.options(id="held-up"), "held-up"))
+        await asyncio.sleep(1.5)
+        assert not held_up.done()
+        assert site.value("select count(*) from runs where workflow_id = 'held-up'") == 0
+
+        if end == "thawed":
+            busy.send(signal.SIGCONT)
+        else:
+            busy.kill()
+
+        assert await (await held_up).result(timeout=20) == steps("held-up")
+        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+    assert {key: outcome[1] for key, outcome in site.outcomes().items() if key != "held-up"} == {
+        f"hurrying-{number}": steps(f"hurrying-{number}", 1000) for number in range(20)
+    }
+    assert await idle.leave() == 0
+    site.check()

@@ -1,0 +1,117 @@
+"""What the worker processes of these tests run: short workflows whose every step leaves a line in a file.
+
+A step appends "pid key number" to the file named by EFFECTS, so that a test can tell
+which process executed what, and in which order. Each result names all its steps.
+"""
+
+import asyncio
+import os
+from datetime import timedelta
+from functools import cache
+
+from perdure import Signal, activity, sleep, workflow
+
+EFFECTS = "PERDURE_TEST_EFFECTS"
+FAR_FUTURE = timedelta(days=3)
+
+poke = Signal("poke", str)
+
+
+@cache
+def _effects() -> int:
+    return os.open(os.environ[EFFECTS], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def _done(key: str, number: int) -> str:
+    os.write(_effects(), f"{os.getpid()} {key} {number}\n".encode())
+    return f"{key}:{number}"
+
+
+@activity
+async def step(key: str, number: int) -> str:
+    return _done(key, number)
+
+
+@activity
+async def slow_step(key: str, number: int) -> str:
+    await asyncio.sleep(0.02)
+    return _done(key, number)
+
+
+@activity
+def thread_step(key: str, number: int) -> str:
+    return _done(key, number)
+
+
+@workflow
+async def plain(key: str) -> list[str]:
+    return [await step(key, number) for number in range(5)]
+
+
+@workflow
+async def timed(key: str) -> list[str]:
+    done = [await step(key, 0)]
+    await sleep(0.03)
+    done.append(await slow_step(key, 1))
+    await asyncio.sleep(0.05)
+    done.append(await thread_step(key, 2))
+    await sleep(0.04)
+    return [*done, await step(key, 3), await slow_step(key, 4)]
+
+
+@workflow
+async def gathered(key: str) -> list[str]:
+    first = await step(key, 0)
+    middle = await asyncio.gather(slow_step(key, 1), thread_step(key, 2), slow_step(key, 3))
+    return [first, *middle, await step(key, 4)]
+
+
+@workflow
+async def signalled(key: str) -> list[str]:
+    done = [await step(key, 0), await poke.receive(), await slow_step(key, 1), await poke.receive()]
+    return [*done, *[await step(key, number) for number in range(2, 5)]]
+
+
+@workflow
+async def ticking(key: str, pause: float) -> list[str]:
+    done = []
+    for number in range(5):
+        done.append(await step(key, number))
+        await sleep(pause)
+    return done
+
+
+@workflow
+async def plodding(key: str, steps: int) -> list[str]:
+    return [await slow_step(key, number) for number in range(steps)]
+
+
+@workflow
+async def hurrying(key: str, steps: int) -> list[str]:
+    return [await step(key, number) for number in range(steps)]
+
+
+@workflow
+async def gated(key: str) -> list[str]:
+    done = [await step(key, 0)]
+    await poke.receive()
+    return [*done, *[await step(key, number) for number in range(1, 5)]]
+
+
+@workflow
+async def collecting(key: str, count: int) -> list[str]:
+    await step(key, 0)
+    return [await poke.receive() for _ in range(count)]
+
+
+@workflow
+async def sleeping(key: str) -> list[str]:
+    await step(key, 0)
+    await sleep(FAR_FUTURE)
+    return [await step(key, 1)]
+
+
+@workflow
+async def awaiting(key: str) -> list[str]:
+    await step(key, 0)
+    return [await poke.receive(timeout=FAR_FUTURE), await step(key, 1)]
