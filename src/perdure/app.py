@@ -20,7 +20,7 @@ from perdure.authoring.functions import Workflow, workflows
 from perdure.authoring.signals import Signal
 from perdure.clock import Clock, SystemClock
 from perdure.codec import Arguments, ValueType
-from perdure.engine.port import Ending, OwnedRun, StartRequest
+from perdure.engine.port import Ending, Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
 from perdure.errors import BadOption, IdConflict, NotOpen, RunFailed, UnknownWorkflow
 from perdure.ids import Ids, RandomIds, checked_id
@@ -110,7 +110,7 @@ class Page(Sequence[RunInfo]):
 class Run(Generic[R]):
     """The handle of a run: `id` is the caller's key, `run_id` is ours."""
 
-    def __init__(self, engine: StoreEngine, run: RunRow | OwnedRun, result: ValueType) -> None:
+    def __init__(self, engine: Engine, run: RunRow | OwnedRun, result: ValueType) -> None:
         self.id = run.workflow_id
         self.run_id = run.run_id
         self.workflow = run.workflow
@@ -194,7 +194,7 @@ class Perdure:
         self._clock: Clock = SystemClock()
         self._ids: Ids = RandomIds()
         self._has_heartbeat = True
-        self._engine: StoreEngine | None = None
+        self._engine: Engine | None = None
         self._worker: Worker | None = None
 
     # Opening and closing
@@ -202,7 +202,7 @@ class Perdure:
     async def __aenter__(self) -> Self:
         if self._engine is not None:
             raise BadOption("this Perdure is open already; open it once and share it")
-        engine = StoreEngine(
+        engine: Engine = StoreEngine(
             self._store,
             self._clock,
             self._ids,
@@ -228,7 +228,7 @@ class Perdure:
         await engine.close()
 
     @property
-    def _opened(self) -> StoreEngine:
+    def _opened(self) -> Engine:
         if self._engine is None:
             raise NotOpen
         return self._engine
@@ -249,7 +249,7 @@ class Perdure:
         request = _request(wanted.options(id=id), wanted.signature.from_json(arguments))
         return await self._start(self._opened, wanted, request)
 
-    async def _start(self, engine: StoreEngine, wanted: Workflow[..., Any], request: StartRequest) -> Run[Any]:
+    async def _start(self, engine: Engine, wanted: Workflow[..., Any], request: StartRequest) -> Run[Any]:
         found = await engine.start(request)
         if isinstance(found, RunRow):
             _refuse_other(found, request)
@@ -387,7 +387,7 @@ def _waits(text: str | None) -> tuple[Wait, ...]:
     return tuple(found)
 
 
-async def _info(engine: StoreEngine, row: RunRow, *, is_listed: bool = False) -> RunInfo:
+async def _info(engine: Engine, row: RunRow, *, is_listed: bool = False) -> RunInfo:
     moved_at = row.updated_at
     waiting = row.waiting
     if row.closed_at is None and not is_listed:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perdure.engine.committer import Group, Settlement
-from perdure.engine.port import Host, OwnedRun
+from perdure.engine.port import Advance, Host, OwnedRun
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores.answers import APPLIED, Applied, Broken
 from perdure.stores.operations import InsertRun, Operation
 
 
-class StoreAdvance(Group):
+class StoreAdvance(Group, Advance):
     """An event on its way to disk, and what happens once it is there."""
 
     __slots__ = ("_effect", "_effect_args", "_host", "_run_id", "event")

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from perdure.clock import Clock
 from perdure.kernel.commands import Command
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
@@ -68,13 +69,16 @@ class OwnedRun:
         self.state = RunState(Status.RUNNING, 1, created_at)
 
 
-class Advance(Protocol):
+class Advance:
     """An event on its way to disk."""
+
+    __slots__ = ()
 
     event: Event
 
     def then(self, effect: Callable[..., None], *args: Any) -> None:
         """Do this once it is there."""
+        raise NotImplementedError
 
 
 class Park(msgspec.Struct, frozen=True):
@@ -127,19 +131,26 @@ class Host(Protocol):
 
 
 class Engine(Protocol):
-    """What workers, handles and hosts can ask for."""
+    """What workers and handles can ask for."""
+
+    clock: Clock
+
+    async def open(self, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
+        """Begin; with a host, also become a worker for these queues."""
+
+    async def close(self) -> None:
+        """Write what is left, and let go of everything."""
+
+    async def settle(self) -> None:
+        """Until everything asked for so far is on disk."""
+
+    # For everybody
 
     async def start(self, request: StartRequest) -> RunRow | OwnedRun:
         """Start a run; when its workflow_id is taken, the run that has it."""
 
     async def post(self, run_id: str, id: str, name: str, payload: bytes) -> None:
         """Send a signal; RunNotFound or RunClosed, naming the id, when nobody can ever receive it."""
-
-    def advance(self, owned: OwnedRun, command: Command) -> Advance | Refusal:
-        """Let the rules decide; the event is in the next batch."""
-
-    def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
-        """Let go of a run; `done(False)` when a message came first and it must go on."""
 
     async def read(self, run_id: str) -> RunRow:
         """A run's row; RunNotFound."""
@@ -153,8 +164,39 @@ class Engine(Protocol):
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history."""
 
+    async def last_event_at(self, run_id: str) -> int | None:
+        """When a run's last event was."""
+
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """A run's failed attempts."""
 
     async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
         """Until the run has ended; `owned` is its handle, if it was started here."""
+
+    # For a worker
+
+    async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int) -> int:
+        """Take ripe runs and hand them to the host; answers how many."""
+
+    async def next_wake(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> int | None:
+        """When the next free run becomes ripe."""
+
+    async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
+        """Give runs held for a mismatch another try; the code may be back."""
+
+    async def read_messages_of(self, run_id: str) -> None:
+        """Notice what is unread in one run's inbox."""
+
+    # For the owner of a run
+
+    def advance(self, owned: OwnedRun, command: Command) -> Advance | Refusal:
+        """Let the rules decide; the event is in the next batch."""
+
+    def record_attempt(self, owned: OwnedRun, attempt: Attempt, then: Callable[[], None]) -> None:
+        """Write down a failed attempt, then go on."""
+
+    def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
+        """Show what a live run waits for."""
+
+    def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
+        """Let go of a run; `done(False)` when a message came first and it must go on."""

@@ -14,6 +14,7 @@ import msgspec
 from perdure.app import Perdure, Run, RunEvent
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import Workflow
+from perdure.engine.store_engine import StoreEngine
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.testing.clock import VirtualClock
@@ -129,8 +130,13 @@ class Environment:
         worker = self.app._worker
         return CALM_TURNS_WITH_ACTIVITIES if worker is not None and worker.runs_activities else CALM_TURNS
 
+    @property
+    def _engine(self) -> StoreEngine | None:
+        engine = self.app._engine
+        return engine if isinstance(engine, StoreEngine) else None
+
     def _is_idle(self) -> bool:
-        engine, worker = self.app._engine, self.app._worker
+        engine, worker = self._engine, self.app._worker
         if engine is None or engine.is_stalled:
             return True
         return engine.is_idle and (worker is None or worker.is_idle)
@@ -162,7 +168,7 @@ class Environment:
         self.crashes += 1
         self.store.has_crashed = True
         self._died.set()
-        engine, worker = self.app._engine, self.app._worker
+        engine, worker = self._engine, self.app._worker
         self.clock.forget_alarms()
         if worker is not None:
             worker.abandon()

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from perdure.clock import Alarm
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.port import Engine
 from perdure.errors import PerdureError
 
 log = logging.getLogger("perdure.worker")
@@ -21,7 +21,7 @@ class Claims:
 
     def __init__(
         self,
-        engine: StoreEngine,
+        engine: Engine,
         queues: tuple[str, ...],
         room: Callable[[], int],
         names: Callable[[], tuple[str, ...]],

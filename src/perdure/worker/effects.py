@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure import codec
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.port import Engine
 from perdure.errors import BadInput
 from perdure.kernel import events
 from perdure.kernel.commands import FireTimer, RecordOutcome
@@ -39,7 +39,7 @@ class Effects:
 
     def __init__(
         self,
-        engine: StoreEngine,
+        engine: Engine,
         runner: ActivityRunner,
         advance: Callable[..., None],
         fail: Callable[[LiveRun, Exception], None],

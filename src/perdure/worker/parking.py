@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from perdure.engine.port import HandBack, Park
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.port import Engine, HandBack, Park
 from perdure.worker.live import LiveRun
 
 SWEEP_MS = 1000
@@ -32,7 +31,7 @@ class Owner(Protocol):
 class Parking:
     """Looks at quiet runs once a second."""
 
-    def __init__(self, engine: StoreEngine, owner: Owner, park_after_ms: int) -> None:
+    def __init__(self, engine: Engine, owner: Owner, park_after_ms: int) -> None:
         self._engine = engine
         self._owner = owner
         self._park_after_ms = park_after_ms

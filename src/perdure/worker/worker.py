@@ -16,9 +16,7 @@ import msgspec
 
 from perdure.authoring.functions import Workflow, workflows
 from perdure.clock import Alarm
-from perdure.engine.groups import StoreAdvance
-from perdure.engine.port import HandBack, Hold, OwnedRun, StartRequest
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.port import Advance, Engine, HandBack, Hold, OwnedRun, StartRequest
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, ReceiveMessage
 from perdure.kernel.events import Event
@@ -52,9 +50,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
 class Worker:
     """Implements Host for the engine and Runtime, through programs, for workflow code."""
 
-    def __init__(
-        self, engine: StoreEngine, settings: WorkerSettings, known: dict[str, Workflow[..., Any]] | None
-    ) -> None:
+    def __init__(self, engine: Engine, settings: WorkerSettings, known: dict[str, Workflow[..., Any]] | None) -> None:
         self._engine = engine
         self._clock = engine.clock
         self._settings = settings
@@ -239,7 +235,7 @@ class Worker:
             # Nobody waits for it any more: a fact without a taker is not written.
             return
         advance = self._engine.advance(live.owned, command)
-        if not isinstance(advance, StoreAdvance):
+        if not isinstance(advance, Advance):
             log.error("an advance was refused: %r", advance, extra={"event": "refused", "run_id": live.run_id})
             return
         try:
@@ -263,7 +259,7 @@ class Worker:
             self._redeliver(live, earlier)
         live.history = [*(live.history or ()), event]
 
-    def _settle(self, live: LiveRun, advance: StoreAdvance | None) -> None:
+    def _settle(self, live: LiveRun, advance: Advance | None) -> None:
         """After a drain: hand over wanted messages, close the run, or start what it asked for."""
         program = live.program
         if program.abandoned:
