@@ -6,6 +6,8 @@ of a module that is loaded already.
 
 import sys
 import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from perdure import codec
 from perdure.errors import BadValue
 from perdure.kernel.failure import UNKNOWN_ARGUMENTS, Failure
 
+_OURS = str(Path(__file__).parent.parent)
 LONGEST_MESSAGE = 4000
 LONGEST_TRACEBACK = 8000
 
@@ -25,13 +28,21 @@ def failure_of(error: BaseException) -> Failure:
         message = str(error)
     except Exception:  # noqa: BLE001 - an error whose text fails is still an error
         message = f"<{kind.__name__} whose text cannot be shown>"
-    trace = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(kind, error, _users_part(error.__traceback__)))
     return Failure(
         f"{kind.__module__}.{kind.__qualname__}",
         _clean(message, LONGEST_MESSAGE),
         _arguments(error),
         _clean(trace, LONGEST_TRACEBACK),
     )
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first line of user code on; how we came to call it helps nobody."""
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(_OURS):
+        part = part.tb_next
+    return part or trace
 
 
 def _clean(text: str, longest: int) -> str:
