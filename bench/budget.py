@@ -105,4 +105,4 @@ async def _run_all(app: Perdure, workflow: Workflow[[int], int], numbers: Iterat
 
 def as_fields(budget: Budget) -> dict[str, Any]:
     """The budget as it is written to the results."""
-    return msgspec.to_builtins(budget)
+    return dict(msgspec.to_builtins(budget))

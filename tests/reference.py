@@ -109,7 +109,7 @@ async def by_luck(key: str) -> list[str]:
 @workflow
 async def by_chance(number: int) -> int:
     recorded = await side_effect(lambda: number + 1)
-    nothing = await side_effect(lambda: None)
+    nothing: object = await side_effect(lambda: dict[str, int]().get("nothing"))
     uuid4()
     total = recorded if nothing is None else 0
     for n in range(5):

@@ -51,7 +51,7 @@ async def fails() -> str:
 
 @workflow
 async def chances() -> list[str]:
-    return [str(uuid4()), str(rng().random()), now().isoformat(), (await asyncio.sleep(1)) or "", now().isoformat()]
+    return [str(uuid4()), str(rng().random()), now().isoformat(), await asyncio.sleep(1, ""), now().isoformat()]
 
 
 async def test_a_run_returns_what_its_workflow_returns(env: Environment) -> None:

@@ -121,4 +121,4 @@ def test_is_retryable(kinds: tuple[type[BaseException] | str, ...], *, expected:
 )
 def test_a_retry_that_makes_no_sense_is_refused(options: dict[str, int]) -> None:
     with pytest.raises(BadOption):
-        Retry(**options)
+        Retry(**options)  # type: ignore[arg-type]  # numbers only

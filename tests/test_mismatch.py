@@ -44,11 +44,6 @@ async def with_another_parameter(what: str, how: str) -> str:
     return what + how
 
 
-async def with_a_step_beside(what: str) -> str:
-    packed, _ = await asyncio.gather(original(what), pack("paper"))
-    return packed
-
-
 def as_workflow(fn: Any) -> Workflow[..., Any]:
     """A version of the one workflow whose code changes."""
     return Workflow(fn, "changing", WorkflowOptions())

@@ -26,7 +26,7 @@ async def adds_up(number: int) -> int:
 
 
 def worker_ids(env: Environment) -> str:
-    return env.app._opened.worker_id
+    return env.engine.worker_id
 
 
 async def test_a_zombie_commits_nothing_and_begins_anew(tmp_path: Path) -> None:
@@ -46,12 +46,11 @@ async def test_a_zombie_commits_nothing_and_begins_anew(tmp_path: Path) -> None:
             # Back to life: it still believes to own the run, and has something to say about it.
             await asyncio.gather(zombie.app.get("run"))
             zombie.clock.advance(60)
-            live = zombie.app._worker._live[run.run_id]  # type: ignore[union-attr]  # it is open
-            zombie.app._worker._parking.hand_back(live)  # type: ignore[union-attr]  # it is open
+            zombie.worker._parking.hand_back(zombie.worker._live[run.run_id])
             await zombie.settle()
             assert await other.events("run") == history
             assert worker_ids(zombie) != old_id
-            assert not zombie.app._worker.is_live(run.run_id)  # type: ignore[union-attr]  # it is open
+            assert not zombie.worker.is_live(run.run_id)
         second = await zombie.start(adds_up.options(id="second"), 2)
         await second.signal(go, 20)
         assert await zombie.result(second) == 123
@@ -112,11 +111,11 @@ async def test_callers_wait_when_the_queue_is_full(tmp_path: Path) -> None:
     async with Environment(str(tmp_path / "full.db"), max_live=1) as env:
         held: list[tuple[Batch, object]] = []
         real_commit = env.store.commit
-        env.store.commit = lambda batch, done: held.append((batch, done))  # type: ignore[assignment]  # a disk that hangs
+        env.store.commit = lambda batch, done: held.append((batch, done))  # type: ignore[method-assign]  # a disk that hangs
         starts = [asyncio.ensure_future(env.app.start(adds_up, n)) for n in range(9000)]
         for _ in range(20):
             await asyncio.sleep(0)
-        assert len(env.app._opened._committer._queue) <= 8193
+        assert len(env.engine._committer._queue) <= 8193
         env.store.commit = real_commit  # type: ignore[method-assign]  # it works again
         for batch, done in held:
             real_commit(batch, done)  # type: ignore[arg-type]  # as above

@@ -79,8 +79,7 @@ async def test_a_parked_run_is_one_row_and_comes_back_by_a_signal(env: Environme
         await env.pass_time(30)
         info = await run.describe()
         assert (info.status, [wait.kind for wait in info.waiting_for]) == (Status.SUSPENDED, ["signal"])
-        assert env.app._worker is not None
-        assert not env.app._worker.is_live(run.run_id)
+        assert not env.worker.is_live(run.run_id)
 
         await run.signal(approved, "bob")
 
@@ -124,7 +123,7 @@ async def test_signals_nobody_waits_for_yet_are_kept(env: Environment) -> None:
         await run.signal("approved", "later")
         await env.pass_time(timedelta(days=1))
         assert await env.result(run) == "AWAKE"
-        unread = await env.app._opened.unread(run.run_id)
+        unread = await env.engine.unread(run.run_id)
         assert [bytes(message.body.payload) for message in unread] == [b'"early"', b'"later"']
 
 
@@ -150,4 +149,4 @@ async def test_a_stopped_worker_leaves_its_runs_to_the_next(env: Environment) ->
         assert (await found.describe()).waiting_for[0].name == "approved"
         await found.signal(approved, "cat")
         assert await env.result(found) == "ASKED cat"
-        assert len(await env.app._opened._store.workers()) == 1
+        assert len(await env.store.workers()) == 1

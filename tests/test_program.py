@@ -112,9 +112,9 @@ async def orders_by_sets() -> list[int]:
 async def test_an_evicted_run_leaves_no_code_behind(tmp_path: Path, workflow: object) -> None:
     """A coroutine left to the collector would run its finally blocks inside another run."""
     async with Environment(str(tmp_path / "evict.db")) as env:
-        await env.start(workflow)  # type: ignore[arg-type,var-annotated]  # one of those above
+        await env.start(workflow)  # type: ignore[arg-type]  # one of those above
         await env.settle()
-        (live,) = env.app._worker._live.values()  # type: ignore[union-attr]  # it is open
+        (live,) = env.worker._live.values()
         loops = [weakref.ref(live.program.loop)]
         del live
         log.clear()

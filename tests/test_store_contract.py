@@ -86,7 +86,7 @@ def a_run(run_id: str, workflow_id: str | None = None, **changes: object) -> Ins
 
 
 def a_ripe_run(run_id: str, **changes: object) -> InsertRun:
-    return a_run(run_id, status="PENDING", owner=None, wake_at=1000, **changes)
+    return a_run(run_id)._replace(status="PENDING", owner=None, wake_at=1000, **changes)  # type: ignore[arg-type]  # as above
 
 
 def an_event(run_id: str, seq: int, result: str = "1") -> AppendEvent:
@@ -279,10 +279,10 @@ async def test_a_held_run_is_not_claimed_until_it_is_freed(store: Store) -> None
 async def test_a_takeover_frees_runs_only_under_the_epoch_it_read(store: Store) -> None:
     async with opened(store):
         write(store, a_run("r1"), a_run("r2"), a_run("r3"))
-        stale = [RaiseEpoch(WORKER, 9), FreeRuns(WORKER, 1000, 10)]
+        stale: list[Operation] = [RaiseEpoch(WORKER, 9), FreeRuns(WORKER, 1000, 10)]
         assert write(store, *stale, worker=None) == Moved()
         assert len(await store.owned_runs(WORKER)) == 3
-        fresh = [RaiseEpoch(WORKER, 1), FreeRuns(WORKER, 1000, 2)]
+        fresh: list[Operation] = [RaiseEpoch(WORKER, 1), FreeRuns(WORKER, 1000, 2)]
         assert write(store, *fresh, worker=None) == Applied(2)
         assert isinstance(commit(store, [[a_run("r4")]]), Fenced)
         write(store, DeleteWorker(WORKER), worker=None)

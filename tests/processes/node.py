@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from perdure import Perdure
 from perdure.stores import sqlite as sqlite_store
 from tests.processes import workflows
 
-Habit = Callable[[Perdure, Path], Awaitable[None]]
+Habit = Callable[[Perdure, Path], Coroutine[Any, Any, None]]
 
 _programs: list[subprocess.Popen[bytes]] = []
 
@@ -138,7 +138,7 @@ async def work(options: argparse.Namespace) -> None:
     settings: dict[str, Any] = {"lease": options.lease, "park_after": options.park_after, "max_live": options.max_live}
     async with Perdure(options.url, **settings) as app:
         path = Path(options.url.removeprefix("sqlite:///"))
-        habits = [asyncio.create_task(HABITS[name](app, path)) for name in options.habit]  # type: ignore[arg-type]
+        habits: list[asyncio.Task[None]] = [asyncio.create_task(HABITS[name](app, path)) for name in options.habit]
         say("ready", os.getpid())
         await leave.wait()
         for habit in habits:

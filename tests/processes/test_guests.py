@@ -29,6 +29,12 @@ def pass_by(site: Site) -> int:
     return int(done.stdout)
 
 
+async def until_more(node: Node) -> None:
+    """Until the node has got some more runs acknowledged."""
+    known = len(node.heard("started"))
+    await until(lambda: len(node.heard("started")) > known + 20, "more runs are acknowledged")
+
+
 def missing(site: Site, node: Node) -> list[str]:
     """What the node was told is on disk, and is not."""
     acknowledged = {*node.heard("started"), *node.heard("noted")}
@@ -47,11 +53,9 @@ async def test_user_code_that_opens_the_same_file_does_no_harm(site: Site, habit
     """
     worker = await site.worker("--habit", "start_runs", "--habit", habit)
     for _ in range(5):
-        known = len(worker.heard("started"))
-        await until(lambda known=known: len(worker.heard("started")) > known + 20, "more runs are acknowledged")
+        await until_more(worker)
         pass_by(site)
-    known = len(worker.heard("started"))
-    await until(lambda: len(worker.heard("started")) > known + 20, "more runs are acknowledged")
+    await until_more(worker)
     worker.kill()
 
     assert missing(site, worker) == []

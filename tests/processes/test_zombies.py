@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perdure import Perdure, activity, workflow
+from perdure.engine.store_engine import StoreEngine
 from tests.processes.sites import Node, Site, steps, until
 from tests.processes.workflows import gated, hurrying, plain, plodding, poke, ticking
 
@@ -143,14 +144,17 @@ async def test_runs_read_before_the_lease_was_lost_are_not_adopted_after_it(
                 return found
 
             monkeypatch.setattr(zombie._store, "load_runs", load_slowly)
+            assert zombie._worker is not None
+            engine = zombie._engine
+            assert isinstance(engine, StoreEngine)
             zombie._worker.look_around()
             await read.wait()
-            former = zombie._engine.worker_id
+            former = engine.worker_id
             with closing(sqlite3.connect(site.path)) as db, db:
                 db.execute("update workers set lease_until = 0")
             async with Perdure(site.url, workflows=[raced]):
                 await until(lambda: calls, "the heir executes the step")
-                await until(lambda: zombie._engine.worker_id != former, "the zombie begins anew")
+                await until(lambda: engine.worker_id != former, "the zombie begins anew")
                 go_on.set()
                 await asyncio.sleep(0.3)
                 calls[0].set()

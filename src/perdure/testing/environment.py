@@ -19,6 +19,7 @@ from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.testing.clock import VirtualClock
 from perdure.testing.faults import Crash, Fault, FaultyStore
+from perdure.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,6 +135,18 @@ class Environment:
     def _engine(self) -> StoreEngine | None:
         engine = self.app._engine
         return engine if isinstance(engine, StoreEngine) else None
+
+    @property
+    def engine(self) -> StoreEngine:
+        """The open process's engine."""
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def worker(self) -> Worker:
+        """The open process's worker."""
+        assert self.app._worker is not None
+        return self.app._worker
 
     def _is_idle(self) -> bool:
         engine, worker = self._engine, self.app._worker
