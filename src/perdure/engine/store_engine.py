@@ -121,7 +121,8 @@ class StoreEngine:
         if self._host is not None and not self._committer.is_stopped:
             await self._lease.end()
         for waiter in [w for waiters in self._waiters.values() for w in waiters]:
-            waiter.cancel()
+            if not waiter.done():
+                waiter.set_exception(NotOpen())
         await self._store.close()
 
     def abandon(self) -> None:
