@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench kill-cycles clean
+.PHONY: help demo test lint check format bench kill-cycles clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -21,11 +21,12 @@ demo: $(READY)  ## an order is killed with -9 half-way, started again, and finis
 test: $(READY)  ## all tests
 	$(BIN)/python -m pytest
 
-check: $(READY) ## format, lint, types and tests: green before every commit
+lint: $(READY)  ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+
+check: lint test ## green before every commit
 
 format: $(READY) ## format and fix what can be fixed
 	$(BIN)/ruff format .
