@@ -100,9 +100,37 @@ async def races() -> str:
 async def catches_odd() -> str:
     try:
         await odd()
+    except OddError as error:
+        return str(error)
+    return ""
+
+
+class Unknowable(Exception):  # noqa: N818 - a name for a test
+    """Loaded under no name that could be looked up."""
+
+
+Unknowable.__qualname__ = "nowhere.Unknowable"
+
+
+@activity(retry=Retry(max_attempts=1))
+async def unknowable() -> None:
+    raise Unknowable("what was it")
+
+
+@workflow
+async def catches_unknowable() -> str:
+    try:
+        await unknowable()
     except ActivityFailed as error:
         return str(error)
     return ""
+
+
+@workflow
+async def groups() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(odd())
+        group.create_task(sleep(100))
 
 
 @workflow
@@ -189,10 +217,23 @@ async def test_an_activity_nobody_waits_for_is_cancelled(env: Environment, workf
         assert all("slow" not in event.place for event in await env.events(run.id))
 
 
-async def test_an_error_that_cannot_be_made_again_keeps_its_text(env: Environment) -> None:
+async def test_an_error_keeps_its_type_even_if_its_constructor_wants_something_else(env: Environment) -> None:
     async with env:
         run = await env.start(catches_odd)
-        assert "OddError" in await env.result(run)
+        assert await env.result(run) == "(7, 'odd')"
+
+
+async def test_an_error_whose_type_is_not_at_hand_keeps_its_text(env: Environment) -> None:
+    async with env:
+        run = await env.start(catches_unknowable)
+        assert "nowhere.Unknowable: what was it" in await env.result(run)
+
+
+async def test_a_failed_group_tells_what_failed_in_it(env: Environment) -> None:
+    async with env:
+        run = await env.start(groups)
+        with pytest.raises(RunFailed, match=r"ExceptionGroup: .*OddError: \(7, 'odd'\)"):
+            await env.result(run)
 
 
 async def test_plain_functions_run_in_threads(env: Environment) -> None:

@@ -37,12 +37,18 @@ from perdure import (
 from perdure.testing import Environment
 
 done = Signal("done", int)
+calls: list[str] = []
 
 
 @dataclass
 class Order:
     item: str
     count: int
+
+    def method(self) -> None: ...
+
+
+def takes_nothing() -> None: ...
 
 
 @activity
@@ -55,8 +61,9 @@ async def returns_unannotated(value: str):  # type: ignore[no-untyped-def]  # no
     return {value}
 
 
-@activity(retry=Retry(max_attempts=1))
+@activity
 async def returns_wrong(value: str) -> int:
+    calls.append(value)
     return value  # type: ignore[return-value]  # on purpose
 
 
@@ -76,7 +83,7 @@ async def takes_anything(value) -> object:  # type: ignore[no-untyped-def]  # no
 
 
 @workflow
-async def misuses(how: str) -> object:
+async def misuses(how: str) -> object:  # noqa: PLR0911 - one for each misuse
     match how:
         case "arguments":
             return await echo(1)  # type: ignore[arg-type]  # on purpose
@@ -86,6 +93,10 @@ async def misuses(how: str) -> object:
             return await returns_unannotated.options(retry=Retry(max_attempts=1))("x")
         case "thread":
             return await asyncio.to_thread(len, "x")
+        case "socket":
+            return await asyncio.open_connection("localhost", 1)
+        case "app":
+            return await Perdure("sqlite://").start(takes_text, "x")
         case "sleep":
             await sleep(-1)
             return None
@@ -102,7 +113,12 @@ REFUSED: list[tuple[str, Act, type[PerdureError], str]] = [
     ("a wrong type inside", lambda app: app.start(takes_order, Order("x", "y")), BadValue, "Expected `int`"),  # type: ignore[arg-type]
     ("NaN", lambda app: app.start(takes_anything, math.nan), BadValue, "nan has no place in JSON"),
     ("infinity inside", lambda app: app.start(takes_anything, [{"a": math.inf}]), BadValue, "inf has no place"),
-    ("a set without an annotation", lambda app: app.start(takes_anything, {1}), BadValue, "a set would not come back"),
+    (
+        "a set without an annotation",
+        lambda app: app.start(takes_anything, {1}),
+        BadValue,
+        "set values come back as set only under an annotation",
+    ),
     (
         "a datetime without an annotation",
         lambda app: app.start(takes_anything, datetime.now(UTC)),
@@ -182,9 +198,11 @@ async def test_a_signal_to_nobody_or_to_a_closed_run_is_refused(env: Environment
     ("how", "words"),
     [
         ("arguments", "BadValue: echo, argument 'value': Expected `str`, got `int`"),
-        ("result", "BadValue: the result: Expected `int`, got `str`"),
-        ("unannotated", "a set would not come back as set"),
+        ("result", "the result of activity 'returns_wrong': Expected `int`, got `str`"),
+        ("unannotated", "set values come back as set only"),
         ("thread", "using a thread is not possible inside a workflow.*activity"),
+        ("socket", "create connection of the event loop is not possible inside a workflow.*activity"),
+        ("app", "using a Perdure or a Run is not possible inside a workflow"),
         ("sleep", "the duration of sleep.. is -1"),
         ("exit", "SystemExit"),
     ],
@@ -196,6 +214,16 @@ async def test_misuse_inside_a_workflow_fails_that_run_only(env: Environment, ho
         with pytest.raises(PerdureError, match=words):
             await env.result(bad)
         assert await env.result(good) == "good"
+
+
+async def test_a_result_that_cannot_be_recorded_is_not_asked_for_again(env: Environment) -> None:
+    """Another attempt would do what it does once more, and return the like of it."""
+    calls.clear()
+    async with env:
+        run = await env.start(misuses, "result")
+        with pytest.raises(PerdureError, match="Expected `int`"):
+            await env.result(run)
+        assert calls == ["x"]
 
 
 async def test_values_come_back_as_annotated(env: Environment) -> None:
@@ -253,7 +281,11 @@ def test_decorators_refuse_what_they_cannot_make_durable() -> None:
         workflow(name="taken")(named("second"))
     assert workflow(name="taken")(named("first")) is not kept
     with pytest.raises(BadOption, match="async def"):
-        workflow(lambda: 1)  # type: ignore[arg-type,return-value]
+        workflow(takes_nothing)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(BadOption, match="instead of a lambda"):
+        activity(lambda: 1)
+    with pytest.raises(BadOption, match="is a method"):
+        activity(Order.method)
     with pytest.raises(BadOption, match="decorated already"):
         activity(echo)
     with pytest.raises(BadOption, match="must not contain"):

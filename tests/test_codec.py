@@ -97,6 +97,16 @@ def test_what_does_not_fit_its_annotation_is_refused(annotation: Any, value: Any
         ValueType(annotation).record(value, "here")
 
 
+@pytest.mark.parametrize("annotation", [Any, int])
+def test_a_forgotten_await_is_recognised(annotation: Any) -> None:
+    async def forgotten() -> None: ...
+
+    coroutine = forgotten()
+    with pytest.raises(BadValue, match="is an `await` missing"):
+        ValueType(annotation).record(coroutine, "here")
+    coroutine.close()
+
+
 def takes_all(a: int, /, b: str, *rest: float, c: Point | None = None, **others: int) -> None: ...
 
 

@@ -15,6 +15,7 @@ from perdure.stores.answers import (
     Broken,
     Closed,
     Committed,
+    Failed,
     Fenced,
     Missing,
     Moved,
@@ -391,6 +392,22 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     newer.close()
     with pytest.raises(NewerSchema, match="schema 99"):
         await SqliteStore(str(path), threads=False).open()
+
+
+@pytest.mark.parametrize("act", ["removed", "replaced"])
+async def test_nothing_is_acknowledged_once_the_file_is_gone(tmp_path: Path, act: str) -> None:
+    """What is written to a file nobody can find is not on disk."""
+    path = tmp_path / "gone.db"
+    async with opened(SqliteStore(str(path), threads=False)) as store:
+        path.rename(tmp_path / "elsewhere.db")
+        if act == "replaced":
+            path.touch()
+        outcome = commit(store, [[a_run("r1")]])
+        assert isinstance(outcome, Failed)
+        assert "removed or replaced" in str(outcome.error)
+        path.unlink(missing_ok=True)
+        (tmp_path / "elsewhere.db").rename(path)
+        assert write(store, a_run("r1")) == Applied()
 
 
 @pytest.mark.parametrize("name", ["", "missing/folder.db"])

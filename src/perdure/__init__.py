@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _HOMES = {
-    "perdure.app": ("Page", "Perdure", "Run", "RunEvent", "RunInfo", "Wait"),
+    "perdure.app": ("FailedAttempt", "Page", "Perdure", "Run", "RunEvent", "RunInfo", "Wait"),
     "perdure.authoring.calls": ("now", "rng", "side_effect", "sleep", "uuid4"),
     "perdure.authoring.functions": ("Activity", "Workflow", "activity", "workflow"),
     "perdure.authoring.signals": ("Signal",),
@@ -62,6 +62,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from perdure.app import FailedAttempt as FailedAttempt
     from perdure.app import Page as Page
     from perdure.app import Perdure as Perdure
     from perdure.app import Run as Run

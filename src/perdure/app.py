@@ -17,18 +17,19 @@ import msgspec
 from perdure import codec
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import Workflow, workflows
+from perdure.authoring.runtime import current
 from perdure.authoring.signals import Signal
 from perdure.clock import Clock, SystemClock
 from perdure.codec import Arguments, ValueType
 from perdure.engine.port import Ending, Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
-from perdure.errors import BadOption, IdConflict, NotOpen, RunFailed, UnknownWorkflow
+from perdure.errors import BadOption, IdConflict, NotAllowedInWorkflow, NotOpen, RunFailed, UnknownWorkflow
 from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.status import Status
 from perdure.stores.port import Store
-from perdure.stores.records import Attempt, RunFilter, RunRow
+from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
 from perdure.worker.failures import revive
 from perdure.worker.worker import Worker, WorkerSettings
@@ -52,6 +53,17 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str | None = None
     until: datetime | None = None
     failed_attempts: int = 0
+
+
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """A failed attempt of an activity, and when the next one is due."""
+
+    place: str
+    attempt: int
+    name: str
+    error: str
+    at: datetime
+    next_at: datetime | None
 
 
 class RunEvent(msgspec.Struct, frozen=True):
@@ -106,6 +118,9 @@ class Page(Sequence[RunInfo]):
     def __getitem__(self, index: Any) -> Any:
         return self._runs[index]
 
+    def __repr__(self) -> str:
+        return f"<page of {len(self)} runs{'' if self.cursor is None else ', more after its cursor'}>"
+
 
 class Run(Generic[R]):
     """The handle of a run: `id` is the caller's key, `run_id` is ours."""
@@ -120,20 +135,26 @@ class Run(Generic[R]):
 
     async def result(self, timeout: Duration | None = None) -> R:
         """What the workflow returned, once it has; RunFailed with its error otherwise."""
+        _refuse_in_workflows()
         if timeout is None:
             ending = await self._engine.wait(self.run_id, self._owned)
         else:
-            async with asyncio.timeout(seconds(timeout, "timeout")):
-                ending = await self._engine.wait(self.run_id, self._owned)
+            try:
+                async with asyncio.timeout(seconds(timeout, "timeout")):
+                    ending = await self._engine.wait(self.run_id, self._owned)
+            except TimeoutError:
+                raise TimeoutError(f"run {self.id!r} has no result after {timeout}; it goes on") from None
         return _result(self.id, ending, self._result)  # type: ignore[return-value]  # as annotated
 
     async def describe(self) -> RunInfo:
         """The run as it stands now."""
+        _refuse_in_workflows()
         row = await self._engine.read(self.run_id)
         return await _info(self._engine, row)
 
     async def signal(self, signal: Signal[T] | str, payload: T) -> None:
         """Send a signal; it is on disk when this returns."""
+        _refuse_in_workflows()
         if isinstance(signal, str):
             name, kind = checked_id("signal name", signal), _ANY
         else:
@@ -151,9 +172,19 @@ class Run(Generic[R]):
                 return
             after = page[-1].seq
 
-    async def attempts(self) -> Sequence[Attempt]:
-        """The failed attempts of the run's activities."""
-        return await self._engine.attempts(self.run_id)
+    async def attempts(self) -> list[FailedAttempt]:
+        """The failed attempts of the run's activities that were, or will be, followed by another."""
+        return [
+            FailedAttempt(
+                found.place,
+                found.attempt,
+                found.name,
+                found.failure.summary,
+                _moment(found.at),
+                None if found.next_at is None else _moment(found.next_at),
+            )
+            for found in await self._engine.attempts(self.run_id)
+        ]
 
     def __repr__(self) -> str:
         return f"<run {self.id} of {self.workflow}>"
@@ -229,6 +260,7 @@ class Perdure:
 
     @property
     def _opened(self) -> Engine:
+        _refuse_in_workflows()
         if self._engine is None:
             raise NotOpen
         return self._engine
@@ -314,6 +346,12 @@ class Perdure:
         if self._is_worker and self._known is not None and workflow.name not in self._known:
             raise UnknownWorkflow(workflow.name, tuple(self._known))
         return workflow
+
+
+def _refuse_in_workflows() -> None:
+    """A replay would start, signal or wait again; that is what activities are for."""
+    if current() is not None:
+        raise NotAllowedInWorkflow("using a Perdure or a Run", "do it in an activity")
 
 
 def store_for(url: str) -> Store:

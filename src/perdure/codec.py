@@ -27,6 +27,8 @@ Raw = msgspec.Raw
 def _to_json(value: object) -> object:
     """What msgspec does not know: pydantic models speak for themselves."""
     dump = getattr(value, "model_dump", None)
+    if inspect.iscoroutine(value):
+        raise NotImplementedError("it is a coroutine; is an `await` missing?")
     if dump is None:
         raise NotImplementedError(f"a {type(value).__name__} cannot be written as JSON")
     return dump(mode="json")
@@ -105,7 +107,9 @@ def _refuse_unplain(value: object, where: str) -> None:
             _refuse_unplain(item, where)
     else:
         name = type(value).__name__
-        raise BadValue(where, f"a {name} would not come back as {name} without an annotation; annotate the type")
+        if inspect.iscoroutine(value):
+            raise BadValue(where, "it is a coroutine; is an `await` missing?")
+        raise BadValue(where, f"{name} values come back as {name} only under an annotation; annotate the type")
 
 
 class ValueType:
@@ -137,6 +141,10 @@ class ValueType:
         if self.is_plain:
             try:
                 _refuse_unplain(value, where)
+            except BadValue as refused:
+                if self.unresolved is None:
+                    raise
+                raise BadValue(where, f"{refused.trouble}, so that it can be resolved: {self.unresolved}") from None
             except RecursionError:
                 raise BadValue(where, "the value is nested too deeply or contains itself") from None
         data = dump(value, where)

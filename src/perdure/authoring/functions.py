@@ -49,6 +49,7 @@ class Function(Generic[P, R]):
         self.fn = fn
         self.name = name
         self.signature = Signature(fn, name)
+        self.result_name = f"the result of {self.kind} {name!r}"
         self.__name__ = fn.__name__
         self.__qualname__ = fn.__qualname__
         self.__doc__ = fn.__doc__
@@ -122,7 +123,7 @@ class Workflow(Function[P, R]):
             )
         raise NotAllowedInWorkflow(
             f"calling the workflow {self.name!r}",
-            "this version has no child runs; make it an activity, or start it from one with `app.start`",
+            "this version has no child runs; call its steps as activities",
         )
 
     def options(self, *, id: str | None = None) -> "Workflow[P, R]":
@@ -209,6 +210,10 @@ def _checked(fn: Any, kind: str) -> Callable[..., Any]:
         raise BadOption(f"{fn!r} is decorated already; decorate the plain function once")
     if not inspect.isfunction(fn):
         raise BadOption(f"@{kind} takes a function, not {fn!r}")
+    if fn.__name__ == "<lambda>":
+        raise BadOption(f"@{kind} needs a function with a name of its own; write a `def` instead of a lambda")
+    if next(iter(inspect.signature(fn).parameters), None) in {"self", "cls"}:
+        raise BadOption(f"{fn.__qualname__} is a method; @{kind} takes functions, whose arguments can be written down")
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
         raise BadOption(f"the {kind} {fn.__qualname__} is a generator; it must return its result, not yield it")
     return fn

@@ -38,8 +38,11 @@ class Signal(Generic[T]):
         if timeout is None:
             return cast("T", await answered(runtime.receive(self)))
         # A message that is there already comes before any timer; so even 0 looks into the inbox.
-        async with asyncio.timeout(max(seconds(timeout, "timeout"), 0.001)):
-            return cast("T", await answered(runtime.receive(self)))
+        try:
+            async with asyncio.timeout(max(seconds(timeout, "timeout"), 0.001)):
+                return cast("T", await answered(runtime.receive(self)))
+        except TimeoutError:
+            raise TimeoutError(f"no signal {self.name!r} came within {timeout}") from None
 
     def __repr__(self) -> str:
         return f"<signal {self.name}>"

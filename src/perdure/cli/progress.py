@@ -6,7 +6,7 @@ On anything but a terminal it prints nothing.
 """
 
 import shlex
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,8 +18,8 @@ from perdure.cli.history import line_of, wait_text
 from perdure.cli.output import span
 
 if TYPE_CHECKING:
+    from perdure import FailedAttempt
     from perdure.app import Run, RunEvent, RunInfo
-    from perdure.stores.records import Attempt
 
 
 class Progress:
@@ -78,12 +78,12 @@ class Progress:
         detail = "" if event.kind == "RunCompleted" else line.detail
         return self._line(event.at, f"{line.mark} {line.title}", line.style, detail)
 
-    def _attempt(self, attempt: "Attempt") -> tuple[datetime, Text]:
-        at = datetime.fromtimestamp(attempt.at / 1000, UTC)
-        detail = f"{attempt.failure.summary}  (attempt {attempt.attempt})"
+    def _attempt(self, attempt: "FailedAttempt") -> tuple[datetime, Text]:
+        at = attempt.at
+        detail = f"{attempt.error}  (attempt {attempt.attempt})"
         if attempt.next_at is not None:
-            pause = timedelta(milliseconds=attempt.next_at - attempt.at)
-            detail = f"{attempt.failure.summary}  (attempt {attempt.attempt}, again in {span(pause)})"
+            pause = attempt.next_at - attempt.at
+            detail = f"{attempt.error}  (attempt {attempt.attempt}, again in {span(pause)})"
         return at, self._line(at, f"! {attempt.name}", "yellow", detail)
 
     def _line(self, at: datetime, title: str, style: str, detail: str) -> Text:

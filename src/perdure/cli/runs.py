@@ -31,8 +31,8 @@ from perdure.cli.output import (
 from perdure.kernel.status import Status
 
 if TYPE_CHECKING:
+    from perdure import FailedAttempt
     from perdure.app import Page, RunEvent, RunInfo
-    from perdure.stores.records import Attempt
 
 
 def list_runs(
@@ -111,17 +111,17 @@ def show(name: RunName, *, url: Url = DEFAULT_URL, as_json: AsJson = False) -> N
     )
 
 
-async def _run_with_history(url: str, name: str) -> "tuple[RunInfo, list[RunEvent], list[Attempt]]":
+async def _run_with_history(url: str, name: str) -> "tuple[RunInfo, list[RunEvent], list[FailedAttempt]]":
     async with client(url) as app:
         run: perdure.Run[Any] = await found(app, name)
         return await run.describe(), [event async for event in run.events()], list(await run.attempts())
 
 
-def _failed(attempt: "Attempt") -> dict[str, object]:
-    return {"activity": attempt.name, "attempt": attempt.attempt, "error": attempt.failure.summary, "at": attempt.at}
+def _failed(attempt: "FailedAttempt") -> dict[str, object]:
+    return {"activity": attempt.name, "attempt": attempt.attempt, "error": attempt.error, "at": attempt.at}
 
 
-def _print_run(console: Console, info: "RunInfo", history: "list[RunEvent]", attempts: "list[Attempt]") -> None:
+def _print_run(console: Console, info: "RunInfo", history: "list[RunEvent]", attempts: "list[FailedAttempt]") -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -132,9 +132,7 @@ def _print_run(console: Console, info: "RunInfo", history: "list[RunEvent]", att
     open_attempts = [attempt for attempt in attempts if info.closed_at is None]
     if open_attempts:
         last = open_attempts[-1]
-        grid.add_row(
-            "last failure", Text(f"{last.name}, attempt {last.attempt}: {last.failure.summary}", style="yellow")
-        )
+        grid.add_row("last failure", Text(f"{last.name}, attempt {last.attempt}: {last.error}", style="yellow"))
     console.print(grid)
     if info.held is not None:
         console.print()

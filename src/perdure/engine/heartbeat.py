@@ -27,6 +27,7 @@ class Heartbeat:
         self._stop = threading.Event()
         self._turned_at = elapsed()
         self._has_warned = False
+        self._has_failed = False
         self._thread = threading.Thread(target=self._run, name="perdure-heartbeat", daemon=True)
         self._turn()
         self._thread.start()
@@ -54,9 +55,12 @@ class Heartbeat:
     def _beat(self) -> None:
         try:
             is_held = self._renew()
-        except Exception:
-            log.warning("the lease could not be renewed", exc_info=True, extra={"event": "renewal_failed"})
+        except Exception as error:  # noqa: BLE001 - the heart must go on beating
+            if not self._has_failed:
+                log.warning("the lease could not be renewed: %s", error, extra={"event": "renewal_failed"})
+            self._has_failed = True
             return
+        self._has_failed = False
         if not is_held and not self._stop.is_set():
             self._stop.set()
             self._loop.call_soon_threadsafe(self._on_lost)

@@ -116,7 +116,11 @@ class Lease:
             await self._committer.apply(DeleteWorker(worker.worker_id))
             self._store.forget(worker.worker_id)
             log.warning(
-                "took over from a dead worker",
+                "took over %d runs of worker %s (process %d on %s), which is gone",
+                freed,
+                worker.worker_id,
+                worker.pid,
+                worker.host,
                 extra={"event": "worker_taken_over", "worker_id": worker.worker_id, "runs": freed},
             )
         return freed

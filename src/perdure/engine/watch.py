@@ -7,8 +7,7 @@ Everything here is a hint or a rescue; whatever it misses, the next look finds.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from perdure.clock import Clock
 from perdure.engine.lease import Lease
@@ -81,12 +80,12 @@ class Watch:
         now = self._clock.now()
         is_rescue_due = self._host is not None and now >= self._next_rescue_at
         if self._look is None and (self._store.has_changed() or is_rescue_due):
-            self._look = asyncio.get_running_loop().create_task(self._safely(self.tick(now)))
+            self._look = asyncio.get_running_loop().create_task(self._safely_tick(now))
         self._schedule()
 
-    async def _safely(self, look: Coroutine[Any, Any, None]) -> None:
+    async def _safely_tick(self, now: int) -> None:
         try:
-            await look
+            await self.tick(now)
         except PerdureError:
             log.warning("watching failed, will try again", exc_info=True, extra={"event": "watch_failed"})
         finally:

@@ -67,8 +67,9 @@ class SqliteStore(SqliteReads):
         if self._path is not None:
             self._refuse_foreign_file()
             self._lock = FileLock(self._lock_path("write"))
-        self._db = self._connect()
+        self._db = self._connect(creates=True)
         self._migrate()
+        self._file = None if self._path is None else _identity(self._path)
         self._presence = Presence(self._path) if self._path is not None else None
         self._reader = self._connect(readonly=True) if self._path is not None else self._db
         # Watching has a connection of its own: it must not wait for a long read.
@@ -131,10 +132,14 @@ class SqliteStore(SqliteReads):
         with contextlib.closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             self._schema_version(db)
 
-    def _connect(self, *, readonly: bool = False) -> sqlite3.Connection:
+    def _connect(self, *, readonly: bool = False, creates: bool = False) -> sqlite3.Connection:
+        address = (
+            ":memory:" if self._path is None else f"{self._path.absolute().as_uri()}?mode=rw{'c' if creates else ''}"
+        )
         try:
             db = sqlite3.connect(
-                str(self._path) if self._path else ":memory:",
+                address,
+                uri=True,
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
@@ -256,6 +261,13 @@ class SqliteStore(SqliteReads):
 
     def _transact(self, batch: Batch, *, waits: bool) -> Outcome | None:
         """Write a batch in one transaction; None when it would have to wait."""
+        if self._path is not None and _identity(self._path) != self._file:
+            # What is written to a file nobody can find any more is not on disk.
+            trouble = "the file was removed or replaced while it was open; put it back, or restart"
+            return Failed(StoreUnavailable(self.url, trouble))
+        return self._transact_together(batch, waits=waits)
+
+    def _transact_together(self, batch: Batch, *, waits: bool) -> Outcome | None:
         db = self._db
         try:
             if not self._begin(waits=waits):
@@ -357,6 +369,15 @@ class SqliteStore(SqliteReads):
         changed = version != self._data_version
         self._data_version = version
         return bool(changed)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file is behind a path now."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def has_runs(path: Path) -> bool:

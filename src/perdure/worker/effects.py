@@ -109,9 +109,10 @@ class Effects:
             live.running.pop(place, None)
         if error is None:
             try:
-                data, restored = call.activity.signature.result.record(value, "the result")
+                data, restored = call.activity.signature.result.record(value, call.activity.result_name)
             except BadInput as refused:
-                error = refused
+                # Another attempt would return the like of it, and do whatever it does once more.
+                self._record_failure(live, call, began, refused)
             else:
                 number = 1 if live.retries is None else live.failed_attempts(place) + 1
                 outcome = ActivityCompleted(call.activity.name, Raw(call.data), Raw(data), began, number)
@@ -127,12 +128,16 @@ class Effects:
         now = self._clock.now()
         next_at = next_attempt_at(retry, number, now) if is_retryable(retry, error, failure) else None
         if next_at is None:
-            failed = events.ActivityFailed(activity.name, Raw(call.data), failure, began, number)
-            self._advance(live, RecordOutcome(place, failed))
+            self._record_failure(live, call, began, error)
             return
         record = FailedAttempt(place, number, activity.name, failure, now, next_at)
         live.add_failed(record)
         self._engine.record_attempt(live.owned, record, partial(self.start, live, [call]))
+
+    def _record_failure(self, live: LiveRun, call: PendingActivity, began: int, error: BaseException) -> None:
+        number = live.failed_attempts(call.place) + 1
+        failed = events.ActivityFailed(call.activity.name, Raw(call.data), failure_of(error), began, number)
+        self._advance(live, RecordOutcome(call.place, failed))
 
     def _start_value(self, live: LiveRun, call: PendingValue) -> None:
         if call.place in live.running:

@@ -28,6 +28,8 @@ def failure_of(error: BaseException) -> Failure:
         message = str(error)
     except Exception:  # noqa: BLE001 - an error whose text fails is still an error
         message = f"<{kind.__name__} whose text cannot be shown>"
+    if isinstance(error, BaseExceptionGroup):
+        message = f"{message}: {'; '.join(_leaves(error))}"
     trace = "".join(traceback.format_exception(kind, error, _users_part(error.__traceback__)))
     return Failure(
         f"{kind.__module__}.{kind.__qualname__}",
@@ -35,6 +37,17 @@ def failure_of(error: BaseException) -> Failure:
         _arguments(error),
         _clean(trace, LONGEST_TRACEBACK),
     )
+
+
+def _leaves(group: "BaseExceptionGroup[BaseException]") -> list[str]:
+    """The errors in a group, and in groups in it, by type and text."""
+    found = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found += _leaves(error)
+        else:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
@@ -59,15 +72,28 @@ def _arguments(error: BaseException) -> msgspec.Raw:
 
 
 def revive(failure: Failure) -> Exception | None:
-    """The error again, when its type is at hand and takes its arguments; else None."""
+    """The error again, when its type is at hand; else None.
+
+    Made by its constructor if that takes the arguments and gives the same text, else
+    without it: then it has its type and text, but not the attributes it was given.
+    """
     kind = _known_type(failure.type)
     if kind is None:
         return None
+    arguments = msgspec.json.decode(failure.arguments)
+    if isinstance(arguments, list):
+        try:
+            error = kind(*arguments)
+            if type(error) is kind and str(error) == failure.message:
+                return error
+        except Exception:  # noqa: BLE001, S110 - its constructor wants something else
+            pass
     try:
-        error = kind(*msgspec.json.decode(failure.arguments, type=list[Any]))
+        error = kind.__new__(kind)
+        error.args = tuple(arguments) if isinstance(arguments, list) else (failure.message,)
     except Exception:  # noqa: BLE001 - a type that cannot be made again is reported by its text
         return None
-    return error if isinstance(error, kind) else None
+    return error
 
 
 def _known_type(name: str) -> type[Exception] | None:

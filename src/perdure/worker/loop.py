@@ -303,6 +303,23 @@ class RunLoop(asyncio.AbstractEventLoop):
                 gc.enable()
 
 
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise NotAllowedInWorkflow(f"{name.replace('_', ' ')} of the event loop", "do it in an activity")
+
+    return refuse
+
+
+for _name in (
+    *("create_connection", "create_server", "create_unix_connection", "create_unix_server", "start_tls", "sendfile"),
+    *("create_datagram_endpoint", "connect_read_pipe", "connect_write_pipe", "connect_accepted_socket"),
+    *("subprocess_shell", "subprocess_exec", "add_reader", "remove_reader", "add_writer", "remove_writer"),
+    *("sock_recv", "sock_recv_into", "sock_sendall", "sock_connect", "sock_accept", "sock_sendfile"),
+    *("getaddrinfo", "getnameinfo", "add_signal_handler", "remove_signal_handler", "run_until_complete", "run_forever"),
+):
+    setattr(RunLoop, _name, _refusing(_name))
+
+
 # Code that refuses to end is kept for ever: its finalizer would run inside another run.
 _graveyard: list[object] = []
 

@@ -221,7 +221,7 @@ class Program:
         error = self._main.exception()
         if error is None:
             try:
-                data, _ = self._workflow.signature.result.record(self._main.result(), "the result")
+                data, _ = self._workflow.signature.result.record(self._main.result(), self._workflow.result_name)
                 return events.RunCompleted(msgspec.Raw(data))
             except BadInput as refused:
                 error = refused

@@ -331,9 +331,11 @@ class Worker:
         """The code does not fit the history: stop the run, with both sides in the report."""
         report = _report(live, mismatch)
         log.error(
-            "run %s is held: %s",
-            live.run_id,
+            "run %r of %s is held: %s; bring back the code that wrote its history and restart (`perdure show %s`)",
+            live.owned.workflow_id,
+            live.workflow.name,
             mismatch,
+            live.owned.workflow_id,
             extra={"event": "run_held", "run_id": live.run_id, "reason": "mismatch"},
         )
         live.is_leaving = True
@@ -345,7 +347,9 @@ class Worker:
         live = self._live.get(run_id)
         if live is None:
             return
-        log.error("run %s is held: %s", live.run_id, trouble, extra={"event": "run_held", "run_id": live.run_id})
+        log.error(
+            "run %r is held: %s", live.owned.workflow_id, trouble, extra={"event": "run_held", "run_id": live.run_id}
+        )
         report = msgspec.json.encode({"trouble": trouble}).decode()
         live.is_leaving = True
         self._engine.release(live.owned, Hold("quarantine", report), lambda _: None)
