@@ -74,6 +74,17 @@ async def stumbles() -> int:
 async def drags() -> str:
     return await drag()
 
+@workflow
+async def groups() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(refuse.options(retry=Retry(max_attempts=1))())
+
+@workflow
+async def waits_a_day(order: str) -> bool:
+    await reserve(order)
+    await reserve(order)
+    return await approved.receive(timeout=86_400)
+
 def plain() -> None: ...
 """
 
@@ -133,11 +144,11 @@ def perdure(folder: Path) -> Perdure:
     return run
 
 
-def on_a_terminal(folder: Path, *words: str) -> tuple[int, str]:
+def on_a_terminal(folder: Path, *words: str, **variables: str) -> tuple[int, str]:
     """The exit code and what somebody at a terminal sees, without colours."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        command(*words), cwd=folder, env=environment(), stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
+        command(*words), cwd=folder, env=environment(**variables), stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     seen = bytearray()
@@ -150,7 +161,7 @@ def on_a_terminal(folder: Path, *words: str) -> tuple[int, str]:
         os.close(ours)
     code = process.wait(30)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).replace("\r", "")
-    return code, re.sub(r" +\n", "\n", plain)
+    return code, plain
 
 
 def answer(done: "subprocess.CompletedProcess[str]") -> Any:
@@ -164,13 +175,13 @@ def waits_for_approval(perdure: Perdure, folder: Path, id: str) -> None:
     run_until(perdure, folder, "TimerFired", "run", "shop:checkout", f'["{id}"]', "--id", id)
 
 
-def run_until(perdure: Perdure, folder: Path, kind: str, *words: str) -> None:
-    """Run for a moment, and again on a slow machine, until an event of this kind is on disk."""
+def run_until(perdure: Perdure, folder: Path, kind: str, *words: str, count: int = 1) -> None:
+    """Run for a moment, and again on a slow machine, until so many events of this kind are on disk."""
 
     def is_there() -> bool:
         done = perdure(*words, "--timeout", "0.3")
         assert done.returncode == 2, done.stderr
-        return count_events(folder, kind) == 1
+        return count_events(folder, kind) == count
 
     until(is_there)
 
@@ -312,7 +323,9 @@ def test_list_filters_and_pages(perdure: Perdure, folder: Path) -> None:
     assert code == 0
     assert re.search(r"d-1 +declines +FAILED +.* ago +\d+ ms +ValueError: the card \[bold\]was\[/\] declined", seen)
     assert re.search(r"g-3 +greet +COMPLETED", seen)
-    assert f"more: perdure list --after {first[1]['run_id']}" in seen
+    assert f"more: perdure list --limit 3 --after {first[1]['run_id']}\n" in seen
+    assert re.match(r"id +workflow +status +started +took +note\n", seen)
+    assert " \n" not in seen
 
 
 def test_show_tells_what_a_run_waits_for(perdure: Perdure, folder: Path) -> None:
@@ -352,7 +365,73 @@ def test_events_are_the_history_in_order(perdure: Perdure, folder: Path) -> None
     assert history[1]["body"]["result"] == 7
     code, seen = on_a_terminal(folder, "events", "s-1")
     assert code == 0
-    assert re.search(r"2 +\S+ \S+ .*✓ stumble +→ 7 {2}\(.*2 attempts\) +stumble", seen)
+    assert re.search(r"2 +\d\d:\d\d:\d\d .*✓ stumble +→ 7 {2}\(.*2 attempts\)\n", seen)
+    assert len(re.findall(r"\d{4}-\d\d-\d\d", seen)) == 1
+
+
+@pytest.mark.parametrize("columns", ["60", "140"])
+def test_events_show_what_activities_were_given(perdure: Perdure, folder: Path, columns: str) -> None:
+    """A narrow terminal wraps the last column only; a place is named where the activity's name is not enough."""
+    run_until(perdure, folder, "ActivityCompleted", "run", "shop:waits_a_day", '["o-1"]', "--id", "o-1", count=2)
+
+    code, seen = on_a_terminal(folder, "events", "o-1", COLUMNS=columns)
+
+    assert code == 0
+    assert max(len(line) for line in seen.splitlines()) <= int(columns)
+    assert " \n" not in seen
+    told = " ".join(seen.split())
+    assert re.search(r'✓ reserve {"order":"o-1"} → "hold-o-1" \(\d+ ms\) 3 ', told)
+    assert re.search(r'✓ reserve {"order":"o-1"} → "hold-o-1" \(\d+ ms\) at reserve#2$', told)
+
+
+def test_a_limited_wait_reads_as_one(perdure: Perdure, folder: Path) -> None:
+    run_until(perdure, folder, "ActivityCompleted", "run", "shop:waits_a_day", '["o-1"]', "--id", "o-1", count=2)
+    _, listed = on_a_terminal(folder, "list")
+    _, shown = on_a_terminal(folder, "show", "o-1")
+    assert "signal approved; timer due in 24 h\n" in listed
+    assert re.search(r"waits for +signal approved\n +timer due \S+ \S+ \(in 24 h\)\n", shown)
+
+
+def test_show_tells_every_error_of_a_group(perdure: Perdure, folder: Path) -> None:
+    """A task group's own text names no cause; its parts do."""
+    perdure("run", "shop:groups", "--id", "g-1")
+    code, seen = on_a_terminal(folder, "show", "g-1")
+    assert code == 0
+    assert re.search(r"^  \+ Exception Group Traceback .*^    \| ValueError: the card", seen, re.DOTALL | re.MULTILINE)
+    assert re.search(r'in the activity refuse:\n.*File ".*shop.py", line \d+, in refuse', seen, re.DOTALL)
+    assert "perdure/worker" not in seen
+
+
+def test_hints_name_the_database_that_was_typed(perdure: Perdure, folder: Path) -> None:
+    """A hint is there to be copied; without the URL it would speak of another database."""
+    url = ("--url", "sqlite:///my shop.db")
+    for id in ("d-1", "d-2"):
+        failed = perdure("run", "shop:declines", "--id", id, *url)
+    _, listed = on_a_terminal(folder, "list", "--limit", "1", "--status", "failed", "--workflow", "declines", *url)
+    _, shown = on_a_terminal(folder, "show", "d-1", *url)
+    _, without = on_a_terminal(folder, "show", "d-1", PERDURE_URL=url[1])
+    late = perdure("run", "shop:checkout", '["o-1"]', "--id", "o-1", "--timeout", "0.3", *url)
+    _, followed = on_a_terminal(folder, "run", "shop:checkout", '["o-1"]', "--id", "o-1", "--timeout", "1", *url)
+
+    assert "`perdure show d-2 --url 'sqlite:///my shop.db'` tells where\n" in failed.stderr
+    more = (
+        r"more: perdure list --status failed --workflow declines --limit 1 --after \S+ --url 'sqlite:///my shop.db'\n"
+    )
+    assert re.search(more, listed)
+    assert "every step: perdure events d-1 --url 'sqlite:///my shop.db'\n" in shown
+    assert "every step: perdure events d-1\n" in without
+    assert "--id o-1 --url 'sqlite:///my shop.db'\n" in late.stderr
+    assert "send it: perdure signal o-1 approved PAYLOAD --url 'sqlite:///my shop.db'" in followed
+    assert "`perdure list --url 'sqlite:///my shop.db'` shows the runs" in perdure("show", "nope", *url).stderr
+
+
+def test_a_signal_that_nobody_waits_for_is_sent_with_a_warning(perdure: Perdure, folder: Path) -> None:
+    """Most often its name was mistyped."""
+    waits_for_approval(perdure, folder, "o-1")
+    done = perdure("signal", "o-1", "aproved", "true")
+    assert (done.returncode, json.loads(done.stdout)["signal"]) == (0, "aproved")
+    assert done.stderr == 'warning: the run waits for: approved; "aproved" is kept until it is received\n'
+    answer(perdure("signal", "o-1", "approved", "true"))
 
 
 def test_the_url_comes_from_the_flag_then_the_environment(perdure: Perdure, folder: Path) -> None:
@@ -389,8 +468,17 @@ def worker(folder: Path) -> Iterator["subprocess.Popen[str]"]:
     )
     assert process.stdout is not None
     head = [process.stdout.readline() for _ in range(3)]
-    assert head[0].startswith(f"worker {process.pid} is ready on sqlite:///perdure.db"), head
-    assert head[1].split() == ["workflows", "checkout,", "declines,", "drags,", "greet,", "stumbles"]
+    assert head[0] == f"worker {process.pid} is ready on {folder / 'perdure.db'}; Ctrl-C stops it\n"
+    assert head[1].split() == [
+        "workflows",
+        "checkout,",
+        "declines,",
+        "drags,",
+        "greet,",
+        "groups,",
+        "stumbles,",
+        "waits_a_day",
+    ]
     assert head[2].split() == ["activities", "drag,", "refuse,", "reserve,", "stumble"]
     yield process
     process.kill()
@@ -482,7 +570,8 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("run", 64, "Missing argument 'MODULE:WORKFLOW'; see `perdure run --help`"),
     ("run shop:greet --nope", 64, "No such option: --nope"),
     ("bogus", 64, "No such command 'bogus'; see `perdure --help`"),
-    ("list --status nope", 64, "'nope' is not one of 'pending', 'running'"),
+    ("lst", 64, "No such command 'lst'. Did you mean 'list'? See `perdure --help`"),
+    ("list --status nope", 64, "Invalid value for '--status': 'nope' is not one of 'pending', 'running'"),
     ("list --limit 0", 64, "Invalid value for '--limit'"),
     ("list --url sqlite:///nope.db", 1, "there is no database 'nope.db'; name another with --url or PERDURE_URL"),
     ("list --url sqlite://", 64, "sqlite:// is the memory of one process, no other can see it; name a file"),

@@ -293,7 +293,7 @@ class Signature:
         if isinstance(given, list):
             names = list(self.parameters)
             if len(given) > len(names):
-                raise BadArguments(self.name, f"{len(given)} arguments given; it takes {self._signature}")
+                raise BadArguments(self.name, f"{len(given)} given; it takes {self._signature}")
             given = dict(zip(names, given, strict=False))
         if not isinstance(given, dict):
             raise BadArguments(self.name, "give the arguments as a JSON object by name or an array in order")

@@ -55,6 +55,12 @@ def main() -> None:
     exits.leave(outcome(sys.argv[1:]))
 
 
+def _sentence(message: str) -> str:
+    """A message of Click or Pydantic, made ready to go on with the command that helps."""
+    text = message.replace("Value error, ", "").rstrip(".")
+    return f"{text} See" if text.endswith("?") else f"{text}; see"
+
+
 def outcome(arguments: list[str]) -> int:
     """Run one command; answers its exit code."""
     command = typer.main.get_command(app)
@@ -62,7 +68,7 @@ def outcome(arguments: list[str]) -> int:
         return command.main(arguments, prog_name="perdure", standalone_mode=False) or exits.OK
     except UsageError as error:
         context = error.ctx.command_path if error.ctx is not None else "perdure"
-        exits.say(f"{error.format_message().rstrip('.')}; see `{context} --help`")
+        exits.say(f"{_sentence(error.format_message())} `{context} --help`")
         return exits.USAGE
     except exits.TOLD as error:
         return exits.tell(error)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from perdure.cli.history import line_of
+from perdure.cli.history import arguments_in, line_of, place_in
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_URL, AsJson, RunName, Url
-from perdure.cli.output import is_for_people, plain_table, print_json, screen, span
+from perdure.cli.output import is_for_people, plain_table, print_json, print_lines, screen, span
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent
@@ -35,17 +35,24 @@ async def _history(url: str, name: str) -> "list[RunEvent]":
 
 
 def _print(history: "list[RunEvent]") -> None:
-    table = plain_table("#", "at", "after", "event", "", "place")
-    before = history[0].at
+    """A row for each event, under its day; all that is long shares the last column, so that it wraps well."""
+    table = plain_table("#", "time", "after", "event")
+    before, day = history[0].at, None
     for event in history:
-        line = line_of(event)
-        table.add_row(
-            str(event.seq),
-            f"{event.at.astimezone():%Y-%m-%d %H:%M:%S}",
-            f"+{span(event.at - before)}" if event.at - before > timedelta(0) else "",
-            Text(f"{line.mark} {line.title}", style=line.style),
-            Text(line.detail),
-            Text(event.place, style="dim"),
-        )
+        at = event.at.astimezone()
+        if at.date() != day:
+            day = at.date()
+            table.add_row("", Text(f"{day}", style="dim"), "", "")
+        after = f"+{span(event.at - before)}" if event.at - before > timedelta(0) else ""
+        table.add_row(str(event.seq), f"{at:%H:%M:%S}", after, _told(event))
         before = event.at
-    screen().print(table)
+    print_lines(screen(), table)
+
+
+def _told(event: "RunEvent") -> Text:
+    line, given, place = line_of(event), arguments_in(event), place_in(event)
+    return Text.assemble(
+        (f"{line.mark} {line.title}", line.style),
+        f"  {given} {line.detail}" if given else f"  {line.detail}",
+        (f"  at {place}" if place else "", "dim"),
+    )

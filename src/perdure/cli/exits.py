@@ -5,10 +5,10 @@ Out:  an exit code and, on standard error, what happened and what to do.
 """
 
 import os
-import shlex
 import sys
 import threading
 
+from perdure.cli.hints import hint
 from perdure.cli.output import errors
 from perdure.errors import BadInput, PerdureError, RunFailed, RunTimedOut
 
@@ -40,8 +40,10 @@ def code_of(error: Exception) -> int:
 
 def tell(error: Exception) -> int:
     """Print the error as one line; answers its exit code."""
-    more = f"; `perdure show {shlex.quote(error.id)}` tells where" if isinstance(error, RunFailed) else ""
-    say(f"{error}{more}")
+    # The engine's errors know the commands, but not the database that was typed.
+    text = str(error).replace("`perdure list`", f"`{hint('list')}`")
+    more = f"; `{hint('show', error.id)}` tells where" if isinstance(error, RunFailed) else ""
+    say(f"{text}{more}")
     return code_of(error)
 
 
@@ -50,6 +52,12 @@ def say(text: str) -> None:
     line = " ".join(part.strip() for part in text.splitlines())
     errors().print("[bold red]error:[/] ", end="")
     errors().print(line, markup=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print one line on standard error about something that went well, but perhaps not as meant."""
+    errors().print("[bold yellow]warning:[/] ", end="")
+    errors().print(text, markup=False, soft_wrap=True)
 
 
 def leave(code: int) -> None:

@@ -5,17 +5,22 @@ Out:  a mark, a title and a detail for each, for tables and for progress.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from perdure.cli.output import compact, distance, span
+from perdure.cli.output import compact, counted, distance, span
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent, Wait
 
 
-OUR_FRAMES = re.compile(r'  File "[^"]*/perdure/(?:worker|authoring)/[^"]*", line .*\n(?:    .*\n)*')
+# A frame of ours and its lines of code; inside an exception group each line begins with the group's bars.
+OUR_FRAMES = re.compile(
+    r'^(?P<bars>[ |]*)  File "[^"]*/perdure/(?:worker|authoring)/[^"]*", line .*\n(?:(?P=bars)    (?!\|).*\n)*',
+    re.MULTILINE,
+)
+LONGEST_ARGUMENTS = 60
 
 
 class Line(NamedTuple):
@@ -51,6 +56,18 @@ def line_of(event: "RunEvent") -> Line:  # noqa: PLR0911 - one for each kind
             return Line("•", "", kind, compact(body) if body else "")
 
 
+def arguments_in(event: "RunEvent") -> str:
+    """What an activity was given, in short; nothing when it takes nothing."""
+    given = event.body.get("arguments")
+    return compact(given, LONGEST_ARGUMENTS) if given else ""
+
+
+def place_in(event: "RunEvent") -> str:
+    """The place of an event, where it says more than the event's name does."""
+    name = event.body.get("name", "")
+    return "" if event.place in {name, f"signal({name})", "timer()"} else event.place
+
+
 def error_in(body: Mapping[str, object]) -> str:
     """The error in an event's body, as `Type: text`."""
     failure = body.get("failure")
@@ -66,20 +83,23 @@ def traceback_in(body: Mapping[str, object]) -> str:
     return OUR_FRAMES.sub("", str(failure.get("traceback") or "")) if isinstance(failure, Mapping) else ""
 
 
-def wait_text(wait: "Wait", when: Callable[[datetime], str] = distance) -> str:
-    """What a run waits for, and until when."""
+def wait_texts(waits: "Iterable[Wait]", when: Callable[[datetime], str] = distance) -> list[str]:
+    """What a run waits for, each with its moment; timers last, for they often limit the wait for another."""
+    return [_wait_text(wait, when) for wait in sorted(waits, key=lambda wait: wait.kind == "timer")]
+
+
+def _wait_text(wait: "Wait", when: Callable[[datetime], str]) -> str:
+    due = "" if wait.until is None else f" due {when(wait.until)}"
     match wait.kind:
         case "timer":
-            text = "a timer"
-        case "activity":
-            text = f"activity {wait.name}"
+            return f"timer{due}"
         case "side_effect":
             text = "a side effect"
         case kind:
             text = f"{kind} {wait.name or wait.place}"
     if wait.failed_attempts:
-        text += f", {wait.failed_attempts} failed attempt{'s' if wait.failed_attempts > 1 else ''}, next"
-    return text if wait.until is None else f"{text}, due {when(wait.until)}"
+        return f"{text}, {counted(wait.failed_attempts, 'failed attempt')}{due and f', next{due}'}"
+    return f"{text}{due and f',{due}'}"
 
 
 def _effort(event: "RunEvent") -> str:

@@ -13,6 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from perdure.cli.output import print_lines
+
 if TYPE_CHECKING:
     from perdure.app import RunInfo
 
@@ -42,7 +44,7 @@ def print_hold(console: Console, info: "RunInfo") -> None:
     grid.add_column(overflow="fold")
     for label, text in _sides(report_of(info)):
         grid.add_row(label, Text(text))
-    console.print(Padding(grid, (0, 0, 0, 2)))
+    print_lines(console, Padding(grid, (0, 0, 0, 2)))
     console.print(Text("  Nothing is lost: the run stays as it is until somebody acts.", style="dim"), soft_wrap=True)
 
 

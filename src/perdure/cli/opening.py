@@ -35,6 +35,11 @@ def client(url: str) -> "AbstractAsyncContextManager[perdure.Perdure]":
     return perdure.Perdure(url, worker=False)
 
 
+def location(url: str) -> str:
+    """Where the database is, whatever the folder of the reader: a file's absolute path."""
+    return str(Path(unquote(url.removeprefix(FILE))).absolute()) if url.startswith(FILE) else url
+
+
 def refuse_memory(url: str) -> None:
     """Mistake when the URL names a database that no other process could see."""
     if url == MEMORY:

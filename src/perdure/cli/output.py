@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -56,6 +56,19 @@ def plain_table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold")
     return table
+
+
+def print_lines(console: Console, table: RenderableType) -> None:
+    """Print a table without the blanks that would fill each line up to its width."""
+    for segments in console.render_lines(table, pad=False):
+        line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something: `1 event`, `2 events`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def status_text(status: str, held: str | None = None) -> Text:

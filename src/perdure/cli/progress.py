@@ -5,7 +5,6 @@ Out:  a line for each event and failed attempt as they come, and what the run wa
 On anything but a terminal it prints nothing.
 """
 
-import shlex
 from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
@@ -14,7 +13,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from perdure.cli.history import line_of, wait_text
+from perdure.cli.hints import hint
+from perdure.cli.history import line_of, wait_texts
 from perdure.cli.output import span
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ class Progress:
 def _waiting(info: "RunInfo") -> Text:
     if not info.waiting_for:
         return Text("working", style="dim")
-    waits = "; ".join(wait_text(wait) for wait in info.waiting_for[:3])
+    waits = "; ".join(wait_texts(info.waiting_for)[:3])
     text = Text(f"waits for {waits}", style="dim")
     signal = next((wait.name for wait in info.waiting_for if wait.kind == "signal"), None)
     if signal is not None:
-        text.append(f"\n  send it: perdure signal {shlex.quote(info.id)} {shlex.quote(signal)} PAYLOAD")
+        text.append(f"\n  send it: {hint('signal', info.id, signal, 'PAYLOAD')}")
     return text

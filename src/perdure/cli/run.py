@@ -7,7 +7,6 @@ Out:  progress on standard error, the result on standard output.
 import asyncio
 import logging
 import math
-import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ import typer
 import perdure
 from perdure import codec
 from perdure.cli.exits import FAILED, INTERRUPTED, OK, TIMED_OUT, say
+from perdure.cli.hints import hint
 from perdure.cli.holds import print_hold
 from perdure.cli.inputs import json_given
 from perdure.cli.modules import workflow_named
@@ -59,7 +59,7 @@ def run(
     workflow = workflow_named(target)
     # The command tells of held runs and failed attempts itself.
     logging.getLogger("perdure").addHandler(logging.NullHandler())
-    work = Work(f"perdure run {shlex.quote(target)}", url)
+    work = Work(target, url)
     try:
         code = asyncio.run(work.run(workflow, data, id, timeout, as_json=as_json))
     except KeyboardInterrupt:
@@ -71,8 +71,8 @@ def run(
 class Work:
     """One `perdure run`: the run it follows, and how to call for it again."""
 
-    def __init__(self, command: str, url: str) -> None:
-        self._command = command
+    def __init__(self, target: str, url: str) -> None:
+        self._target = target
         self._url = url
         self._run: perdure.Run[Any] | None = None
         self._arguments = ""
@@ -90,17 +90,19 @@ class Work:
         opened_at = datetime.now(UTC)
         async with perdure.Perdure(self._url, workflows=[workflow]) as app:
             self._run = run = await app.start_json(workflow.name, data, id=id)
-            self._arguments = shlex.quote(data.decode().strip())
+            self._arguments = data.decode().strip()
             ending = asyncio.create_task(run.result())
-            with Progress(errors(), run, opened_at) as progress:
-                info = await _followed(ending, progress, timeout)
-            if info.held is not None:
+            try:
+                with Progress(errors(), run, opened_at) as progress:
+                    info = await _followed(ending, progress, timeout)
+            finally:
+                # Nobody waits for it any more, also when Ctrl-C came; one that has ended stays as it is.
                 ending.cancel()
+            if info.held is not None:
                 say(f"run {run.id!r} is held ({info.held}) and cannot go on")
                 print_hold(errors(), info)
                 return FAILED
             if not ending.done():
-                ending.cancel()
                 self.say_how_to_go_on(f"still open after {timeout:g} s")
                 return TIMED_OUT
             result = ending.result()
@@ -111,13 +113,13 @@ class Work:
         """Tell that the run is kept, and the command that goes on with it."""
         console = errors()
         if self._run is None:
-            console.print(f"[yellow]{what};[/] `perdure list` shows whether the run was started", soft_wrap=True)
+            console.print(f"[yellow]{what};[/] ", end="")
+            console.print(f"`{hint('list')}` shows whether the run was started", markup=False, soft_wrap=True)
             return
         if self._url == MEMORY:
             console.print(f"[yellow]{what};[/] the run was in memory only and is gone; --url names a file to keep runs")
             return
-        url = "" if self._url == DEFAULT_URL else f" --url {shlex.quote(self._url)}"
-        again = f"{self._command} {self._arguments} --id {shlex.quote(self._run.id)}{url}"
+        again = hint("run", self._target, self._arguments, "--id", self._run.id)
         console.print(f"[yellow]{what};[/] the run is kept on disk, nothing is lost. Go on with it:")
         console.print(f"  {again}", markup=False, soft_wrap=True)
 

@@ -13,17 +13,20 @@ from rich.table import Table
 from rich.text import Text
 
 import perdure
-from perdure.cli.history import error_in, line_of, traceback_in, wait_text
+from perdure.cli.hints import hint
+from perdure.cli.history import error_in, line_of, traceback_in, wait_texts
 from perdure.cli.holds import MEANINGS, print_hold, report_of
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_URL, AsJson, RunName, Url
 from perdure.cli.output import (
     compact,
+    counted,
     distance,
     is_for_people,
     moment,
     plain_table,
     print_json,
+    print_lines,
     screen,
     span,
     status_text,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from perdure import FailedAttempt
     from perdure.app import Page, RunEvent, RunInfo
 
+DEFAULT_LIMIT = 20
+
 
 def list_runs(
     *,
@@ -42,7 +47,7 @@ def list_runs(
         typer.Option("--status", case_sensitive=False, help="Only these; may be given more than once."),
     ] = None,
     workflow: Annotated[str | None, typer.Option("--workflow", help="Only runs of this workflow.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = DEFAULT_LIMIT,
     after: Annotated[
         str | None, typer.Option("--after", metavar="RUN_ID", help="Go on after this run: the last one of a page.")
     ] = None,
@@ -54,7 +59,10 @@ def list_runs(
     if not is_for_people(as_json=as_json):
         print_json([_listed(info) for info in page])
         return
-    _print_page(page, is_filtered=bool(status or workflow or after))
+    filters = [word for each in status or () for word in ("--status", each.lower())]
+    filters += ["--workflow", workflow] if workflow is not None else []
+    again = [*filters, "--limit", str(limit)] if limit != DEFAULT_LIMIT else filters
+    _print_page(page, again, is_filtered=bool(filters or after))
 
 
 async def _page(url: str, status: list[Status] | None, workflow: str | None, limit: int, after: str | None) -> "Page":
@@ -68,13 +76,13 @@ def _listed(info: "RunInfo") -> dict[str, object]:
     return fields | {"held_report": report_of(info)}
 
 
-def _print_page(page: "Page", *, is_filtered: bool) -> None:
+def _print_page(page: "Page", again: list[str], *, is_filtered: bool) -> None:
     console = screen()
     if not page:
-        hint = "no run matches" if is_filtered else "no runs yet; start one with `perdure run MODULE:WORKFLOW`"
-        console.print(hint, style="dim")
+        start = f"no runs yet; start one with `{hint('run', 'MODULE:WORKFLOW')}`"
+        console.print(Text("no run matches" if is_filtered else start, style="dim"), soft_wrap=True)
         return
-    table = plain_table("id", "workflow", "status", "started", "took", "")
+    table = plain_table("id", "workflow", "status", "started", "took", "note")
     for info in page:
         table.add_row(
             Text(info.id, style="bold"),
@@ -84,9 +92,10 @@ def _print_page(page: "Page", *, is_filtered: bool) -> None:
             span(info.closed_at - info.created_at) if info.closed_at is not None else "",
             _note(info),
         )
-    console.print(table)
+    print_lines(console, table)
     if page.cursor is not None:
-        console.print(f"more: perdure list --after {page.cursor}", style="dim", soft_wrap=True)
+        more = hint("list", *again, "--after", page.cursor)
+        console.print(Text(f"more: {more}", style="dim"), soft_wrap=True)
 
 
 def _note(info: "RunInfo") -> Text:
@@ -94,7 +103,7 @@ def _note(info: "RunInfo") -> Text:
         return Text(info.error, style="red")
     if info.held is not None:
         return Text(MEANINGS.get(info.held, ""), style="red")
-    return Text("; ".join(wait_text(wait) for wait in info.waiting_for), style="dim")
+    return Text("; ".join(wait_texts(info.waiting_for)), style="dim")
 
 
 def show(name: RunName, *, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
@@ -127,13 +136,13 @@ def _print_run(console: Console, info: "RunInfo", history: "list[RunEvent]", att
     grid.add_column(overflow="fold")
     for label, value in _facts(info, history):
         grid.add_row(label, value)
-    for wait in info.waiting_for:
-        grid.add_row("waits for", wait_text(wait, moment))
+    for number, text in enumerate(wait_texts(info.waiting_for, moment)):
+        grid.add_row("" if number else "waits for", Text(text))
     open_attempts = [attempt for attempt in attempts if info.closed_at is None]
     if open_attempts:
         last = open_attempts[-1]
         grid.add_row("last failure", Text(f"{last.name}, attempt {last.attempt}: {last.error}", style="yellow"))
-    console.print(grid)
+    print_lines(console, grid)
     if info.held is not None:
         console.print()
         print_hold(console, info)
@@ -141,17 +150,29 @@ def _print_run(console: Console, info: "RunInfo", history: "list[RunEvent]", att
         console.print()
         _print_tracebacks(console, info.error, history)
     console.print()
-    console.print(f"every step: perdure events {info.id}", style="dim", markup=False, soft_wrap=True)
+    console.print(f"every step: {hint('events', info.id)}", style="dim", markup=False, soft_wrap=True)
 
 
 def _print_tracebacks(console: Console, error: str, history: "list[RunEvent]") -> None:
     """Where the workflow raised; and, when it was an activity's error, where that did."""
     console.print(Text(traceback_in(history[-1].body).rstrip(), style="red"), soft_wrap=True)
-    for event in reversed(history):
-        if event.kind == "ActivityFailed" and error_in(event.body) == error:
-            console.print(f"\nin the activity {event.body['name']}:", markup=False)
-            console.print(Text(traceback_in(event.body).rstrip(), style="red"), soft_wrap=True)
-            return
+    for event in _causes(error, history):
+        console.print(f"\nin the activity {event.body['name']}:", markup=False)
+        console.print(Text(traceback_in(event.body).rstrip(), style="red"), soft_wrap=True)
+
+
+def _causes(error: str, history: "list[RunEvent]") -> "list[RunEvent]":
+    """The activities whose errors ended the run: the last that failed so, or all those in a group."""
+    failed = [event for event in history if event.kind == "ActivityFailed"]
+    if error.startswith("ExceptionGroup: "):
+        # A group names its errors by their types without modules.
+        return [event for event in failed if _without_module(error_in(event.body)) in error]
+    return [event for event in failed if error_in(event.body) == error][-1:]
+
+
+def _without_module(error: str) -> str:
+    kind, colon, message = error.partition(":")
+    return f"{kind.rpartition('.')[2]}{colon}{message}"
 
 
 def _facts(info: "RunInfo", history: "list[RunEvent]") -> "list[tuple[str, str | Text]]":
@@ -171,7 +192,7 @@ def _facts(info: "RunInfo", history: "list[RunEvent]") -> "list[tuple[str, str |
         facts.append(("result", Text(compact(history[-1].body["result"], 500), style="green")))
     if info.error is not None:
         facts.append(("error", Text(info.error, style="red")))
-    return [*facts, ("history", f"{len(history)} events")]
+    return [*facts, ("history", counted(len(history), "event"))]
 
 
 def _last(event: "RunEvent") -> str:

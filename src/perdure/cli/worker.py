@@ -18,7 +18,7 @@ import perdure
 from perdure.authoring.functions import activities, workflows
 from perdure.cli.exits import Mistake
 from perdure.cli.modules import load
-from perdure.cli.opening import refuse_memory
+from perdure.cli.opening import location, refuse_memory
 from perdure.cli.options import DEFAULT_URL, Url
 from perdure.cli.output import screen
 
@@ -71,7 +71,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _say_ready(url: str) -> None:
-    _say(f"worker {os.getpid()} is ready on {url}; Ctrl-C stops it", style="bold")
+    _say(f"worker {os.getpid()} is ready on {location(url)}; Ctrl-C stops it", style="bold")
     _say(f"  workflows   {', '.join(workflows.names())}")
     _say(f"  activities  {', '.join(activities.names()) or 'none'}")
 
