@@ -6,6 +6,7 @@ where it was; when the wall clock is set forward, it follows.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from time import time_ns
@@ -37,15 +38,22 @@ class SystemClock:
     def __init__(self) -> None:
         self._last_ns = 0
         self._ahead_ns = 0
+        self._lock = threading.Lock()
 
     def now(self) -> int:
         now = time_ns() + self._ahead_ns
         if now < self._last_ns:
-            # Set back: engine time stays where it is and goes on from there.
-            self._ahead_ns += self._last_ns - now
-            now = self._last_ns
+            return self._not_back()
         self._last_ns = now
         return now // 1_000_000
+
+    def _not_back(self) -> int:
+        """Set back, or another thread was quicker: engine time stays where it is and goes on from there."""
+        with self._lock:
+            behind = self._last_ns - time_ns() - self._ahead_ns
+            if behind > 0:
+                self._ahead_ns += behind
+            return self._last_ns // 1_000_000
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Alarm:
         loop = asyncio.get_running_loop()

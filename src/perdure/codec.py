@@ -55,8 +55,8 @@ def dump(value: object, where: str) -> bytes:
         raise BadValue(where, "the value is nested too deeply or contains itself") from None
     except UnicodeEncodeError:
         raise BadValue(where, "a string holds half a surrogate pair, which is not text") from None
-    except (TypeError, ValueError, NotImplementedError, OverflowError) as error:
-        raise BadValue(where, str(error)) from None
+    except Exception as error:  # noqa: BLE001 - a value's own code may raise anything
+        raise BadValue(where, str(error) or type(error).__name__) from None
     if len(data) > LARGEST_VALUE:
         raise ValueTooLarge(where, len(data), LARGEST_VALUE)
     # JSON has no NaN; the encoder would silently write null for it.
@@ -162,8 +162,8 @@ class ValueType:
             raise BadValue(
                 where, f"values annotated as {_shown(self.annotation)} cannot be restored: {error}"
             ) from None
-        except ValueError as error:  # what a pydantic model says of itself
-            raise BadValue(where, str(error)) from None
+        except Exception as error:  # noqa: BLE001 - a value's own code may raise anything
+            raise BadValue(where, str(error) or type(error).__name__) from None
 
 
 def _hashable(annotation: object) -> bool:

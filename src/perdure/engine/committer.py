@@ -156,8 +156,8 @@ class Committer:
             await future
 
     async def idle(self) -> None:
-        """Until everything given in so far is settled."""
-        if self._queue or self._is_busy:
+        """Until everything given in so far is settled, or the database turns out to be unavailable."""
+        if (self._queue or self._is_busy) and not self.is_stalled:
             future = asyncio.get_running_loop().create_future()
             self._idle.append(future)
             await future
@@ -212,14 +212,16 @@ class Committer:
     def _settle(self, groups: list[Group], answers: Mapping[int, Answer]) -> None:
         # Written by another thread, the next batch may go as soon as a third of this one's
         # runs have answered: then writing and computing overlap instead of taking turns.
-        early = LARGEST_BATCH if self._store.is_inline else max(32, len(groups) // 3)
+        # One that is written in place would be settled in here, one inside the other, until the stack is full.
+        is_inline = self._store.is_inline
+        early = max(32, len(groups) // 3)
         with collecting_later():
             for index, group in enumerate(groups):
                 try:
                     group.settle(answers.get(index, APPLIED) if answers else APPLIED)
                 except Exception:
                     log.exception("a settled group failed", extra={"event": "settle_failed"})
-                if len(self._queue) >= early and not self._is_busy:
+                if not is_inline and len(self._queue) >= early and not self._is_busy:
                     self._flush()
 
     def _fail(self, groups: list[Group], error: StoreUnavailable) -> None:
@@ -229,6 +231,7 @@ class Committer:
             if not group.patient:
                 group.settle(Unavailable(error))
         log.warning("the database is unavailable: %s", error, extra={"event": "store_unavailable"})
+        _wake(self._idle)
         self._is_scheduled = True
         self._retry_alarm = self._clock.call_at(self._clock.now() + self._retry_ms, self._flush)
         self._retry_ms = min(self._retry_ms * 2, LAST_RETRY_MS)
@@ -248,6 +251,14 @@ class Committer:
         """Lose everything that waits, as if a batch had met this outcome."""
         if not self._is_busy and not self._is_stopped:
             self._lose([], outcome)
+
+    def give_up(self) -> None:
+        """Write nothing more; whoever still waits is told that it was not written."""
+        self._is_stopped = True
+        waiting = [*self._queue]
+        self._queue.clear()
+        for group in waiting:
+            group.settle(Dropped())
 
     def resume(self, worker_id: str | None, epoch: int) -> None:
         """Write on, under this epoch."""

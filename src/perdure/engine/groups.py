@@ -66,6 +66,9 @@ class StartGroup(Group):
         return self._hosted
 
     def settle(self, answer: Settlement) -> None:
+        # Told first: whatever becomes of the run, its start is on disk.
+        if not self.settled.done():
+            self.settled.set_result(answer)
         if self._host is not None and (answer is APPLIED or isinstance(answer, Applied)):
             if self._hosted:
                 self._host.adopt(self._owned, None)
@@ -74,5 +77,3 @@ class StartGroup(Group):
                         self._host.notice(self._owned.run_id, message, None)
             else:
                 self._host.look_around()
-        if not self.settled.done():
-            self.settled.set_result(answer)

@@ -141,8 +141,8 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Write what is left, and let go of everything."""
 
-    async def settle(self) -> None:
-        """Until everything asked for so far is on disk."""
+    async def settle(self, patience_ms: int) -> None:
+        """Until everything asked for so far is on disk; while the database is unavailable, not for longer than this."""
 
     # For everybody
 

@@ -7,8 +7,8 @@ Knows nothing of workflow code; a Host runs that.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -52,6 +52,8 @@ _row: Any = tuple.__new__
 
 RECOVER_RETRY_MS = 500
 
+T = TypeVar("T")
+
 
 class StoreEngine:
     """Runs, kept in a store."""
@@ -89,6 +91,7 @@ class StoreEngine:
             awaited=self._awaited,
         )
         self._is_closed = False
+        self._pauses = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Opening and closing
@@ -112,12 +115,15 @@ class StoreEngine:
         self._watch.stop()
         if not self._committer.is_stopped:
             await self._committer.idle()
+        if self._committer.is_stalled:
+            # What could not be written is left to whoever takes these runs over.
+            self._committer.give_up()
         for task in list(self._tasks):
             task.cancel()
         if self._heartbeat is not None:
             self._heartbeat.stop()
             await self._heartbeat.stopped()
-        # One that has lost its lease and not got another has nothing to give back.
+        # One that has lost its lease, or cannot write, has nothing to give back.
         if self._host is not None and not self._committer.is_stopped:
             await self._lease.end()
         for waiter in [w for waiters in self._waiters.values() for w in waiters]:
@@ -148,7 +154,7 @@ class StoreEngine:
     @property
     def is_stalled(self) -> bool:
         """Whether the database was unavailable, and only time can help."""
-        return self._committer.is_stalled
+        return self._committer.is_stalled or self._pauses > 0
 
     @property
     def worker_id(self) -> str:
@@ -345,7 +351,7 @@ class StoreEngine:
         self._loading |= {run_id: [] for run_id in run_ids}
         tenure = self._tenure
         try:
-            found = await self._store.load_runs(run_ids, self._lease.worker_id)
+            found = await self._patiently(lambda: self._store.load_runs(run_ids, self._lease.worker_id), tenure)
         finally:
             early = {run_id: self._loading.pop(run_id, []) for run_id in run_ids}
         # What was read before a loss says nothing of now; and while the epoch is not settled nothing is ours.
@@ -354,9 +360,23 @@ class StoreEngine:
         for loaded in found:
             owned = owned_from(loaded)
             owned.tenure = tenure
-            self._host.adopt(owned, loaded)
+            try:
+                self._host.adopt(owned, loaded)
+            except Exception as error:
+                log.exception("a run could not be brought to life", extra={"event": "adopt_failed"})
+                self._host.broken(owned.run_id, f"{type(error).__name__}: {error}")
             for message in early[loaded.row.run_id]:
                 self._host.notice(loaded.row.run_id, message, None)
+
+    async def _patiently(self, read: "Callable[[], Awaitable[list[T]]]", tenure: object) -> "list[T]":
+        """Read what is ours until it can be read: nobody else will bring these runs to life."""
+        while tenure is self._tenure and not self._is_closed:
+            try:
+                return await read()
+            except StoreUnavailable:
+                log.warning("own runs cannot be read, will try again", extra={"event": "load_failed"})
+                await self._pause(RECOVER_RETRY_MS)
+        return []
 
     async def next_wake(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> int | None:
         """When the next free run becomes ripe."""
@@ -449,9 +469,11 @@ class StoreEngine:
         for message in await self._store.unread(run_id):
             self._notice(run_id, message, None)
 
-    async def settle(self) -> None:
-        """Until everything asked for so far is on disk."""
+    async def settle(self, patience_ms: int) -> None:
+        """Until everything asked for so far is on disk; while the database is unavailable, not for longer than this."""
         await self._committer.idle()
+        if self._committer.is_stalled:
+            await self._pause(patience_ms)
 
     # Losing the lease
 
@@ -484,12 +506,17 @@ class StoreEngine:
                 await self._pause(RECOVER_RETRY_MS)
         self._start_heartbeat()
         if is_still_ours and self._host is not None:
-            await self._load(await self._store.owned_runs(self._lease.worker_id))
+            worker_id = self._lease.worker_id
+            await self._load(await self._patiently(lambda: self._store.owned_runs(worker_id), self._tenure))
 
     async def _pause(self, ms: int) -> None:
         woken = asyncio.Event()
         self.clock.call_at(self.clock.now() + ms, woken.set)
-        await woken.wait()
+        self._pauses += 1
+        try:
+            await woken.wait()
+        finally:
+            self._pauses -= 1
 
 
 def owned_from(loaded: LoadedRun) -> OwnedRun:

@@ -24,6 +24,9 @@ class Retry(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
             raise BadOption(f"max_attempts is {self.max_attempts}; an activity is tried at least once")
+        intervals = (self.initial_interval, self.max_interval, self.backoff)
+        if not all(isinstance(number, int | float) and math.isfinite(number) for number in intervals):
+            raise BadOption(f"{self}: intervals and backoff are finite numbers")
         if self.initial_interval < 0 or self.max_interval < 0 or self.backoff < 1:
             raise BadOption(f"{self}: intervals are 0 or more, backoff is 1 or more")
 

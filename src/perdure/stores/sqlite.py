@@ -97,6 +97,8 @@ class SqliteStore(SqliteReads):
         for lock in (self._lock, self._renewal_lock, self._presence):
             if lock is not None:
                 lock.close()
+        self._renewal = self._renewal_lock = None
+        self._waits = True
 
     def abandon(self) -> None:
         """Let go of everything at once, as if the process had died."""

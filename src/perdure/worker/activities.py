@@ -51,9 +51,11 @@ def run_at_once(
         contextvars.copy_context().run(fn(*args, **kwargs).send, None)
     except StopIteration as stop:
         return None, stop.value
-    except Exception as error:  # noqa: BLE001 - whatever user code raises is its outcome
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
         return error, None
-    raise AssertionError(f"{fn.__qualname__} suspended though it has no await")
+    return RuntimeError(f"{fn.__qualname__} suspended though it has no await"), None
 
 
 class Attempt:
@@ -83,6 +85,7 @@ class Attempt:
 
     def end(self, error: BaseException | None, value: Any) -> None:
         ended, self._ended = self._ended, None
+        self._task = None
         if ended is not None:
             ended(error, value)
 

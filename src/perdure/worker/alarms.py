@@ -26,6 +26,11 @@ class Alarms:
         if self._alarm is None or at < self._alarm_at:
             self._set()
 
+    def compact(self) -> None:
+        """Forget what nobody waits for any more: runs that ended or were parked, timers that were cancelled."""
+        self._heap = [entry for entry in self._heap if not entry[2].is_gone and entry[3].is_waiting]
+        heapq.heapify(self._heap)
+
     def clear(self) -> None:
         """Forget everything."""
         self._heap.clear()

@@ -57,6 +57,10 @@ class Effects:
         """Forget all timers."""
         self._alarms.clear()
 
+    def tidy(self) -> None:
+        """Let go of timers nobody waits for."""
+        self._alarms.compact()
+
     def start(self, live: LiveRun, calls: list[Pending]) -> None:
         """Start what the program asked for; the event that made it ask is on disk."""
         for call in calls:
@@ -87,6 +91,9 @@ class Effects:
                 return
             live.retries.next_at.pop(place, None)
         activity = call.activity
+        if live.failed_attempts(place):
+            # The attempt before may have changed its arguments.
+            call.args, call.kwargs = activity.signature.restore(call.data)
         fn = activity.fn
         manner = self._manners.get(fn)
         if manner is None:

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from perdure import codec
-from perdure.errors import BadValue
 from perdure.kernel.failure import UNKNOWN_ARGUMENTS, Failure
 
 _OURS = str(Path(__file__).parent.parent)
@@ -66,7 +65,7 @@ def _clean(text: str, longest: int) -> str:
 def _arguments(error: BaseException) -> msgspec.Raw:
     try:
         data, _ = codec.ValueType(Any).record(list(error.args), "error")
-    except BadValue:
+    except Exception:  # noqa: BLE001 - an error whose arguments cannot be kept is still an error
         return UNKNOWN_ARGUMENTS
     return msgspec.Raw(data) if len(data) <= LONGEST_MESSAGE else UNKNOWN_ARGUMENTS
 

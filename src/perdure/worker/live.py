@@ -23,12 +23,12 @@ Step: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage
 
 
 class Inbox:
-    """Messages the program has not asked for yet, in their order."""
+    """Messages the program has not asked for yet, by name, each in their order."""
 
     __slots__ = ("_seen", "unread")
 
     def __init__(self) -> None:
-        self.unread: deque[Message] = deque()
+        self.unread: dict[str, deque[Message]] = {}
         self._seen: set[int] = set()
 
     def add(self, message: Message) -> bool:
@@ -36,21 +36,23 @@ class Inbox:
         if message.number in self._seen:
             return False
         self._seen.add(message.number)
-        self.unread.append(message)
+        self.unread.setdefault(message.body.name, deque()).append(message)
         return True
 
     def take_wanted(self, pending: Iterable[Pending]) -> tuple[str, Message] | None:
         """The oldest message somebody waits for, and the place that waits longest for it."""
-        wanted: dict[str, str] = {}
+        found: tuple[str, Message] | None = None
         for call in pending:
             if isinstance(call, PendingSignal) and call.is_waiting:
-                wanted.setdefault(call.signal.name, call.place)
-        for message in self.unread:
-            place = wanted.get(message.body.name)
-            if place is not None:
-                self.unread.remove(message)
-                return place, message
-        return None
+                waiting = self.unread.get(call.signal.name)
+                if waiting and (found is None or waiting[0].number < found[1].number):
+                    found = (call.place, waiting[0])
+        if found is not None:
+            name = found[1].body.name
+            self.unread[name].popleft()
+            if not self.unread[name]:
+                del self.unread[name]
+        return found
 
 
 class Retries:

@@ -13,6 +13,7 @@ import gc
 import logging
 import math
 import sys
+import threading
 import weakref
 from asyncio.events import Handle, TimerHandle, _get_running_loop, _set_running_loop
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -27,6 +28,8 @@ log = logging.getLogger("perdure.worker")
 MOST_CALLBACKS = 1_000_000
 # After so many refused calls of a dying run its code is left alone.
 MOST_REFUSALS = 100
+# A thousand years; later than that is never, and beyond the range of dates.
+LONGEST_SECONDS = 1000 * 365 * 86_400
 
 Work: TypeAlias = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
 
@@ -136,6 +139,8 @@ class RunLoop(asyncio.AbstractEventLoop):
                 except SystemExit:
                     # The task that raised it has it as its exception; it is the run that ends, not the process.
                     pass
+                except Exception as error:  # noqa: BLE001 - a callback of the workflow's own; asyncio only tells of it
+                    self.call_exception_handler({"message": "a callback raised", "exception": error})
                 if done == MOST_CALLBACKS:
                     raise NeverWaits
         finally:
@@ -172,7 +177,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> Any:
         self.refuse_when_dead()
         timer = RunTimer(when, callback, args, self, context)
-        timer.fire_at = self._started_at + math.ceil(round(when * 1000, 3))
+        timer.fire_at = self._started_at + math.ceil(round(min(when, LONGEST_SECONDS) * 1000, 3))
         timer.place = current_branch.get(self.root).place("timer()")
         self.runtime.start_timer(timer)
         return timer
@@ -290,7 +295,8 @@ class RunLoop(asyncio.AbstractEventLoop):
                 if coro is not None and not _unwind(coro):
                     _graveyard.append(coro)
                     log.error("workflow code would not end when its run was evicted: %r", coro)
-            for reference in list((self._generators or {}).values()):
+            for number, reference in list((self._generators or {}).items()):
+                _owners.pop(number, None)
                 generator = reference()
                 if generator is not None and not _unwind(generator.aclose()):
                     _graveyard.append(generator)
@@ -336,7 +342,18 @@ def _unwind(coro: Any) -> bool:
     return False
 
 
+# Whose generator it is, by its id: a weak reference to it would be gone when its finalizer asks.
 _owners: dict[int, "weakref.ref[RunLoop]"] = {}
+
+
+class _Watching(threading.local):
+    """How many workers of this thread watch its generators, and the hooks that were there before."""
+
+    count = 0
+    before = sys.get_asyncgen_hooks()
+
+
+_watching = _Watching()
 
 
 def watch_generators() -> Callable[[], None]:
@@ -345,23 +362,35 @@ def watch_generators() -> Callable[[], None]:
     A generator remembers its finalizer when it is begun. Those begun outside
     workflows get the one that was there before, which is the outer loop's.
     """
-    before = sys.get_asyncgen_hooks()
+    if _watching.count == 0:
+        _watching.before = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=_generator_begins, finalizer=_generator_ends)
+    _watching.count += 1
+    return _unwatch_generators
 
-    def begin(generator: AsyncGenerator[Any, Any]) -> None:
-        loop = _get_running_loop()
-        if type(loop) is RunLoop:
-            _owners[id(generator)] = weakref.ref(loop)
-            loop.adopt_generator(generator)
-        elif before.firstiter is not None:
-            before.firstiter(generator)
 
-    def finish(generator: AsyncGenerator[Any, Any]) -> None:
-        reference = _owners.pop(id(generator), None)
-        loop = None if reference is None else reference()
-        if loop is not None:
-            loop.finish_generator(generator)
-        elif before.finalizer is not None and reference is None:
-            before.finalizer(generator)
+def _unwatch_generators() -> None:
+    _watching.count -= 1
+    if _watching.count == 0:
+        sys.set_asyncgen_hooks(*_watching.before)
 
-    sys.set_asyncgen_hooks(firstiter=begin, finalizer=finish)
-    return lambda: sys.set_asyncgen_hooks(*before)
+
+def _generator_begins(generator: AsyncGenerator[Any, Any]) -> None:
+    loop = _get_running_loop()
+    if type(loop) is RunLoop:
+        _owners[id(generator)] = weakref.ref(loop)
+        loop.adopt_generator(generator)
+        return
+    # An id may have been that of a workflow's generator before.
+    _owners.pop(id(generator), None)
+    if _watching.before.firstiter is not None:
+        _watching.before.firstiter(generator)
+
+
+def _generator_ends(generator: AsyncGenerator[Any, Any]) -> None:
+    reference = _owners.pop(id(generator), None)
+    loop = None if reference is None else reference()
+    if loop is not None:
+        loop.finish_generator(generator)
+    elif reference is None and _watching.before.finalizer is not None:
+        _watching.before.finalizer(generator)

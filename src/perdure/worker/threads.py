@@ -47,6 +47,8 @@ class Threads:
     def _work(self) -> None:
         while (job := self._next()) is not None:
             work, future = job
+            if future.cancelled():
+                continue  # Called off while it waited for a thread.
             error: BaseException | None = None
             value = None
             try:

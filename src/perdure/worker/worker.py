@@ -85,7 +85,7 @@ class Worker:
         await self._runner.calm(grace_ms)
         for live in list(self._live.values()):
             self._parking.hand_back(live)
-        await self._engine.settle()
+        await self._engine.settle(grace_ms)
         self.drop_all()
         self._runner.close()
         self._unwatch()
@@ -192,6 +192,9 @@ class Worker:
             self._hold(live, mismatch)
         except NeverWaits as error:
             self._fail(live, error)
+        except Exception as error:
+            log.exception("a run could not be replayed", extra={"event": "run_broken", "run_id": live.run_id})
+            self.broken(live.run_id, f"{type(error).__name__}: {error}")
         else:
             self._settle(live, None)
 
@@ -212,6 +215,9 @@ class Worker:
             self._hold(live, mismatch)
         except NeverWaits as error:
             self._fail(live, error)
+        except Exception as error:
+            log.exception("a run could not be replayed", extra={"event": "run_broken", "run_id": live.run_id})
+            self.broken(live.run_id, f"{type(error).__name__}: {error}")
         else:
             live.is_leaving = live.is_replaying = False
             self._settle(live, None)
@@ -238,6 +244,11 @@ class Worker:
         if not isinstance(advance, Advance):
             log.error("an advance was refused: %r", advance, extra={"event": "refused", "run_id": live.run_id})
             return
+        if self._deliver(live, advance, restored):
+            self._settle(live, advance)
+
+    def _deliver(self, live: LiveRun, advance: Advance, restored: object = UNRESTORED) -> bool:
+        """Hand an event to the program; False when that was the end of it."""
         try:
             if self._settings.replay_always:
                 self._rebuild(live, advance.event)
@@ -247,8 +258,12 @@ class Worker:
             self._hold(live, mismatch)
         except NeverWaits as error:
             self._fail(live, error)
+        except Exception as error:
+            log.exception("a run could not go on", extra={"event": "run_broken", "run_id": live.run_id})
+            self.broken(live.run_id, f"{type(error).__name__}: {error}")
         else:
-            self._settle(live, advance)
+            return True
+        return False
 
     def _rebuild(self, live: LiveRun, event: Event) -> None:
         """Throw the program away and replay a new one, up to but not including the event."""
@@ -261,18 +276,23 @@ class Worker:
 
     def _settle(self, live: LiveRun, advance: Advance | None) -> None:
         """After a drain: hand over wanted messages, close the run, or start what it asked for."""
-        program = live.program
-        if program.abandoned:
-            self._effects.call_off(live)
-        if program.is_done:
-            self._close(live)
-            return
-        if live.inbox is not None and live.inbox.unread:
-            wanted = live.inbox.take_wanted(program.pending.values())
-            if wanted is not None:
-                # What the last event made the program ask for starts with this one's effects.
-                self._advance(live, ReceiveMessage(*wanted))
+        while True:
+            program = live.program
+            if program.abandoned:
+                self._effects.call_off(live)
+            if program.is_done:
+                self._close(live)
                 return
+            if live.inbox is None or not live.inbox.unread:
+                break
+            wanted = live.inbox.take_wanted(program.pending.values())
+            if wanted is None:
+                break
+            # What the last event made the program ask for starts with this one's effects.
+            received = self._engine.advance(live.owned, ReceiveMessage(*wanted))
+            if not isinstance(received, Advance) or not self._deliver(live, received):
+                return
+            advance = received
         live.is_noted = False
         fresh = program.fresh
         if not fresh:
@@ -311,6 +331,7 @@ class Worker:
         self._claims.look()
 
     def _sweep(self) -> None:
+        self._effects.tidy()
         is_crowded = len(self._live) >= self._settings.max_live
         self._parking.sweep(self._live.values(), self._clock.now(), is_crowded=is_crowded)
         self._schedule_sweep()

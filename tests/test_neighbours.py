@@ -1,0 +1,167 @@
+"""Neighbours: what one run or one activity does wrong, or does a lot of, harms no other."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from perdure import BadOption, Perdure, Retry, RunFailed, Signal, Status, StoreUnavailable, activity, workflow
+from perdure.testing import Environment
+
+word = Signal("word", int)
+other_word = Signal("other word", int)
+log: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh_log() -> None:
+    log.clear()
+
+
+@activity
+async def twice(number: int) -> int:
+    return number * 2
+
+
+@activity(retry=Retry(max_attempts=1))
+async def raises_base(kind: str) -> int:
+    raise asyncio.CancelledError(kind)
+
+
+@activity(retry=Retry(max_attempts=3))
+async def eats_its_list(items: list[int]) -> int:
+    log.append(list(items))
+    items.pop()
+    raise ValueError("again")
+
+
+class HostileError(Exception):
+    @property
+    def args(self) -> tuple[object, ...]:  # type: ignore[override]  # on purpose
+        raise KeyError("no arguments for you")
+
+
+@activity(retry=Retry(max_attempts=1))
+async def raises_hostile() -> int:
+    raise HostileError
+
+
+@workflow
+async def twice_twice(number: int) -> int:
+    return await twice(await twice(number))
+
+
+@workflow
+async def listens(count: int) -> int:
+    return sum([await word.receive() for _ in range(count)])
+
+
+@workflow
+async def breaks(how: str) -> object:
+    match how:
+        case "base":
+            return await raises_base(how)
+        case "hostile":
+            return await raises_hostile()
+        case "callback":
+            task = asyncio.create_task(twice(1))
+            task.add_done_callback(lambda _: 1 // 0)
+            return await task
+        case _:
+            return await eats_its_list([1, 2, 3])
+
+
+@workflow
+async def many_twices(count: int) -> int:
+    number = 0
+    for _ in range(count):
+        number = (await twice(number)) + 1 - number
+    return number
+
+
+async def test_a_backlog_of_signals_is_received_however_long(env: Environment) -> None:
+    """One after another, not one inside the other."""
+    async with env:
+        count = 1500 if not env._replay_always else 60
+        run = await env.start(listens.options(id="listens"), count + 1)
+        await env.pass_time(30)
+        for _ in range(count):
+            await run.signal(other_word, 1)
+        await env.settle()
+        for number in range(count):
+            await run.signal(word, number)
+        await env.crash()
+        found = await env.app.get("listens")
+        await found.signal(word, 0)
+        assert await env.result(found) == sum(range(count))
+
+
+@pytest.mark.parametrize(("how", "expected"), [("base", None), ("hostile", None), ("callback", 2), ("list", None)])
+async def test_what_user_code_raises_harms_no_other_run(env: Environment, how: str, expected: int | None) -> None:
+    async with env:
+        breaking = asyncio.ensure_future(env.app.start(breaks, how))
+        runs = await asyncio.gather(*(env.app.start(twice_twice, n) for n in range(20)))
+        broken = await breaking
+        if expected is None:
+            with pytest.raises(RunFailed):
+                await env.result(broken)
+        else:
+            assert await env.result(broken) == expected
+        assert [await env.result(run) for run in runs] == [n * 4 for n in range(20)]
+
+
+async def test_every_attempt_gets_the_arguments_as_they_were(env: Environment) -> None:
+    async with env:
+        run = await env.start(breaks, "list")
+        with pytest.raises(RunFailed, match="again"):
+            await env.result(run)
+        assert log == [[1, 2, 3]] * 3
+
+
+async def test_thousands_of_runs_move_on_together(tmp_path: Path) -> None:
+    """More than one batch holds, and many steps: settling one batch must not write the next inside it."""
+    async with Perdure(f"sqlite:///{tmp_path}/many.db") as app:
+        runs = await asyncio.gather(*(app.start(many_twices, 12) for _ in range(2500)))
+        assert {await run.result() for run in runs} == {12}
+
+
+async def test_runs_that_cannot_be_read_at_once_are_read_later(tmp_path: Path) -> None:
+    """They are owned by then; nobody else would bring them to life."""
+    async with Environment(str(tmp_path / "unread.db")) as env:
+        run = await env.start(listens.options(id="one"), 1)
+        await env.pass_time(30)
+        assert (await run.describe()).status is Status.SUSPENDED
+        load_runs, failures = env.store.load_runs, iter([True, True])
+
+        async def fails_twice(*args: object) -> object:
+            if next(failures, False):
+                raise StoreUnavailable("here", "cannot be read")
+            return await load_runs(*args)  # type: ignore[arg-type]  # passed on
+
+        env.store.load_runs = fails_twice  # type: ignore[assignment,method-assign]  # a disk with a hiccup
+        await run.signal(word, 7)
+        assert await env.result(run) == 7
+
+
+async def test_closing_does_not_wait_for_a_database_that_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "gone.db"
+    async with asyncio.timeout(20):
+        async with Perdure(f"sqlite:///{path}", grace=0.1) as app:
+            await app.start(listens, 1)
+            path.rename(tmp_path / "elsewhere.db")
+    assert not path.exists()
+
+
+async def test_the_same_object_can_be_opened_again_and_keeps_its_lease(tmp_path: Path) -> None:
+    app = Perdure(f"sqlite:///{tmp_path}/again.db")
+    for number in range(3):
+        async with app:
+            assert await app.run(twice_twice, number) == number * 4
+            engine = app._opened
+            assert app._store.renew(engine.worker_id, 1, 2**50)  # type: ignore[attr-defined]  # a StoreEngine
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), "1"])
+def test_intervals_that_are_no_numbers_are_refused(number: float) -> None:
+    with pytest.raises(BadOption, match="finite"):
+        Retry(initial_interval=number)
