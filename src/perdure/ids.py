@@ -31,9 +31,12 @@ class RandomIds:
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed if seed is not None else random.SystemRandom().getrandbits(256))
+        self._stamp = (0, "")
 
     def run_id(self, now: int) -> str:
-        return f"{now:011x}{self._random.getrandbits(68):017x}"
+        if self._stamp[0] != now:
+            self._stamp = (now, f"{now:011x}")
+        return f"{self._stamp[1]}{self._random.getrandbits(68):017x}"
 
     def token(self) -> str:
         return f"{self._random.getrandbits(96):024x}"

@@ -50,6 +50,9 @@ log = logging.getLogger("perdure.engine")
 # Makes a named tuple without the detour through its Python constructor.
 _row: Any = tuple.__new__
 
+# Enum members know their value only by a detour.
+_STATUS_TEXT = {status: status.value for status in Status}
+
 RECOVER_RETRY_MS = 500
 
 T = TypeVar("T")
@@ -281,7 +284,7 @@ class StoreEngine:
         return advance
 
     def _close(self, owned: OwnedRun, event: Event, end: Closing) -> StoreAdvance:
-        status, outcome = owned.state.status.value, rows.outcome_of(end)
+        status, outcome = _STATUS_TEXT[owned.state.status], rows.outcome_of(end)
         worker_id = self._lease.worker_id
         operation = _row(EndRun, (owned.run_id, status, outcome, event.seq, event.at, worker_id, self.namespace))
         advance = StoreAdvance(self._host, owned.run_id, event, (operation,))
