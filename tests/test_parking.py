@@ -1,5 +1,6 @@
 """Parking: a run that waits is one row, and nothing that comes for it is lost."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -137,6 +138,17 @@ async def test_a_crowded_worker_parks_what_waits_and_runs_the_rest(tmp_path: Pat
         for run in runs:
             await run.signal(approved, "go")
         assert [await env.result(run) for run in runs] == ["ASKED go"] * 30
+
+
+async def test_no_more_runs_live_than_there_is_room_for(tmp_path: Path) -> None:
+    """Also when they all start at once."""
+    async with Environment(str(tmp_path / "burst.db"), max_live=5) as env:
+        starts = [asyncio.ensure_future(env.app.start(waits_for_approval)) for _ in range(100)]
+        starts.append(asyncio.ensure_future(env.app.start(waits_for_approval.options(id="same"))))
+        await asyncio.gather(*starts)
+        await env.app.start(waits_for_approval.options(id="same"))
+        await env.settle()
+        assert (len(env.worker._live), env.worker._expected) == (5, 0)
 
 
 async def test_a_stopped_worker_leaves_its_runs_to_the_next(env: Environment) -> None:

@@ -77,3 +77,5 @@ class StartGroup(Group):
                         self._host.notice(self._owned.run_id, message, None)
             else:
                 self._host.look_around()
+        elif self._hosted and self._host is not None:
+            self._host.forgo()

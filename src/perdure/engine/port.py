@@ -105,8 +105,11 @@ Release: TypeAlias = Park | HandBack | Hold
 class Host(Protocol):
     """A worker in this process, as the engine sees it."""
 
-    def has_room_for(self, request: StartRequest) -> bool:
-        """Whether it would run this at once."""
+    def makes_room_for(self, request: StartRequest) -> bool:
+        """Whether it will run this at once; if so, it is adopted, or forgone."""
+
+    def forgo(self) -> None:
+        """A run that room was made for does not come."""
 
     def adopt(self, owned: OwnedRun, loaded: LoadedRun | None) -> None:
         """Bring a run to life that is now this worker's; `loaded` is its past, if it has one."""

@@ -176,7 +176,7 @@ class StoreEngine:
         owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, self._ids.seed(), now)
         owned.arguments = request.arguments
         owned.tenure = self._tenure
-        hosted = self._host is not None and self._host.has_room_for(request)
+        hosted = self._host is not None and self._host.makes_room_for(request)
         answer = await self._insert(request, owned, hosted=hosted).settled
         if answer is APPLIED:
             return owned

@@ -57,6 +57,8 @@ class Worker:
         self._known = known
         self._workflow = workflows.get if known is None else known.get
         self._live: dict[str, LiveRun] = {}
+        # Runs that room was made for and whose start is on its way to disk.
+        self._expected = 0
         self._runner = ActivityRunner(self._clock, settings.max_threads)
         self._effects = Effects(engine, self._runner, self._advance, self._fail)
         self._parking = Parking(engine, self, settings.park_after_ms)
@@ -111,19 +113,26 @@ class Worker:
 
     # What the engine asks of its host
 
-    def has_room_for(self, request: StartRequest) -> bool:
-        return (
-            len(self._live) < self._settings.max_live
+    def makes_room_for(self, request: StartRequest) -> bool:
+        has_room = (
+            len(self._live) + self._expected < self._settings.max_live
             and not self._is_stopping
             and request.queue in self._settings.queues
             and self._workflow(request.workflow) is not None
         )
+        self._expected += has_room
+        return has_room
+
+    def forgo(self) -> None:
+        self._expected -= 1
 
     def is_live(self, run_id: str) -> bool:
         return run_id in self._live
 
     def adopt(self, owned: OwnedRun, loaded: LoadedRun | None) -> None:
         """Bring a run to life that is now this worker's."""
+        if loaded is None:
+            self._expected -= 1
         if owned.run_id in self._live:
             return
         workflow = self._workflow(owned.workflow)
