@@ -140,6 +140,16 @@ async def test_a_crowded_worker_parks_what_waits_and_runs_the_rest(tmp_path: Pat
         assert [await env.result(run) for run in runs] == ["ASKED go"] * 30
 
 
+async def test_a_parked_run_leaves_nothing_in_memory(tmp_path: Path) -> None:
+    """No program, and no timer that would hold one until it is due."""
+    async with Environment(str(tmp_path / "memory.db")) as env:
+        for days in range(1, 51):
+            await env.start(sleeps, days)
+        await env.pass_time(30)
+        await env.pass_time(2)
+        assert (len(env.worker._live), len(env.worker._effects._alarms._heap)) == (0, 0)
+
+
 async def test_no_more_runs_live_than_there_is_room_for(tmp_path: Path) -> None:
     """Also when they all start at once."""
     async with Environment(str(tmp_path / "burst.db"), max_live=5) as env:
