@@ -4,11 +4,13 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perdure import Signal, Status, activity, sleep, workflow
+from perdure.kernel.messages import Message, SignalSent
 from perdure.stores.answers import Outcome
-from perdure.stores.operations import Batch, ParkRun, PostMessage
+from perdure.stores.operations import Batch, InsertRun, ParkRun, PostMessage
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing import Environment
 
@@ -74,6 +76,25 @@ async def test_a_signal_that_lands_while_parking_wakes_the_run(env: Environment,
         assert await env.result(run) == "ASKED ann"
 
 
+async def test_a_signal_noticed_before_its_run_lives_is_not_lost(env: Environment) -> None:
+    """Its start is on disk and another process has seen it; here that is not known yet."""
+    async with env:
+
+        def post(batch: Batch) -> None:
+            for group in batch.groups:
+                if isinstance(group[0], InsertRun):
+                    with pytest.raises(StopIteration):
+                        post_from_elsewhere(str(env.path), group[0].run_id, "dan").send(None)
+                    sent = SignalSent("approved", msgspec.Raw(b'"dan"'))
+                    env.engine._notice(group[0].run_id, Message(1, "m-dan", sent, 0), None)
+
+        env.store.after_commit = post
+        run = await env.start(waits_for_approval)
+        await env.settle()
+        assert await run.result() == "ASKED dan"
+        assert env.engine._arriving == {}
+
+
 async def test_a_parked_run_is_one_row_and_comes_back_by_a_signal(env: Environment) -> None:
     async with env:
         run = await env.start(waits_for_approval)
@@ -124,7 +145,7 @@ async def test_signals_nobody_waits_for_yet_are_kept(env: Environment) -> None:
         await run.signal("approved", "later")
         await env.pass_time(timedelta(days=1))
         assert await env.result(run) == "AWAKE"
-        unread = await env.engine.unread(run.run_id)
+        unread = await env.store.unread(run.run_id)
         assert [bytes(message.body.payload) for message in unread] == [b'"early"', b'"later"']
 
 

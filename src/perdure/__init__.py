@@ -20,7 +20,6 @@ _HOMES = {
         "BadValue",
         "DuplicateName",
         "IdConflict",
-        "LeaseLost",
         "NewerSchema",
         "NotADatabase",
         "NotAllowedInWorkflow",
@@ -87,7 +86,6 @@ if TYPE_CHECKING:
     from perdure.errors import BadValue as BadValue
     from perdure.errors import DuplicateName as DuplicateName
     from perdure.errors import IdConflict as IdConflict
-    from perdure.errors import LeaseLost as LeaseLost
     from perdure.errors import NewerSchema as NewerSchema
     from perdure.errors import NotADatabase as NotADatabase
     from perdure.errors import NotAllowedInWorkflow as NotAllowedInWorkflow

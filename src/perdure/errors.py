@@ -18,7 +18,6 @@
     ├── RunEnded                  how result() reports an end that is not a success
     │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
     ├── ActivityFailed            an activity's error whose own type is not at hand
-    ├── LeaseLost                 another worker owns these runs now
     └── StoreError
         ├── NotADatabase          the file is not ours, or not a database at all
         ├── NewerSchema           a newer Perdure wrote this database
@@ -250,21 +249,6 @@ class ActivityFailed(PerdureError):
 
     def __str__(self) -> str:
         return f"activity {self.activity!r} failed: {self.error_type}: {self.message}"
-
-
-class LeaseLost(PerdureError):
-    """Another worker owns these runs now. Drop them and write nothing more."""
-
-    def __init__(self, worker_id: str, epoch: int) -> None:
-        super().__init__(worker_id, epoch)
-        self.worker_id = worker_id
-        self.epoch = epoch
-
-    def __str__(self) -> str:
-        return (
-            f"worker {self.worker_id!r} lost its lease (epoch {self.epoch}); "
-            "its runs continue elsewhere, register again to take new ones"
-        )
 
 
 class StoreError(PerdureError):

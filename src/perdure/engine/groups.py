@@ -43,19 +43,19 @@ class StoreAdvance(Group, Advance):
 class StartGroup(Group):
     """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
 
-    __slots__ = ("_early", "_host", "_hosted", "_owned", "settled")
+    __slots__ = ("_arriving", "_host", "_hosted", "_owned", "settled")
 
     def __init__(
         self,
         insert: InsertRun,
         owned: OwnedRun,
         host: Host | None,
-        early: dict[str, list[Message]],
+        arriving: dict[str, list[Message]],
         *,
         hosted: bool,
     ) -> None:
         self.operations = (insert,)
-        self._early = early
+        self._arriving = arriving
         self._owned = owned
         self._host = host
         self._hosted = hosted
@@ -69,13 +69,17 @@ class StartGroup(Group):
         # Told first: whatever becomes of the run, its start is on disk.
         if not self.settled.done():
             self.settled.set_result(answer)
-        if self._host is not None and (answer is APPLIED or isinstance(answer, Applied)):
-            if self._hosted:
-                self._host.adopt(self._owned, None)
-                if self._early:
-                    for message in self._early.pop(self._owned.run_id, ()):
-                        self._host.notice(self._owned.run_id, message, None)
-            else:
+        is_applied = answer is APPLIED or isinstance(answer, Applied)
+        if self._host is None:
+            return
+        if not self._hosted:
+            if is_applied:
                 self._host.look_around()
-        elif self._hosted and self._host is not None:
+            return
+        early = self._arriving.pop(self._owned.run_id, ())
+        if not is_applied:
             self._host.forgo()
+            return
+        self._host.adopt(self._owned, None)
+        for message in early:
+            self._host.notice(self._owned.run_id, message, None)

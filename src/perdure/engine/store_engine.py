@@ -81,8 +81,8 @@ class StoreEngine:
         self._heartbeat: Heartbeat | None = None
         self._host: Host | None = None
         self._waiters: dict[str, list[asyncio.Future[Ending]]] = {}
-        self._loading: dict[str, list[Message]] = {}
-        self._early: dict[str, list[Message]] = {}
+        # Runs of ours that do not live yet, started or being read, and what came for them meanwhile.
+        self._arriving: dict[str, list[Message]] = {}
         # Everything owned was given under a tenure; losing the lease, or not knowing, begins another.
         self._tenure = object()
         self._watch = Watch(
@@ -109,6 +109,8 @@ class StoreEngine:
                 self._start_heartbeat()
             await self._watch.begin(host, self._renew_without_heartbeat)
         except BaseException:
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
             await self._store.close()
             raise
 
@@ -205,7 +207,9 @@ class StoreEngine:
             owned.created_at,
         )
         insert: InsertRun = _row(InsertRun, fields)
-        group = StartGroup(insert, owned, self._host, self._early, hosted=hosted)
+        if hosted:
+            self._arriving[owned.run_id] = []
+        group = StartGroup(insert, owned, self._host, self._arriving, hosted=hosted)
         self._committer.submit(group)
         return group
 
@@ -226,15 +230,10 @@ class StoreEngine:
             self._notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
 
     def _notice(self, run_id: str, message: Message, count: int | None) -> None:
-        """Pass a message on to the run's host; to a run that is being loaded, a moment later."""
-        if run_id in self._loading:
-            self._loading[run_id].append(message)
+        """Pass a message on to the run's host; to a run that does not live yet, a moment later."""
+        if run_id in self._arriving:
+            self._arriving[run_id].append(message)
         elif self._host is not None and not self._host.notice(run_id, message, count):
-            if self._committer.is_idle:
-                self._early.clear()
-            else:
-                # It may be for a run whose start is on disk, but not known here to be yet.
-                self._early.setdefault(run_id, []).append(message)
             self._host.look_around()
 
     def _raise_refusal(self, answer: Settlement, id: str) -> None:
@@ -351,12 +350,12 @@ class StoreEngine:
     async def _load(self, run_ids: list[str]) -> None:
         """Bring runs of ours to life; messages that come while they are being read are not lost."""
         assert self._host is not None
-        self._loading |= {run_id: [] for run_id in run_ids}
+        self._arriving |= {run_id: [] for run_id in run_ids}
         tenure = self._tenure
         try:
             found = await self._patiently(lambda: self._store.load_runs(run_ids, self._lease.worker_id), tenure)
         finally:
-            early = {run_id: self._loading.pop(run_id, []) for run_id in run_ids}
+            early = {run_id: self._arriving.pop(run_id, []) for run_id in run_ids}
         # What was read before a loss says nothing of now; and while the epoch is not settled nothing is ours.
         if tenure is not self._tenure or self._committer.is_stopped:
             return
@@ -422,10 +421,6 @@ class StoreEngine:
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """A run's failed attempts."""
         return await self._store.attempts(run_id)
-
-    async def unread(self, run_id: str) -> Sequence[Message]:
-        """The messages a run has not taken yet."""
-        return await self._store.unread(run_id)
 
     async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
         """Until the run has ended; `owned` is its handle, if it was started here."""

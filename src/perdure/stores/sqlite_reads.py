@@ -40,7 +40,7 @@ class SqliteReads:
         return await self._ask(lambda db: [self._load(db, row) for row in self._owned(db, run_ids, worker_id)])
 
     def _owned(self, db: sqlite3.Connection, run_ids: Sequence[str], worker_id: str) -> list[RunRow]:
-        found = self._rows(db, "owned_runs", run_ids=_json(run_ids), worker_id=worker_id)
+        found = run_rows(db, "owned_runs", run_ids=_json(run_ids), worker_id=worker_id)
         return sorted(found, key=lambda row: row.run_id)
 
     def _load(self, db: sqlite3.Connection, row: RunRow) -> LoadedRun:
@@ -63,20 +63,6 @@ class SqliteReads:
             Attempt(place, attempt, name, rows.failure_of(failure), at, next_at)
             for place, attempt, name, failure, at, next_at in db.execute(self._read["attempts"], {"run_id": run_id})
         ]
-
-    def _rows(self, db: sqlite3.Connection, name: str, **parameters: object) -> list[RunRow]:
-        return [self._run_row(db, row) for row in _dicts(db.execute(self._read[name], parameters))]
-
-    def _run_row(self, db: sqlite3.Connection, row: dict[str, object]) -> RunRow:
-        if row["input"] is None:
-            row["input"] = self._payload(db, row["run_id"], 1)
-        if row["outcome"] is None and row["closed_at"] is not None:
-            row["outcome"] = self._payload(db, row["run_id"], row["last_seq"])
-        return msgspec.convert(row, RunRow)
-
-    def _payload(self, db: sqlite3.Connection, run_id: object, seq: object) -> str | None:
-        found = db.execute(self._read["payload"], {"run_id": run_id, "seq": seq}).fetchone()
-        return found[0] if found else None
 
     async def owned_runs(self, worker_id: str) -> list[str]:
         query = self._read["owned_run_ids"]
@@ -101,19 +87,19 @@ class SqliteReads:
         return None if at is None else int(at)
 
     async def run(self, namespace: str, run_id: str) -> RunRow | None:
-        found = await self._ask(lambda db: self._rows(db, "run", namespace=namespace, run_id=run_id))
+        found = await self._ask(lambda db: run_rows(db, "run", namespace=namespace, run_id=run_id))
         return found[0] if found else None
 
     async def latest_run(self, namespace: str, workflow_id: str) -> RunRow | None:
-        found = await self._ask(lambda db: self._rows(db, "latest_run", namespace=namespace, workflow_id=workflow_id))
+        found = await self._ask(lambda db: run_rows(db, "latest_run", namespace=namespace, workflow_id=workflow_id))
         return found[0] if found else None
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         sql, parameters = listing(wanted)
-        return await self._ask(lambda db: [self._run_row(db, row) for row in _dicts(db.execute(sql, parameters))])
+        return await self._ask(lambda db: _run_rows(db, db.execute(sql, parameters)))
 
     async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
-        return await self._ask(lambda db: self._rows(db, "closed_among", run_ids=_json(run_ids)))
+        return await self._ask(lambda db: run_rows(db, "closed_among", run_ids=_json(run_ids)))
 
     async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
         found = await self._ask(lambda db: self._events(db, row.run_id, after, limit))
@@ -146,3 +132,23 @@ def _json(values: Sequence[str]) -> str:
 def _dicts(cursor: sqlite3.Cursor) -> list[dict[str, object]]:
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def run_rows(db: sqlite3.Connection, name: str, **parameters: object) -> list[RunRow]:
+    """The runs a named query finds, with what is too large for their rows."""
+    return _run_rows(db, db.execute(queries("reads")[name], parameters))
+
+
+def _run_rows(db: sqlite3.Connection, cursor: sqlite3.Cursor) -> list[RunRow]:
+    found = _dicts(cursor)
+    for row in found:
+        if row["input"] is None:
+            row["input"] = _payload(db, row["run_id"], 1)
+        if row["outcome"] is None and row["closed_at"] is not None:
+            row["outcome"] = _payload(db, row["run_id"], row["last_seq"])
+    return msgspec.convert(found, list[RunRow])
+
+
+def _payload(db: sqlite3.Connection, run_id: object, seq: object) -> str | None:
+    found = db.execute(queries("reads")["payload"], {"run_id": run_id, "seq": seq}).fetchone()
+    return found[0] if found else None

@@ -34,7 +34,7 @@ from perdure.stores.operations import (
     TakeMessage,
 )
 from perdure.stores.queries import Bulk, queries
-from perdure.stores.records import RunRow
+from perdure.stores.sqlite_reads import run_rows
 
 # What is longer than this does not stay in its row.
 LONGEST_IN_ROW = 1024
@@ -159,19 +159,11 @@ def _insert_runs(db: sqlite3.Connection, inserts: list[tuple[int, InsertRun]], a
 def _refused_inserts(db: sqlite3.Connection, inserts: list[tuple[int, InsertRun]], answers: Answers) -> set[str]:
     refused = set()
     for index, run in inserts:
-        if db.execute("select 1 from runs where run_id = ?", (run.run_id,)).fetchone() is None:
+        if db.execute(_sql("run_status"), {"run_id": run.run_id}).fetchone() is None:
             refused.add(run.run_id)
-            answers[index] = Taken(_latest(db, run.namespace, run.workflow_id))
+            (holder,) = run_rows(db, "latest_run", namespace=run.namespace, workflow_id=run.workflow_id)
+            answers[index] = Taken(holder)
     return refused
-
-
-def _latest(db: sqlite3.Connection, namespace: str, workflow_id: str) -> RunRow:
-    cursor = db.execute(queries("reads")["latest_run"], {"namespace": namespace, "workflow_id": workflow_id})
-    names = [column[0] for column in cursor.description]
-    row = dict(zip(names, cursor.fetchone(), strict=True))
-    if row["input"] is None:
-        (row["input"],) = db.execute(queries("reads")["payload"], {"run_id": row["run_id"], "seq": 1}).fetchone()
-    return msgspec.convert(row, RunRow)
 
 
 def _append_events(db: sqlite3.Connection, appends: list[AppendEvent]) -> None:
@@ -207,7 +199,7 @@ def _post_message(db: sqlite3.Connection, post: PostMessage) -> Answer:
     found = db.execute(_sql("find_message"), parameters).fetchone()
     if found is not None:
         return Applied(Posted(found[0], None))
-    run = db.execute("select status from runs where run_id = ?", (post.run_id,)).fetchone()
+    run = db.execute(_sql("run_status"), {"run_id": post.run_id}).fetchone()
     return Missing() if run is None else Closed(run[0])
 
 

@@ -74,6 +74,11 @@ select number
  where run_id = :run_id
    and message_id = :message_id;
 
+-- run_status: where a run stands, if it is there.
+select status
+  from runs
+ where run_id = :run_id;
+
 -- park_run: let go of a run that waits, unless a message came since the owner looked.
 update runs
    set status = :status,
