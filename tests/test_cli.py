@@ -566,7 +566,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("run shop:greet 7", 64, "greet: give the arguments as a JSON object by name or an array in order"),
     ('run shop:greet ["a"] --url mysql://x', 64, "the URL 'mysql://x' names no store; use sqlite:///file.db"),
     ('run shop:greet ["a"] --url sqlite:///no/x.db', 1, "the folder 'no' does not exist; create it first"),
-    ('run shop:greet ["b"] --id taken', 1, """id 'taken' is taken by greet({"name":"a"}), which differs from"""),
+    ('run shop:greet ["b"] --id taken', 1, """id 'taken' is taken by greet({"name":"a"}) (COMPLETED), wanted for"""),
     ("run", 64, "Missing argument 'MODULE:WORKFLOW'; see `perdure run --help`"),
     ("run shop:greet --nope", 64, "No such option: --nope"),
     ("bogus", 64, "No such command 'bogus'; see `perdure --help`"),

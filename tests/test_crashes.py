@@ -82,7 +82,8 @@ async def replays_itself(env: Environment, workflow: Workflow[..., Any]) -> bool
     row = await engine.find("story")
     events = await engine.events(row.run_id, 0, 10_000)
     owned = OwnedRun(row.run_id, row.workflow_id, row.workflow, row.input, row.seed, row.created_at)
-    program = Program(workflow, owned.input, owned.seed, owned.created_at)
+    program = Program(workflow, owned)
+    program.replay(events[1:-1])
     program.begin()
     for event in events[1:-1]:
         program.deliver(event)

@@ -18,7 +18,7 @@ from perdure.kernel.events import (
     ValueRecorded,
 )
 from perdure.kernel.failure import Failure
-from perdure.kernel.messages import Message, SignalSent
+from perdure.kernel.messages import SignalSent
 from perdure.kernel.retry import Retry, is_retryable, next_attempt_at
 from perdure.kernel.run import AlreadyClosed, Refusal, RunState, TooEarly, decide, evolve
 from perdure.kernel.status import OPEN, Status
@@ -27,7 +27,6 @@ ONE = msgspec.Raw(b"1")
 RUNNING = RunState(Status.RUNNING, 3, 1000)
 DONE = ActivityCompleted("step", ONE, ONE, 990)
 FAILED = ActivityFailed("step", ONE, Failure("builtins.ValueError", "no"), 990, 3)
-MESSAGE = Message(7, "m-1", SignalSent("go", ONE), 900)
 
 DECISIONS: list[tuple[str, RunState, Command, int, Event | Refusal]] = [
     ("an outcome is recorded", RUNNING, RecordOutcome("step", DONE), 1200, Event(4, 1200, "step", DONE)),
@@ -41,7 +40,7 @@ DECISIONS: list[tuple[str, RunState, Command, int, Event | Refusal]] = [
     (
         "a message becomes an event",
         RUNNING,
-        ReceiveMessage("signal(go)", MESSAGE),
+        ReceiveMessage("signal(go)", 7, "m-1", SignalSent("go", ONE)),
         1200,
         Event(4, 1200, "signal(go)", SignalReceived("go", ONE, "m-1")),
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from perdure import Signal, Status, activity, sleep, workflow
 from perdure.kernel.messages import Message, SignalSent
+from perdure.stores import rows
 from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch, InsertRun, ParkRun, PostMessage
 from perdure.stores.sqlite import SqliteStore
@@ -146,7 +147,10 @@ async def test_signals_nobody_waits_for_yet_are_kept(env: Environment) -> None:
         await env.pass_time(timedelta(days=1))
         assert await env.result(run) == "AWAKE"
         unread = await env.store.unread(run.run_id)
-        assert [bytes(message.body.payload) for message in unread] == [b'"early"', b'"later"']
+        assert [rows.message_body(message.body) for message in unread] == [
+            '{"name":"approved","payload":"early"}',
+            '{"name":"approved","payload":"later"}',
+        ]
 
 
 async def test_a_crowded_worker_parks_what_waits_and_runs_the_rest(tmp_path: Path) -> None:

@@ -7,9 +7,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _HOMES = {
-    "perdure.app": ("FailedAttempt", "Page", "Perdure", "Run", "RunEvent", "RunInfo", "Wait"),
-    "perdure.authoring.calls": ("now", "rng", "side_effect", "sleep", "uuid4"),
-    "perdure.authoring.functions": ("Activity", "Workflow", "activity", "workflow"),
+    "perdure.app": (
+        "FailedAttempt",
+        "Page",
+        "Perdure",
+        "Run",
+        "RunEvent",
+        "RunInfo",
+        "UnreadMessage",
+        "Wait",
+    ),
+    "perdure.authoring.attempts": (
+        "Attempt",
+        "attempt",
+        "resource",
+    ),
+    "perdure.authoring.calls": (
+        "at",
+        "continue_as_new",
+        "info",
+        "now",
+        "patched",
+        "rng",
+        "select",
+        "set_attributes",
+        "side_effect",
+        "sleep",
+        "uuid4",
+    ),
+    "perdure.authoring.functions": (
+        "Activity",
+        "BoundCall",
+        "Workflow",
+        "activity",
+        "workflow",
+    ),
+    "perdure.authoring.info": ("Info",),
     "perdure.authoring.signals": ("Signal",),
     "perdure.errors": (
         "ActivityFailed",
@@ -18,14 +51,17 @@ _HOMES = {
         "BadInput",
         "BadOption",
         "BadValue",
+        "ChildFailed",
         "DuplicateName",
         "IdConflict",
         "NewerSchema",
         "NotADatabase",
         "NotAllowedInWorkflow",
+        "NotInActivity",
         "NotInWorkflow",
         "NotOpen",
         "PerdureError",
+        "ResourceNotFound",
         "RunCancelled",
         "RunClosed",
         "RunEnded",
@@ -38,8 +74,10 @@ _HOMES = {
         "UnknownWorkflow",
         "ValueTooLarge",
     ),
+    "perdure.kernel.conflict": ("OnConflict",),
     "perdure.kernel.retry": ("Retry",),
     "perdure.kernel.status": ("Status",),
+    "perdure.kernel.traits": ("OnParentClose",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -67,16 +105,28 @@ if TYPE_CHECKING:
     from perdure.app import Run as Run
     from perdure.app import RunEvent as RunEvent
     from perdure.app import RunInfo as RunInfo
+    from perdure.app import UnreadMessage as UnreadMessage
     from perdure.app import Wait as Wait
+    from perdure.authoring.attempts import Attempt as Attempt
+    from perdure.authoring.attempts import attempt as attempt
+    from perdure.authoring.attempts import resource as resource
+    from perdure.authoring.calls import at as at
+    from perdure.authoring.calls import continue_as_new as continue_as_new
+    from perdure.authoring.calls import info as info
     from perdure.authoring.calls import now as now
+    from perdure.authoring.calls import patched as patched
     from perdure.authoring.calls import rng as rng
+    from perdure.authoring.calls import select as select
+    from perdure.authoring.calls import set_attributes as set_attributes
     from perdure.authoring.calls import side_effect as side_effect
     from perdure.authoring.calls import sleep as sleep
     from perdure.authoring.calls import uuid4 as uuid4
     from perdure.authoring.functions import Activity as Activity
+    from perdure.authoring.functions import BoundCall as BoundCall
     from perdure.authoring.functions import Workflow as Workflow
     from perdure.authoring.functions import activity as activity
     from perdure.authoring.functions import workflow as workflow
+    from perdure.authoring.info import Info as Info
     from perdure.authoring.signals import Signal as Signal
     from perdure.errors import ActivityFailed as ActivityFailed
     from perdure.errors import BadArguments as BadArguments
@@ -84,14 +134,17 @@ if TYPE_CHECKING:
     from perdure.errors import BadInput as BadInput
     from perdure.errors import BadOption as BadOption
     from perdure.errors import BadValue as BadValue
+    from perdure.errors import ChildFailed as ChildFailed
     from perdure.errors import DuplicateName as DuplicateName
     from perdure.errors import IdConflict as IdConflict
     from perdure.errors import NewerSchema as NewerSchema
     from perdure.errors import NotADatabase as NotADatabase
     from perdure.errors import NotAllowedInWorkflow as NotAllowedInWorkflow
+    from perdure.errors import NotInActivity as NotInActivity
     from perdure.errors import NotInWorkflow as NotInWorkflow
     from perdure.errors import NotOpen as NotOpen
     from perdure.errors import PerdureError as PerdureError
+    from perdure.errors import ResourceNotFound as ResourceNotFound
     from perdure.errors import RunCancelled as RunCancelled
     from perdure.errors import RunClosed as RunClosed
     from perdure.errors import RunEnded as RunEnded
@@ -103,5 +156,7 @@ if TYPE_CHECKING:
     from perdure.errors import StoreUnavailable as StoreUnavailable
     from perdure.errors import UnknownWorkflow as UnknownWorkflow
     from perdure.errors import ValueTooLarge as ValueTooLarge
+    from perdure.kernel.conflict import OnConflict as OnConflict
     from perdure.kernel.retry import Retry as Retry
     from perdure.kernel.status import Status as Status
+    from perdure.kernel.traits import OnParentClose as OnParentClose

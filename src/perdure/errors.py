@@ -10,6 +10,8 @@
     │   └── UnknownWorkflow       no such workflow is registered in this process
     ├── DuplicateName             two functions under one registered name
     ├── NotInWorkflow             only workflow code may call this
+    ├── NotInActivity             only the code of a running activity may call this
+    ├── ResourceNotFound          the worker was given no resource of this type
     ├── NotAllowedInWorkflow      workflow code must not do this directly
     ├── NotOpen                   the Perdure object is not open
     ├── RunNotFound
@@ -18,6 +20,7 @@
     ├── RunEnded                  how result() reports an end that is not a success
     │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
     ├── ActivityFailed            an activity's error whose own type is not at hand
+    ├── ChildFailed               a child run's error whose own type is not at hand
     └── StoreError
         ├── NotADatabase          the file is not ours, or not a database at all
         ├── NewerSchema           a newer Perdure wrote this database
@@ -141,6 +144,30 @@ class NotInWorkflow(PerdureError):
         return f"{self.what} works only inside a workflow; {self.instead}"
 
 
+class NotInActivity(PerdureError):
+    """Only the code of an activity that a worker runs may call this."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} works only inside an activity that a worker runs; pass the value as an argument elsewhere"
+
+
+class ResourceNotFound(PerdureError, LookupError):
+    """The worker was given no resource of this type."""
+
+    def __init__(self, wanted: str, there: tuple[str, ...]) -> None:
+        super().__init__(wanted, there)
+        self.wanted = wanted
+        self.there = there
+
+    def __str__(self) -> str:
+        there = ", ".join(self.there) or "none"
+        return f"no resource of type {self.wanted} (there are: {there}); give it as Perdure(url, resources=[...])"
+
+
 class NotAllowedInWorkflow(PerdureError):
     """Workflow code must not do this directly, since a replay would do it again."""
 
@@ -156,8 +183,13 @@ class NotAllowedInWorkflow(PerdureError):
 class NotOpen(PerdureError):
     """The Perdure object was used outside its `async with` block."""
 
+    def __init__(self, url: str | None = None) -> None:
+        super().__init__(url)
+        self.url = url
+
     def __str__(self) -> str:
-        return "this Perdure is not open; use it inside `async with Perdure(url) as app:`"
+        which = "this Perdure is not open" if self.url is None else f"no Perdure is open on {self.url!r}"
+        return f"{which}; use it inside `async with Perdure(url) as app:`"
 
 
 class RunNotFound(PerdureError, LookupError):
@@ -187,16 +219,17 @@ class RunClosed(PerdureError):
 class IdConflict(PerdureError):
     """The id is taken by a run of another workflow or with other arguments."""
 
-    def __init__(self, id: str, existing: str, wanted: str) -> None:
-        super().__init__(id, existing, wanted)
+    def __init__(self, id: str, existing: str, wanted: str, why: str) -> None:
+        super().__init__(id, existing, wanted, why)
         self.id = id
         self.existing = existing
         self.wanted = wanted
+        self.why = why
 
     def __str__(self) -> str:
         return (
-            f"id {self.id!r} is taken by {self.existing}, which differs from {self.wanted}; "
-            "use another id, or start with the same workflow and arguments to get that run"
+            f"id {self.id!r} is taken by {self.existing}, wanted for {self.wanted}: {self.why}; "
+            "use another id, or another on_conflict (return, reject, replace, terminate)"
         )
 
 
@@ -249,6 +282,20 @@ class ActivityFailed(PerdureError):
 
     def __str__(self) -> str:
         return f"activity {self.activity!r} failed: {self.error_type}: {self.message}"
+
+
+class ChildFailed(PerdureError):
+    """A child run failed with an error whose own type is not imported in this process."""
+
+    def __init__(self, id: str, workflow: str, error_type: str, message: str) -> None:
+        super().__init__(id, workflow, error_type, message)
+        self.id = id
+        self.workflow = workflow
+        self.error_type = error_type
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"child run {self.id!r} of {self.workflow!r} failed: {self.error_type}: {self.message}"
 
 
 class StoreError(PerdureError):

@@ -5,10 +5,14 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeVar, cast, overload
+from typing import Any, NoReturn, TypeVar, cast, overload
 
 from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.functions import BoundCall
+from perdure.authoring.info import Info
 from perdure.authoring.runtime import answered, required
+from perdure.errors import BadOption, NotAllowedInWorkflow
+from perdure.ids import checked_id
 
 T = TypeVar("T")
 
@@ -46,3 +50,72 @@ async def side_effect(fn: Callable[[], object], /) -> object:
     """
     runtime = required("side_effect()", "just call the function elsewhere")
     return cast("object", await answered(runtime.record(fn)))
+
+
+def patched(change_id: str) -> bool:
+    """Whether this run takes the new way of a change to its code.
+
+    True for runs that come here for the first time, False for those that went by before
+    the change was made; and the same answer for the rest of the run.
+    """
+    runtime = required("patched()", "it tells running workflows of a change to their code")
+    return runtime.patched(checked_id("change id", change_id))
+
+
+def set_attributes(**patch: object) -> None:
+    """Merge into the run's attributes, which people search by; None takes one away."""
+    required("set_attributes()", "give a new run attributes with `.options(attributes=...)`").set_attributes(patch)
+
+
+def at(step: str) -> None:
+    """Say where the workflow stands, for people to see."""
+    required("at()", "it shows the current step of a run").set_step(checked_id("step", step))
+
+
+def info() -> Info:
+    """The run this code runs in."""
+    return required("info()", "use `run.describe()` elsewhere").info()
+
+
+class ContinueAsNew(BaseException):
+    """Leaves the workflow so that another run goes on in its place; not an Exception, so that nobody catches it."""
+
+    def __init__(self, call: "BoundCall[Any]") -> None:
+        super().__init__(call)
+        self.call = call
+
+
+@overload
+def continue_as_new(call: BoundCall[Any], /) -> NoReturn: ...
+@overload
+def continue_as_new(*args: object, **kwargs: object) -> NoReturn: ...
+def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
+    """Go on in a new run of the same id with an empty history; never returns.
+
+    Takes the arguments of this workflow, or a call: `continue_as_new(poll.call(cursor))`. Attributes
+    and unread signals are carried over.
+    """
+    runtime = required("continue_as_new()", "start a new run with `app.start(...)` elsewhere")
+    if asyncio.current_task() is not runtime.main_task:
+        raise NotAllowedInWorkflow("continue_as_new() in a task of its own", "call it from the workflow's main task")
+    given = args[0] if len(args) == 1 and isinstance(args[0], BoundCall) else None
+    if given is not None and kwargs:
+        raise BadOption("continue_as_new() takes a call or arguments, not both")
+    raise ContinueAsNew(runtime.successor(given, args, kwargs))
+
+
+async def select(**choices: Awaitable[T]) -> tuple[str, T]:
+    """The name and the value of the first to be done; the others are cancelled and consume nothing.
+
+    When several are done at once, the one named first wins.
+    """
+    if not choices:
+        raise BadOption("select() needs something to wait for; name it: select(expire=sleep(30), ...)")
+    tasks = {name: asyncio.ensure_future(choice) for name, choice in choices.items()}
+    try:
+        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        name, winner = next((name, task) for name, task in tasks.items() if task.done())
+        return name, winner.result()
+    finally:
+        for task in tasks.values():
+            task.cancel()

@@ -8,23 +8,35 @@ and a workflow refuses to.
 import asyncio
 import copy
 import inspect
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from enum import StrEnum
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.registry import Registry
-from perdure.authoring.runtime import current
-from perdure.codec import Signature
-from perdure.errors import BadOption, NotAllowedInWorkflow, NotInWorkflow
+from perdure.authoring.runtime import answered, current
+from perdure.codec import Arguments, Signature, ValueType
+from perdure.errors import BadOption, NotInWorkflow
 from perdure.ids import checked_id
+from perdure.kernel.conflict import OnConflict
 from perdure.kernel.retry import Retry
+from perdure.kernel.traits import PLAIN, OnParentClose, Traits
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+E = TypeVar("E", bound=StrEnum)
+
+# As people write them; the enums are what the rules know.
+ConflictPolicy: TypeAlias = Literal["return", "reject", "replace", "terminate"]
+ParentClosePolicy: TypeAlias = Literal["cancel", "terminate", "abandon"]
 
 DEFAULT_TIMEOUT = 300.0
+LARGEST_ATTRIBUTES = 16 * 1024
+HIGHEST_PRIORITY = 1_000_000
 
 
 class ActivityOptions(msgspec.Struct, frozen=True):
@@ -35,9 +47,14 @@ class ActivityOptions(msgspec.Struct, frozen=True):
 
 
 class WorkflowOptions(msgspec.Struct, frozen=True):
-    """How a run is started."""
+    """How a run is started; times are milliseconds."""
 
     id: str | None = None
+    queue: str = "default"
+    priority: int = 0
+    delay_ms: int = 0
+    on_conflict: OnConflict = OnConflict.RETURN
+    traits: Traits = PLAIN
 
 
 class Function(Generic[P, R]):
@@ -103,6 +120,17 @@ class Activity(Function[P, R]):
         return changed
 
 
+class BoundCall(Generic[R_co]):
+    """A workflow with its arguments, checked: what `start_many` and `continue_as_new` take."""
+
+    def __init__(self, workflow: "Workflow[..., R_co]", arguments: Arguments) -> None:
+        self.workflow = workflow
+        self.arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"<call of {self.workflow.name}>"
+
+
 class Workflow(Function[P, R]):
     """A durable function: its steps survive the process that runs it."""
 
@@ -113,24 +141,97 @@ class Workflow(Function[P, R]):
         self.settings = options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        return self._call()
+        call = self._call(args, kwargs)
+        # As for activities: a task made of this call is named after the workflow.
+        call.__qualname__ = self.name  # type: ignore[attr-defined]  # it is a coroutine object
+        return call
 
-    async def _call(self) -> R:
-        if current() is None:
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        runtime = current()
+        if runtime is None:
             raise NotInWorkflow(
                 f"calling the workflow {self.name!r} directly",
                 f"start it with `await app.run({self.__name__}, ...)`; `{self.__name__}.fn` is the plain function",
             )
-        raise NotAllowedInWorkflow(
-            f"calling the workflow {self.name!r}",
-            "this version has no child runs; call its steps as activities",
-        )
+        return cast("R", await answered(runtime.run_child(self, args, kwargs)))
 
-    def options(self, *, id: str | None = None) -> "Workflow[P, R]":
-        """A copy of this workflow that is started differently."""
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
+        """The workflow with these arguments, for `start_many`; BadArguments when they do not fit."""
+        return BoundCall(self, self.signature.record(args, kwargs))
+
+    def options(
+        self,
+        *,
+        id: str | None = None,
+        queue: str | None = None,
+        timeout: Duration | None = None,
+        priority: int | None = None,
+        entity_id: str | None = None,
+        correlation_id: str | None = None,
+        attributes: Mapping[str, object] | None = None,
+        delay: Duration | None = None,
+        on_conflict: ConflictPolicy | OnConflict | None = None,
+        on_parent_close: ParentClosePolicy | OnParentClose | None = None,
+    ) -> "Workflow[P, R]":
+        """A copy of this workflow that is started differently; what is not given stays as it is.
+
+        `timeout` ends the run as TIMED_OUT, `delay` begins it later, a higher `priority` is taken first.
+        """
+        base, traits = self.settings, self.settings.traits
+        traits = msgspec.structs.replace(
+            traits,
+            on_parent_close=traits.on_parent_close
+            if on_parent_close is None
+            else _member(OnParentClose, on_parent_close, "on_parent_close").value,
+            entity_id=traits.entity_id if entity_id is None else checked_id("entity id", entity_id),
+            correlation_id=traits.correlation_id
+            if correlation_id is None
+            else checked_id("correlation id", correlation_id),
+            attributes=traits.attributes if attributes is None else recorded_attributes(attributes),
+            timeout_ms=traits.timeout_ms if timeout is None else _milliseconds(timeout, "timeout", least=1),
+        )
         changed = copy.copy(self)
-        changed.settings = WorkflowOptions(self.settings.id if id is None else checked_id("workflow id", id))
+        changed.settings = WorkflowOptions(
+            id=base.id if id is None else checked_id("workflow id", id),
+            queue=base.queue if queue is None else checked_id("queue", queue),
+            priority=base.priority if priority is None else _priority(priority),
+            delay_ms=base.delay_ms if delay is None else _milliseconds(delay, "delay"),
+            on_conflict=base.on_conflict if on_conflict is None else _member(OnConflict, on_conflict, "on_conflict"),
+            traits=PLAIN if traits == PLAIN else traits,
+        )
         return changed
+
+
+def recorded_attributes(attributes: Mapping[str, object]) -> str:
+    """Attributes as JSON; BadInput when they are not names with plain values."""
+    if not isinstance(attributes, Mapping):
+        raise BadOption(f"attributes are {attributes!r}; give a dict of names and plain values")
+    for name in attributes:
+        checked_id("attribute name", name)
+    given = {name: value for name, value in attributes.items() if value is not None}
+    data, _ = ValueType(Any).record(given, "the attributes")
+    if len(data) > LARGEST_ATTRIBUTES:
+        raise BadOption(
+            f"the attributes take {len(data):,} bytes, the limit is {LARGEST_ATTRIBUTES:,}; keep them short"
+        )
+    return data.decode()
+
+
+def _milliseconds(duration: Duration, what: str, least: int = 0) -> int:
+    return max(math.ceil(seconds(duration, what) * 1000), least)
+
+
+def _priority(priority: object) -> int:
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > HIGHEST_PRIORITY:
+        raise BadOption(f"priority is {priority!r}; give a whole number, higher comes first")
+    return priority
+
+
+def _member(kind: type[E], given: str, what: str) -> E:
+    try:
+        return kind(given)
+    except ValueError:
+        raise BadOption(f"{what} is {given!r}; give one of {', '.join(repr(str(m)) for m in kind)}") from None
 
 
 activities: Registry[Activity[..., Any]] = Registry("activity")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perdure.errors import NotInWorkflow
 
 if TYPE_CHECKING:
-    from perdure.authoring.functions import Activity
+    from perdure.authoring.functions import Activity, BoundCall, Workflow
+    from perdure.authoring.info import Info
     from perdure.authoring.signals import Signal
 
 
@@ -30,7 +31,12 @@ class Call(Protocol):
 class Runtime(Protocol):
     """What a running workflow can ask for."""
 
+    @property
+    def main_task(self) -> "asyncio.Task[Any] | None": ...
+
     def run_activity(self, activity: "Activity[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call: ...
+
+    def run_child(self, workflow: "Workflow[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call: ...
 
     def receive(self, signal: "Signal[Any]") -> Call: ...
 
@@ -39,6 +45,18 @@ class Runtime(Protocol):
     def now(self) -> int: ...
 
     def rng(self) -> random.Random: ...
+
+    def patched(self, change_id: str) -> bool: ...
+
+    def set_attributes(self, patch: dict[str, Any]) -> None: ...
+
+    def set_step(self, step: str | None) -> None: ...
+
+    def info(self) -> "Info": ...
+
+    def successor(
+        self, call: "BoundCall[Any] | None", args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> "BoundCall[Any]": ...
 
 
 def current() -> Runtime | None:

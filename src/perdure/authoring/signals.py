@@ -2,6 +2,7 @@
 
 import asyncio
 import typing
+from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
 
@@ -43,6 +44,11 @@ class Signal(Generic[T]):
                 return cast("T", await answered(runtime.receive(self)))
         except TimeoutError:
             raise TimeoutError(f"no signal {self.name!r} came within {timeout}") from None
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        """Every payload in its turn, for ever: `async for order in orders:`."""
+        while True:
+            yield await self.receive()
 
     def __repr__(self) -> str:
         return f"<signal {self.name}>"

@@ -8,8 +8,9 @@ from perdure.engine.committer import Group, Settlement
 from perdure.engine.port import Advance, Host, OwnedRun
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
-from perdure.stores.answers import APPLIED, Applied, Broken
-from perdure.stores.operations import InsertRun, Operation
+from perdure.stores.answers import APPLIED, Applied, Broken, Moved, Posted, Taken
+from perdure.stores.operations import Operation
+from perdure.stores.records import RunRow
 
 
 class StoreAdvance(Group, Advance):
@@ -40,6 +41,29 @@ class StoreAdvance(Group, Advance):
             self._host.broken(self._run_id, answer.trouble)
 
 
+class StoreClosing(StoreAdvance):
+    """The last event of a run whose end concerns others; `ended` gets what its parent was posted."""
+
+    __slots__ = ("_ended",)
+
+    def __init__(
+        self,
+        host: Host | None,
+        run_id: str,
+        event: Event,
+        operations: Sequence[Operation],
+        ended: Callable[[Posted | None], None],
+    ) -> None:
+        super().__init__(host, run_id, event, operations)
+        self._ended = ended
+
+    def settle(self, answer: Settlement) -> None:
+        if isinstance(answer, Applied):
+            self._ended(answer.value if isinstance(answer.value, Posted) else None)
+        else:
+            super().settle(answer)
+
+
 class StartGroup(Group):
     """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
 
@@ -47,14 +71,14 @@ class StartGroup(Group):
 
     def __init__(
         self,
-        insert: InsertRun,
+        operations: Sequence[Operation],
         owned: OwnedRun,
         host: Host | None,
         arriving: dict[str, list[Message]],
         *,
         hosted: bool,
     ) -> None:
-        self.operations = (insert,)
+        self.operations = operations
         self._arriving = arriving
         self._owned = owned
         self._host = host
@@ -67,8 +91,7 @@ class StartGroup(Group):
 
     def settle(self, answer: Settlement) -> None:
         # Told first: whatever becomes of the run, its start is on disk.
-        if not self.settled.done():
-            self.settled.set_result(answer)
+        self._tell(answer)
         is_applied = answer is APPLIED or isinstance(answer, Applied)
         if self._host is None:
             return
@@ -83,3 +106,45 @@ class StartGroup(Group):
         self._host.adopt(self._owned, None)
         for message in early:
             self._host.notice(self._owned.run_id, message, None)
+
+    def _tell(self, answer: Settlement) -> None:
+        if not self.settled.done():
+            self.settled.set_result(answer)
+
+
+class ChildStart(StartGroup):
+    """A child on its way to disk: only its parent's owner may start it, and will wait until it can."""
+
+    __slots__ = ("_again", "_then")
+
+    patient = True
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        owned: OwnedRun,
+        host: Host | None,
+        arriving: dict[str, list[Message]],
+        *,
+        hosted: bool,
+        then: Callable[[RunRow | None], None],
+        again: Callable[[], None],
+    ) -> None:
+        super().__init__(operations, owned, host, arriving, hosted=hosted)
+        self._then = then
+        self._again = again
+
+    @property
+    def of_owner(self) -> bool:  # type: ignore[override]  # an attribute there
+        return True
+
+    def _tell(self, answer: Settlement) -> None:
+        if isinstance(answer, Taken):
+            # It may be this very child, started by an owner that died right after.
+            self._then(None if answer.run.run_id == self._owned.run_id else answer.run)
+        elif isinstance(answer, Applied):
+            self._then(None)
+        elif isinstance(answer, Moved):
+            self._again()
+        elif isinstance(answer, Broken) and self._host is not None and self._owned.traits.parent_id is not None:
+            self._host.broken(self._owned.traits.parent_id, answer.trouble)

@@ -101,6 +101,12 @@ class Lease:
                 freed += await self._take_over(worker)
         return freed
 
+    async def rescue_from(self, worker_id: str) -> None:
+        """Free the runs of this worker, if it is gone."""
+        for worker in await self._store.workers():
+            if worker.worker_id == worker_id and self._is_gone(worker):
+                await self._take_over(worker)
+
     def _is_gone(self, worker: WorkerRow) -> bool:
         return self._store.is_dead(worker.worker_id) is True or worker.lease_until < self._clock.now()
 

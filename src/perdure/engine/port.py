@@ -2,6 +2,7 @@
 
 start     a new run, or the one that has its id
 post      a message into a run's inbox
+cancel, terminate   end a run from outside: asked to, or at once
 claim     ripe runs for this worker
 advance   one step of an owned run: a command in, its event out, on disk a moment later
 release   let go of an owned run: parked, handed back or held
@@ -20,16 +21,18 @@ from perdure.clock import Clock
 from perdure.kernel.commands import Command
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
-from perdure.kernel.messages import Message
+from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
+from perdure.kernel.traits import PLAIN, Traits
 from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow
 
 
 class StartRequest(msgspec.Struct, frozen=True, gc=False):
     """A run to be started; without a workflow_id its own id serves as one.
 
-    `arguments` are those of `input`, restored, for a host in the same process.
+    `arguments` are those of `input`, restored, for a host in the same process. Children have their
+    run_id and seed from their parent; `supersedes` is the closed run whose workflow_id this one takes.
     """
 
     workflow: str
@@ -38,14 +41,21 @@ class StartRequest(msgspec.Struct, frozen=True, gc=False):
     queue: str = "default"
     priority: int = 0
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    traits: Traits = PLAIN
+    delay_ms: int = 0
+    run_id: str | None = None
+    seed: int | None = None
+    supersedes: str | None = None
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
-    """How a run ended: its status, and its result as JSON or its failure."""
+    """How a run ended: its status, and its result as JSON, its failure, a reason, or the run that continues it."""
 
     status: Status
     result: bytes | msgspec.Raw | None = None
     failure: Failure | None = None
+    reason: str | None = None
+    next_run_id: str | None = None
 
 
 class OwnedRun:
@@ -55,6 +65,13 @@ class OwnedRun:
     """
 
     messages = 0
+    namespace = "main"
+    queue = "default"
+    priority = 0
+    traits: Traits = PLAIN
+    has_children = False
+    # What the worker hands to activities.
+    resources: Sequence[object] = ()
     tenure: object = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     ending: Ending | None = None
@@ -152,8 +169,17 @@ class Engine(Protocol):
     async def start(self, request: StartRequest) -> RunRow | OwnedRun:
         """Start a run; when its workflow_id is taken, the run that has it."""
 
-    async def post(self, run_id: str, id: str, name: str, payload: bytes) -> None:
-        """Send a signal; RunNotFound or RunClosed, naming the id, when nobody can ever receive it."""
+    async def post(self, run_id: str, id: str, signal: SignalSent, message_id: str | None = None) -> None:
+        """Send a signal; RunNotFound or RunClosed, naming the id, when nobody can ever receive it.
+
+        Sent twice under one message_id it counts once. One that continues as another run gets it there.
+        """
+
+    async def cancel(self, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
+        """Ask a run to stop; after the deadline, 0 being at once, it is closed whatever its code does."""
+
+    async def terminate(self, run_id: str, id: str, reason: str | None) -> None:
+        """End a run at once, without clean-up."""
 
     async def read(self, run_id: str) -> RunRow:
         """A run's row; RunNotFound."""
@@ -173,8 +199,14 @@ class Engine(Protocol):
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """A run's failed attempts."""
 
+    async def unread(self, run_id: str) -> Sequence[Message]:
+        """The messages a run has not taken yet."""
+
     async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
         """Until the run has ended; `owned` is its handle, if it was started here."""
+
+    async def pause(self, ms: int) -> None:
+        """Wait by the engine's clock."""
 
     # For a worker
 
@@ -194,6 +226,18 @@ class Engine(Protocol):
 
     def advance(self, owned: OwnedRun, command: Command) -> Advance | Refusal:
         """Let the rules decide; the event is in the next batch."""
+
+    def continue_run(self, owned: OwnedRun, request: StartRequest) -> Advance | Refusal:
+        """Close a run, and start the one that goes on in its place."""
+
+    def start_child(self, owned: OwnedRun, request: StartRequest, then: Callable[[RunRow | None], None]) -> None:
+        """Start a child of an owned run; `then` gets the run that has its id, if another one does."""
+
+    def cancel_child(self, owned: OwnedRun, run_id: str, reason: str | None) -> None:
+        """Ask a child of an owned run to stop; one that has ended does not mind."""
+
+    def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
+        """Show what a workflow says of itself."""
 
     def record_attempt(self, owned: OwnedRun, attempt: Attempt, then: Callable[[], None]) -> None:
         """Write down a failed attempt, then go on."""

@@ -14,33 +14,42 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.committer import Committer, Dropped, OwnersQuestion, Settlement, Unavailable
-from perdure.engine.groups import StartGroup, StoreAdvance
+from perdure.engine.endings import ending, ending_of, told_to_parent
+from perdure.engine.groups import ChildStart, StartGroup, StoreAdvance, StoreClosing
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.lease import Lease
 from perdure.engine.port import Ending, HandBack, Hold, Host, OwnedRun, Park, Release, StartRequest
+from perdure.engine.stopping import Stopping, first_of, stop_children
 from perdure.engine.watch import Watch
 from perdure.errors import NotOpen, RunClosed, RunNotFound, StoreError, StoreUnavailable
 from perdure.ids import Ids
-from perdure.kernel.commands import Command, ReceiveMessage
-from perdure.kernel.events import CLOSINGS, Closing, Event, RunCompleted, RunFailed
-from perdure.kernel.messages import Message, SignalSent
+from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
+from perdure.kernel.events import CLOSINGS, Closing, Event, RunContinued
+from perdure.kernel.messages import CancelRequest, Message, SignalSent
 from perdure.kernel.run import NotOwned, Refusal, RunState, decide, evolve
 from perdure.kernel.status import Status
+from perdure.kernel.traits import PLAIN
 from perdure.stores import rows
-from perdure.stores.answers import APPLIED, Applied, Closed, Missing, Outcome, Posted, Taken, Unknown
+from perdure.stores.answers import APPLIED, Applied, Closed, Missing, Moved, Outcome, Posted, Taken, Unknown
 from perdure.stores.operations import (
+    Annotate,
     AppendEvent,
     ClaimRuns,
     EndRun,
     FreeMismatches,
     HoldRun,
+    InsertRichRun,
     InsertRun,
+    MoveMessages,
+    NoteCancel,
     NoteWaiting,
     Operation,
     ParkRun,
     PostMessage,
     RecordAttempt,
+    SupersedeRun,
     TakeMessage,
+    TellRun,
 )
 from perdure.stores.port import Store
 from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow
@@ -54,6 +63,8 @@ _row: Any = tuple.__new__
 _STATUS_TEXT = {status: status.value for status in Status}
 
 RECOVER_RETRY_MS = 500
+# How long terminate() waits for an owner in another process.
+OWNER_PATIENCE_MS = 5000
 
 T = TypeVar("T")
 
@@ -85,11 +96,15 @@ class StoreEngine:
         self._arriving: dict[str, list[Message]] = {}
         # Everything owned was given under a tenure; losing the lease, or not knowing, begins another.
         self._tenure = object()
+        self._stopping = Stopping(
+            store, self._committer, clock, ids, self._lease, notice=self._notice, ended=self._ended_elsewhere
+        )
         self._watch = Watch(
             store,
             clock,
             self._lease,
             notice=self._notice,
+            overdue=lambda now: self._stopping.close_overdue(namespace, now),
             ended=lambda row: self._tell_waiters(row.run_id, ending_of(row)),
             awaited=self._awaited,
         )
@@ -174,24 +189,56 @@ class StoreEngine:
         if self._committer.is_full:
             await self._committer.room()
         now = self.clock.now()
-        run_id = self._ids.run_id(now)
-        owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, self._ids.seed(), now)
-        owned.arguments = request.arguments
-        owned.tenure = self._tenure
-        hosted = self._host is not None and self._host.makes_room_for(request)
-        answer = await self._insert(request, owned, hosted=hosted).settled
+        owned = self._new_run(request, now)
+        hosted = self._hosts(request)
+        group = StartGroup(
+            self._insertion(request, owned, hosted=hosted), owned, self._host, self._arriving, hosted=hosted
+        )
+        self._committer.submit(group)
+        answer = await group.settled
         if answer is APPLIED:
             return owned
         if isinstance(answer, Dropped):
             # The lease moved under it. Whether it was written is not known; this way it is safe to write again.
-            answer = await self._insert(request, owned, hosted=False).settled
+            again = self._insertion(request, owned, hosted=False)
+            group = StartGroup(again, owned, self._host, self._arriving, hosted=False)
+            self._committer.submit(group)
+            answer = await group.settled
         if isinstance(answer, Taken):
             return answer.run
+        if isinstance(answer, Moved) and request.supersedes is not None:
+            # Somebody else was quicker, or the run does not make way yet: ask again who has the id.
+            return await self.start(msgspec.structs.replace(request, supersedes=None))
         if not isinstance(answer, Applied):
             self._raise_refusal(answer, owned.workflow_id)
         return owned
 
-    def _insert(self, request: StartRequest, owned: OwnedRun, *, hosted: bool) -> StartGroup:
+    def _hosts(self, request: StartRequest) -> bool:
+        return self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
+
+    def _new_run(self, request: StartRequest, now: int) -> OwnedRun:
+        run_id = request.run_id or self._ids.run_id(now)
+        seed = self._ids.seed() if request.seed is None else request.seed
+        owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, seed, now)
+        owned.arguments = request.arguments
+        owned.tenure = self._tenure
+        if self.namespace != "main":
+            owned.namespace = self.namespace
+        if request.queue != "default":
+            owned.queue = request.queue
+        if request.priority:
+            owned.priority = request.priority
+        if request.traits is not PLAIN or request.delay_ms:
+            traits, begins_at = request.traits, now + request.delay_ms
+            owned.traits = msgspec.structs.replace(
+                traits,
+                delayed_until=begins_at if request.delay_ms else None,
+                close_at=None if traits.timeout_ms is None else begins_at + traits.timeout_ms,
+            )
+        return owned
+
+    def _insertion(self, request: StartRequest, owned: OwnedRun, *, hosted: bool) -> tuple[Operation, ...]:
+        traits = owned.traits
         fields = (
             owned.run_id,
             self.namespace,
@@ -200,34 +247,89 @@ class StoreEngine:
             request.queue,
             "RUNNING" if hosted else "PENDING",
             self._lease.worker_id if hosted else None,
-            None if hosted else owned.created_at,
+            None if hosted else traits.delayed_until or owned.created_at,
             request.priority,
             request.input,
             owned.seed,
             owned.created_at,
         )
-        insert: InsertRun = _row(InsertRun, fields)
         if hosted:
             self._arriving[owned.run_id] = []
-        group = StartGroup(insert, owned, self._host, self._arriving, hosted=hosted)
-        self._committer.submit(group)
-        return group
+        if traits is PLAIN:
+            insert: Operation = _row(InsertRun, fields)
+        else:
+            insert = InsertRichRun(
+                *fields,
+                traits.parent_id,
+                traits.parent_place,
+                traits.on_parent_close,
+                traits.entity_id,
+                traits.correlation_id,
+                traits.attributes,
+                traits.timeout_ms,
+                traits.delayed_until,
+                traits.close_at,
+                traits.continued_from,
+            )
+        return (insert,) if request.supersedes is None else (SupersedeRun(request.supersedes, None), insert)
 
-    async def post(self, run_id: str, id: str, name: str, payload: bytes) -> None:
+    async def post(self, run_id: str, id: str, signal: SignalSent, message_id: str | None = None) -> None:
         """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
         if self._is_closed:
             raise NotOpen
         if self._committer.is_full:
             await self._committer.room()
-        signal = SignalSent(name, msgspec.Raw(payload))
-        message_id = self._ids.token()
+        message_id = message_id or self._ids.token()
+        body = rows.message_body(signal)
         now = self.clock.now()
-        body = msgspec.json.encode(signal).decode()
         answer = await self._committer.apply(PostMessage(run_id, message_id, "SignalSent", body, now))
+        while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
+            run_id = (await self._newest(run_id)).run_id
+            answer = await self._committer.apply(PostMessage(run_id, message_id, "SignalSent", body, now))
         self._raise_refusal(answer, id)
         posted = answer.value if isinstance(answer, Applied) else None
         if self._host is not None and isinstance(posted, Posted) and posted.count is not None:
             self._notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
+
+    async def _newest(self, run_id: str) -> RunRow:
+        """The run itself, or the one that continues it by now."""
+        row = await self.read(run_id)
+        while row.status == Status.CONTINUED:
+            row = await self.read(str(ending_of(row).next_run_id))
+        return row
+
+    # Stopping
+
+    async def cancel(self, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
+        """Ask a run to stop; after the deadline it is closed whatever its code does."""
+        row = await self._open_run(run_id, id)
+        answer = await self._stopping.cancel(row, reason, deadline_ms)
+        if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
+            await self.cancel(run_id, id, reason, deadline_ms)
+        elif answer is not None:
+            self._raise_refusal(answer, id)
+            if deadline_ms == 0:
+                await self._until_ended(row.run_id)
+
+    async def terminate(self, run_id: str, id: str, reason: str | None) -> None:
+        """End a run at once, without clean-up."""
+        row = await self._open_run(run_id, id)
+        answer = await self._stopping.terminate(row, reason)
+        if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
+            await self.terminate(run_id, id, reason)
+        elif answer is not None:
+            self._raise_refusal(answer, id)
+            await self._until_ended(row.run_id)
+
+    async def _open_run(self, run_id: str, id: str) -> RunRow:
+        row = await self._newest(run_id)
+        if row.closed_at is not None:
+            raise RunClosed(id, row.status)
+        return row
+
+    async def _until_ended(self, run_id: str) -> None:
+        """Until the run's owner has done what it was told to; one that does not answer is not waited for for long."""
+        await first_of(self.wait(run_id), self.pause(OWNER_PATIENCE_MS))
 
     def _notice(self, run_id: str, message: Message, count: int | None) -> None:
         """Pass a message on to the run's host; to a run that does not live yet, a moment later."""
@@ -277,19 +379,120 @@ class StoreEngine:
         )
         operations: tuple[Operation, ...] = (append,)
         if type(command) is ReceiveMessage:
+            operations = (append, TakeMessage(command.number, event.seq))
+        elif type(command) is TakeNote and command.message is not None:
             operations = (append, TakeMessage(command.message.number, event.seq))
         advance = StoreAdvance(self._host, owned.run_id, event, operations)
         self._committer.submit(advance)
         return advance
 
-    def _close(self, owned: OwnedRun, event: Event, end: Closing) -> StoreAdvance:
+    def _close(self, owned: OwnedRun, event: Event, end: Closing, *beside: Operation) -> StoreAdvance:
         status, outcome = _STATUS_TEXT[owned.state.status], rows.outcome_of(end)
         worker_id = self._lease.worker_id
         operation = _row(EndRun, (owned.run_id, status, outcome, event.seq, event.at, worker_id, self.namespace))
-        advance = StoreAdvance(self._host, owned.run_id, event, (operation,))
-        advance.then(self._ended, owned, _ending(end))
+        if beside or owned.has_children or owned.traits.parent_id is not None:
+            advance = self._close_in_company(owned, event, end, operation, beside)
+        else:
+            advance = StoreAdvance(self._host, owned.run_id, event, (operation,))
+            advance.then(self._ended, owned, ending(end))
         self._committer.submit(advance)
         return advance
+
+    def _close_in_company(
+        self, owned: OwnedRun, event: Event, end: Closing, operation: EndRun, beside: Sequence[Operation]
+    ) -> StoreAdvance:
+        """An end that concerns others: the run's children, its parent, or the run that continues it."""
+        operations = [*beside, operation]
+        traits, message = owned.traits, None
+        if owned.has_children:
+            operations.append(stop_children(owned.run_id, owned.workflow_id, end, event.at))
+        if traits.parent_id is not None and traits.parent_place is not None and not isinstance(end, RunContinued):
+            body = told_to_parent(traits.parent_place, owned.workflow, owned.workflow_id, owned.run_id, end)
+            message = Message(0, f"child:{owned.run_id}", body, event.at)
+            kind, text = type(body).__name__, rows.message_body(body)
+            operations.append(TellRun(traits.parent_id, message.message_id, kind, text, event.at))
+
+        def ended(posted: Posted | None) -> None:
+            self._ended(owned, ending(end))
+            if message is not None and posted is not None and traits.parent_id is not None:
+                told = msgspec.structs.replace(message, number=posted.number)
+                self._notice(traits.parent_id, told, posted.count)
+            if owned.has_children:
+                self._spawn(self._tell_children(owned.run_id))
+            if beside and self._host is not None:
+                self._host.look_around()
+
+        return StoreClosing(self._host, owned.run_id, event, operations, ended)
+
+    async def _tell_children(self, run_id: str) -> None:
+        """Children of ours that live here were asked to stop."""
+        after = None
+        while True:
+            page = await self._store.list_runs(RunFilter(self.namespace, parent_id=run_id, before=after, limit=500))
+            for row in page:
+                if row.closed_at is None:
+                    await self._read_if_live(row.run_id)
+            if len(page) < 500:  # noqa: PLR2004 - as asked for above
+                return
+            after = page[-1].run_id
+
+    async def _read_if_live(self, run_id: str) -> None:
+        if self._host is not None and self._host.is_live(run_id):
+            await self.read_messages_of(run_id)
+        elif self._host is not None:
+            self._host.look_around()
+
+    def continue_run(self, owned: OwnedRun, request: StartRequest) -> StoreAdvance | Refusal:
+        """Close a run, and start the one that goes on in its place."""
+        if owned.tenure is not self._tenure:
+            return NotOwned()
+        now = self.clock.now()
+        run_id = self._ids.run_id(now)
+        event = decide(owned.state, CloseRun(RunContinued(run_id)), now)
+        if not isinstance(event, Event):
+            return event
+        owned.state = evolve(owned.state, event)
+        successor = self._new_run(msgspec.structs.replace(request, run_id=run_id, supersedes=None), now)
+        (insert,) = self._insertion(request, successor, hosted=False)
+        beside = (
+            SupersedeRun(owned.run_id, self._lease.worker_id),
+            insert,
+            MoveMessages(owned.run_id, run_id),
+        )
+        return self._close(owned, event, RunContinued(run_id), *beside)
+
+    def start_child(self, owned: OwnedRun, request: StartRequest, then: Callable[[RunRow | None], None]) -> None:
+        """Start a child of an owned run; `then` gets the run that has its id, if another one does."""
+        if owned.tenure is not self._tenure:
+            return
+        child = self._new_run(request, self.clock.now())
+        hosted = self._hosts(request)
+        operations = self._insertion(request, child, hosted=hosted)
+
+        def again() -> None:
+            self.start_child(owned, msgspec.structs.replace(request, supersedes=None), then)
+
+        group = ChildStart(operations, child, self._host, self._arriving, hosted=hosted, then=then, again=again)
+        self._committer.submit(group)
+
+    def cancel_child(self, owned: OwnedRun, run_id: str, reason: str | None) -> None:
+        """Ask a child of an owned run to stop; one that has ended does not mind."""
+        now = self.clock.now()
+        body = CancelRequest(reason)
+        message = Message(0, f"cancel:{owned.run_id}", body, now)
+        tell = TellRun(run_id, message.message_id, "CancelRequest", rows.message_body(body), now)
+
+        def told(answer: Settlement) -> None:
+            if isinstance(answer, Applied) and isinstance(answer.value, Posted):
+                posted = answer.value
+                self._notice(run_id, msgspec.structs.replace(message, number=posted.number), posted.count)
+
+        self._ask_as_owner(owned, told, tell, NoteCancel(run_id, reason, None, now))
+
+    def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
+        """Show what a workflow says of itself."""
+        note = Annotate(owned.run_id, self._lease.worker_id, attributes, step, self.clock.now())
+        self._ask_as_owner(owned, lambda _: None, note)
 
     def record_attempt(self, owned: OwnedRun, attempt: Attempt, then: Callable[[], None]) -> None:
         """Write down a failed attempt, then go on."""
@@ -303,12 +506,12 @@ class StoreEngine:
             attempt.at,
             attempt.next_at or attempt.at,
         )
-        self._ask_as_owner(owned, operation, lambda answer: then() if isinstance(answer, Applied) else None)
+        self._ask_as_owner(owned, lambda answer: then() if isinstance(answer, Applied) else None, operation)
 
     def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
         """Show what a live run waits for."""
         note = NoteWaiting(owned.run_id, self._lease.worker_id, waiting, self.clock.now())
-        self._ask_as_owner(owned, note, lambda _: None)
+        self._ask_as_owner(owned, lambda _: None, note)
 
     def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
         """Let go of a run; `done(False)` when a message came first and it must go on."""
@@ -318,11 +521,11 @@ class StoreEngine:
             if not isinstance(answer, Dropped):
                 done(isinstance(answer, Applied))
 
-        self._ask_as_owner(owned, operation, settle)
+        self._ask_as_owner(owned, settle, operation)
 
-    def _ask_as_owner(self, owned: OwnedRun, operation: Operation, tell: Callable[[Settlement], None]) -> None:
+    def _ask_as_owner(self, owned: OwnedRun, tell: Callable[[Settlement], None], *operations: Operation) -> None:
         if owned.tenure is self._tenure:
-            self._committer.submit(OwnersQuestion((operation,), tell))
+            self._committer.submit(OwnersQuestion(operations, tell))
         else:
             tell(Dropped())
 
@@ -377,7 +580,7 @@ class StoreEngine:
                 return await read()
             except StoreUnavailable:
                 log.warning("own runs cannot be read, will try again", extra={"event": "load_failed"})
-                await self._pause(RECOVER_RETRY_MS)
+                await self.pause(RECOVER_RETRY_MS)
         return []
 
     async def next_wake(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> int | None:
@@ -422,6 +625,10 @@ class StoreEngine:
         """A run's failed attempts."""
         return await self._store.attempts(run_id)
 
+    async def unread(self, run_id: str) -> Sequence[Message]:
+        """The messages a run has not taken yet."""
+        return await self._store.unread(run_id)
+
     async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
         """Until the run has ended; `owned` is its handle, if it was started here."""
         if owned is not None and owned.ending is not None:
@@ -444,6 +651,12 @@ class StoreEngine:
             waiters.remove(future)
             if not waiters:
                 del self._waiters[run_id]
+
+    def _ended_elsewhere(self, run_id: str, ending: Ending) -> None:
+        """A run that lived nowhere was closed."""
+        self._tell_waiters(run_id, ending)
+        if self._host is not None:
+            self._spawn(self._tell_children(run_id))
 
     def _ended(self, owned: OwnedRun, ending: Ending) -> None:
         owned.ending = ending
@@ -471,7 +684,7 @@ class StoreEngine:
         """Until everything asked for so far is on disk; while the database is unavailable, not for longer than this."""
         await self._committer.idle()
         if self._committer.is_stalled:
-            await self._pause(patience_ms)
+            await self.pause(patience_ms)
 
     # Losing the lease
 
@@ -501,13 +714,14 @@ class StoreEngine:
                 break
             except StoreUnavailable:
                 log.warning("no new epoch yet, will try again", extra={"event": "recovery_failed"})
-                await self._pause(RECOVER_RETRY_MS)
+                await self.pause(RECOVER_RETRY_MS)
         self._start_heartbeat()
         if is_still_ours and self._host is not None:
             worker_id = self._lease.worker_id
             await self._load(await self._patiently(lambda: self._store.owned_runs(worker_id), self._tenure))
 
-    async def _pause(self, ms: int) -> None:
+    async def pause(self, ms: int) -> None:
+        """Wait by the engine's clock."""
         woken = asyncio.Event()
         self.clock.call_at(self.clock.now() + ms, woken.set)
         self._pauses += 1
@@ -522,21 +736,12 @@ def owned_from(loaded: LoadedRun) -> OwnedRun:
     row = loaded.row
     owned = OwnedRun(row.run_id, row.workflow_id, row.workflow, row.input, row.seed, row.created_at)
     owned.messages = row.messages
+    owned.namespace = row.namespace
+    owned.queue = row.queue
+    owned.priority = row.priority
+    owned.traits = rows.traits_of(row)
+    owned.has_children = bool(loaded.children)
     if loaded.events:
         last = loaded.events[-1]
         owned.state = RunState(Status.RUNNING, last.seq, last.at)
     return owned
-
-
-def _ending(fact: Closing) -> Ending:
-    if isinstance(fact, RunCompleted):
-        return Ending(Status.COMPLETED, result=fact.result)
-    return Ending(Status.FAILED, failure=fact.failure)
-
-
-def ending_of(row: RunRow) -> Ending:
-    """How a closed run ended."""
-    closing = rows.closing_event(row)
-    if closing is None or not isinstance(closing.fact, RunCompleted | RunFailed):
-        raise LookupError(f"run {row.run_id} is not closed")
-    return _ending(closing.fact)

@@ -7,7 +7,7 @@ Everything here is a hint or a rescue; whatever it misses, the next look finds.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from perdure.clock import Clock
 from perdure.engine.lease import Lease
@@ -34,6 +34,7 @@ class Watch:
         lease: Lease,
         *,
         notice: Callable[[str, Message, int | None], None],
+        overdue: Callable[[int], Awaitable[None]],
         ended: Callable[[RunRow], None],
         awaited: Callable[[], Iterable[str]],
     ) -> None:
@@ -41,6 +42,7 @@ class Watch:
         self._clock = clock
         self._lease = lease
         self._notice = notice
+        self._close_overdue = overdue
         self._ended = ended
         self._awaited = awaited
         self._host: Host | None = None
@@ -78,7 +80,7 @@ class Watch:
             return
         self._before_look()
         now = self._clock.now()
-        is_rescue_due = self._host is not None and now >= self._next_rescue_at
+        is_rescue_due = now >= self._next_rescue_at
         if self._look is None and (self._store.has_changed() or is_rescue_due):
             self._look = asyncio.get_running_loop().create_task(self._safely_tick(now))
         self._schedule()
@@ -93,10 +95,12 @@ class Watch:
 
     async def tick(self, now: int) -> None:
         """One look at what other processes have done: dead ones, messages, ripe runs, ends."""
-        if self._host is not None:
-            if now >= self._next_rescue_at:
-                self._next_rescue_at = now + RESCUE_MS
+        if now >= self._next_rescue_at:
+            self._next_rescue_at = now + RESCUE_MS
+            if self._host is not None:
                 await self._lease.rescue()
+            await self._close_overdue(now)
+        if self._host is not None:
             found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
             for run_id, message in found:
                 self._notice(run_id, message, None)

@@ -4,15 +4,23 @@ from typing import TypeAlias
 
 import msgspec
 
-from perdure.kernel.events import ActivityCompleted, ActivityFailed, Closing, ValueRecorded
-from perdure.kernel.messages import Message
+from perdure.kernel.events import (
+    ActivityCompleted,
+    ActivityFailed,
+    ChildCompleted,
+    ChildFailed,
+    Closing,
+    Note,
+    ValueRecorded,
+)
+from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
 
 
 class RecordOutcome(msgspec.Struct, frozen=True, gc=False):
     """Write down how the call at this place ended."""
 
     place: str
-    outcome: ActivityCompleted | ActivityFailed | ValueRecorded
+    outcome: ActivityCompleted | ActivityFailed | ValueRecorded | ChildCompleted | ChildFailed
 
 
 class FireTimer(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +34,16 @@ class ReceiveMessage(msgspec.Struct, frozen=True, gc=False):
     """Hand a message to the call that waits for it at this place."""
 
     place: str
-    message: Message
+    number: int
+    message_id: str
+    body: SignalSent | ChildResult | ChildFailure
+
+
+class TakeNote(msgspec.Struct, frozen=True, gc=False):
+    """Write down something about the run that answers no call; `message` is where it came from, if it did."""
+
+    note: Note
+    message: Message | None = None
 
 
 class CloseRun(msgspec.Struct, frozen=True, gc=False):
@@ -35,4 +52,4 @@ class CloseRun(msgspec.Struct, frozen=True, gc=False):
     end: Closing
 
 
-Command: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage | CloseRun
+Command: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage | TakeNote | CloseRun

@@ -62,6 +62,37 @@ class SignalReceived(msgspec.Struct, frozen=True, gc=False):
     message_id: str
 
 
+class ChildCompleted(msgspec.Struct, frozen=True, gc=False):
+    """A child run returned."""
+
+    workflow: str
+    child_id: str
+    run_id: str
+    result: Raw
+
+
+class ChildFailed(msgspec.Struct, frozen=True, gc=False):
+    """A child run ended without a result: it failed, was cancelled or terminated, or took too long."""
+
+    workflow: str
+    child_id: str
+    run_id: str
+    failure: Failure
+
+
+class CancelRequested(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Somebody asked the run to stop; its code is told where it waits."""
+
+    reason: str | None = None
+    close_at: int | None = None
+
+
+class Patched(msgspec.Struct, frozen=True, gc=False):
+    """The code asked about this change when it first came by, and took the new way."""
+
+    change_id: str
+
+
 class RunCompleted(msgspec.Struct, frozen=True, gc=False):
     """The workflow returned."""
 
@@ -74,10 +105,37 @@ class RunFailed(msgspec.Struct, frozen=True, gc=False):
     failure: Failure
 
 
-Answer: TypeAlias = ActivityCompleted | ActivityFailed | ValueRecorded | TimerFired | SignalReceived
-Closing: TypeAlias = RunCompleted | RunFailed
-CLOSINGS = frozenset({RunCompleted, RunFailed})
-Fact: TypeAlias = RunStarted | Answer | Closing
+class RunCancelled(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The run was cancelled, with its clean-up done or its time for that over."""
+
+    reason: str | None = None
+
+
+class RunTerminated(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The run was stopped from outside, without clean-up."""
+
+    reason: str | None = None
+
+
+class RunTimedOut(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The run took longer than its timeout."""
+
+    reason: str | None = None
+
+
+class RunContinued(msgspec.Struct, frozen=True, gc=False):
+    """The workflow goes on in another run under the same id."""
+
+    run_id: str
+
+
+Answer: TypeAlias = (
+    ActivityCompleted | ActivityFailed | ValueRecorded | TimerFired | SignalReceived | ChildCompleted | ChildFailed
+)
+Note: TypeAlias = CancelRequested | Patched
+Closing: TypeAlias = RunCompleted | RunFailed | RunCancelled | RunTerminated | RunTimedOut | RunContinued
+CLOSINGS = frozenset({RunCompleted, RunFailed, RunCancelled, RunTerminated, RunTimedOut, RunContinued})
+Fact: TypeAlias = RunStarted | Answer | Note | Closing
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -102,7 +160,15 @@ FACTS: dict[str, type[Fact]] = {
         ValueRecorded,
         TimerFired,
         SignalReceived,
+        ChildCompleted,
+        ChildFailed,
+        CancelRequested,
+        Patched,
         RunCompleted,
         RunFailed,
+        RunCancelled,
+        RunTerminated,
+        RunTimedOut,
+        RunContinued,
     )
 }

@@ -1,9 +1,14 @@
 """Messages: what the outside world has to say to a run.
 
-A message waits in the run's inbox until the owner turns it into an event.
+A message waits in the run's inbox until the owner turns it into an event, or
+does what it asks for.
 """
 
+from typing import TypeAlias
+
 import msgspec
+
+from perdure.kernel.failure import Failure
 
 
 class SignalSent(msgspec.Struct, frozen=True):
@@ -13,13 +18,51 @@ class SignalSent(msgspec.Struct, frozen=True):
     payload: msgspec.Raw
 
 
+class ChildResult(msgspec.Struct, frozen=True):
+    """A child run returned; its parent's call stands at this place."""
+
+    place: str
+    workflow: str
+    child_id: str
+    run_id: str
+    result: msgspec.Raw
+
+
+class ChildFailure(msgspec.Struct, frozen=True):
+    """A child run ended without a result."""
+
+    place: str
+    workflow: str
+    child_id: str
+    run_id: str
+    failure: Failure
+
+
+class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Stop, and clean up; after `close_at` there is no more waiting for that."""
+
+    reason: str | None = None
+    close_at: int | None = None
+
+
+class TerminateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Stop at once."""
+
+    reason: str | None = None
+
+
+Body: TypeAlias = SignalSent | ChildResult | ChildFailure | CancelRequest | TerminateRequest
+
+
 class Message(msgspec.Struct, frozen=True):
     """A message in an inbox. `number` rises with every message of the database."""
 
     number: int
     message_id: str
-    body: SignalSent
+    body: Body
     at: int
 
 
-KINDS: dict[str, type[SignalSent]] = {"SignalSent": SignalSent}
+KINDS: dict[str, type[Body]] = {
+    kind.__name__: kind for kind in (SignalSent, ChildResult, ChildFailure, CancelRequest, TerminateRequest)
+}

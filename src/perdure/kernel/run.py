@@ -11,8 +11,24 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from perdure.kernel.commands import CloseRun, Command, FireTimer, ReceiveMessage, RecordOutcome
-from perdure.kernel.events import Event, Fact, RunCompleted, RunFailed, RunStarted, SignalReceived, TimerFired
+from perdure.kernel.commands import CloseRun, Command, FireTimer, ReceiveMessage, RecordOutcome, TakeNote
+from perdure.kernel.events import (
+    Answer,
+    ChildCompleted,
+    ChildFailed,
+    Event,
+    Fact,
+    RunCancelled,
+    RunCompleted,
+    RunContinued,
+    RunFailed,
+    RunStarted,
+    RunTerminated,
+    RunTimedOut,
+    SignalReceived,
+    TimerFired,
+)
+from perdure.kernel.messages import ChildFailure, ChildResult, SignalSent
 from perdure.kernel.status import OPEN, Status
 
 
@@ -56,13 +72,26 @@ def decide(state: RunState, command: Command, now: int) -> Event | Refusal:
             return Event(seq, at, place, outcome)
         case FireTimer(place, fire_at):
             return Event(seq, at, place, TimerFired(fire_at)) if at >= fire_at else TooEarly(fire_at, at)
-        case ReceiveMessage(place, message):
-            body = message.body
-            return Event(seq, at, place, SignalReceived(body.name, body.payload, message.message_id))
+        case ReceiveMessage(place, _, message_id, body):
+            return Event(seq, at, place, _received(message_id, body))
+        case TakeNote(note):
+            return Event(seq, at, "", note)
         case CloseRun(end):
             return Event(seq, at, "", end)
         case _:
             assert_never(command)
+
+
+def _received(message_id: str, body: SignalSent | ChildResult | ChildFailure) -> Answer:
+    match body:
+        case SignalSent(name, payload):
+            return SignalReceived(name, payload, message_id)
+        case ChildResult(_, workflow, child_id, run_id, result):
+            return ChildCompleted(workflow, child_id, run_id, result)
+        case ChildFailure(_, workflow, child_id, run_id, failure):
+            return ChildFailed(workflow, child_id, run_id, failure)
+        case _:
+            assert_never(body)
 
 
 def evolve(state: RunState, event: Event) -> RunState:
@@ -75,4 +104,8 @@ STATUS_AFTER: dict[type[Fact], Status] = {
     RunStarted: Status.RUNNING,
     RunCompleted: Status.COMPLETED,
     RunFailed: Status.FAILED,
+    RunCancelled: Status.CANCELLED,
+    RunTerminated: Status.TERMINATED,
+    RunTimedOut: Status.TIMED_OUT,
+    RunContinued: Status.CONTINUED,
 }

@@ -24,6 +24,50 @@ class InsertRun(NamedTuple):
     created_at: int
 
 
+class InsertRichRun(NamedTuple):
+    """A new run that has traits."""
+
+    run_id: str
+    namespace: str
+    workflow_id: str
+    workflow: str
+    queue: str
+    status: str
+    owner: str | None
+    wake_at: int | None
+    priority: int
+    input: str
+    seed: int
+    created_at: int
+    parent_id: str | None
+    parent_place: str | None
+    on_parent_close: str
+    entity_id: str | None
+    correlation_id: str | None
+    attributes: str | None
+    timeout_ms: int | None
+    delayed_until: int | None
+    close_at: int | None
+    continued_from: str | None
+
+
+class SupersedeRun(NamedTuple):
+    """Give up the workflow_id for the run inserted beside this.
+
+    Refused unless the run is closed, or the given worker owns it and closes it in the same group.
+    """
+
+    run_id: str
+    owner: str | None
+
+
+class MoveMessages(NamedTuple):
+    """What a run has not read goes to the run that continues it."""
+
+    run_id: str
+    to_run_id: str
+
+
 class AppendEvent(NamedTuple):
     """One fact of a run this worker owns."""
 
@@ -46,6 +90,61 @@ class EndRun(NamedTuple):
     closed_at: int
     owner: str
     namespace: str
+
+
+class CloseFreeRun(NamedTuple):
+    """Close a run nobody owns. Refused when it is owned or closed by now, or, if so asked, when its code has begun."""
+
+    run_id: str
+    namespace: str
+    status: str
+    outcome: str
+    at: int
+    only_unbegun: bool
+
+
+class StopChildren(NamedTuple):
+    """Ask the open children of a run that ends to stop, each as it was started to.
+
+    `cancel` and `terminate` are the two messages; with `all_terminate` only the second is sent.
+    """
+
+    run_id: str
+    message_id: str
+    cancel: str
+    terminate: str
+    all_terminate: bool
+    reason: str | None
+    at: int
+
+
+class TellRun(NamedTuple):
+    """A message for a run, which nobody minds when it has ended. Answered with Posted."""
+
+    run_id: str
+    message_id: str
+    kind: str
+    body: str
+    at: int
+
+
+class NoteCancel(NamedTuple):
+    """Show in the row that the run was asked to stop; by `close_at` it is closed whatever its code does."""
+
+    run_id: str
+    reason: str | None
+    close_at: int | None
+    at: int
+
+
+class Annotate(NamedTuple):
+    """What the workflow says of itself: its attributes and its current step."""
+
+    run_id: str
+    worker_id: str
+    attributes: str
+    step: str | None
+    at: int
 
 
 class TakeMessage(NamedTuple):
@@ -163,8 +262,16 @@ class DeleteWorker(NamedTuple):
 
 Operation: TypeAlias = (
     InsertRun
+    | InsertRichRun
+    | SupersedeRun
+    | MoveMessages
     | AppendEvent
     | EndRun
+    | CloseFreeRun
+    | StopChildren
+    | TellRun
+    | NoteCancel
+    | Annotate
     | TakeMessage
     | RecordAttempt
     | PostMessage

@@ -78,6 +78,9 @@ class Store(Protocol):
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         """Runs, newest first."""
 
+    async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
+        """Free runs whose end by the clock has come."""
+
     async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
         """Those of the given runs that have ended."""
 

@@ -55,7 +55,7 @@ def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
         names = [f":status{n}" for n in range(len(wanted.status))]
         conditions.append(f"status in ({', '.join(names)})")
         parameters |= {name[1:]: status for name, status in zip(names, wanted.status, strict=True)}
-    for column in ("workflow", "workflow_id", "entity_id", "correlation_id"):
+    for column in ("workflow", "workflow_id", "entity_id", "correlation_id", "parent_id"):
         value = getattr(wanted, column)
         if value is not None:
             conditions.append(f"{column} = :{column}")

@@ -36,6 +36,18 @@ class RunRow(msgspec.Struct, frozen=True):
     created_at: int
     updated_at: int
     closed_at: int | None
+    parent_id: str | None = None
+    parent_place: str | None = None
+    on_parent_close: str | None = None
+    initial_attributes: str | None = None
+    has_begun: int = 0
+    timeout_ms: int | None = None
+    delayed_until: int | None = None
+    close_at: int | None = None
+    close_as: str | None = None
+    cancel_requested_at: int | None = None
+    cancel_reason: str | None = None
+    continued_from: str | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -56,6 +68,7 @@ class LoadedRun(msgspec.Struct, frozen=True):
     events: Sequence[Event]
     messages: Sequence[Message]
     attempts: Sequence[Attempt]
+    children: frozenset[str] = frozenset()
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -80,5 +93,6 @@ class RunFilter(msgspec.Struct, frozen=True):
     workflow_id: str | None = None
     entity_id: str | None = None
     correlation_id: str | None = None
+    parent_id: str | None = None
     before: str | None = None
     limit: int = 100

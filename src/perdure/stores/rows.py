@@ -2,10 +2,23 @@
 
 import msgspec
 
-from perdure.kernel.events import FACTS, Closing, Event, Fact, RunCompleted, RunFailed, RunStarted
+from perdure.kernel.events import (
+    FACTS,
+    Closing,
+    Event,
+    Fact,
+    RunCancelled,
+    RunCompleted,
+    RunContinued,
+    RunFailed,
+    RunStarted,
+    RunTerminated,
+    RunTimedOut,
+)
 from perdure.kernel.failure import Failure
-from perdure.kernel.messages import KINDS, Message
+from perdure.kernel.messages import KINDS, Body, Message
 from perdure.kernel.status import Status
+from perdure.kernel.traits import OnParentClose, Traits
 from perdure.stores.records import RunRow
 
 _encode = msgspec.json.Encoder().encode
@@ -35,20 +48,56 @@ def first_event(row: RunRow) -> Event:
     return Event(1, row.created_at, "", RunStarted(row.workflow, msgspec.Raw(row.input.encode()), row.seed))
 
 
+_STOPPED: dict[str, type[RunCancelled | RunTerminated | RunTimedOut | RunContinued]] = {
+    Status.CANCELLED.value: RunCancelled,
+    Status.TERMINATED.value: RunTerminated,
+    Status.TIMED_OUT.value: RunTimedOut,
+    Status.CONTINUED.value: RunContinued,
+}
+
+
 def closing_event(row: RunRow) -> Event | None:
     """So does the event that closed the run."""
     if row.closed_at is None or row.last_seq is None or row.outcome is None:
         return None
-    fact: Closing
-    if row.status == Status.COMPLETED:
-        fact = RunCompleted(msgspec.Raw(row.outcome.encode()))
-    else:
-        fact = RunFailed(failure_of(row.outcome))
-    return Event(row.last_seq, row.closed_at, "", fact)
+    return Event(row.last_seq, row.closed_at, "", _closing(row.status, row.outcome))
+
+
+def _closing(status: str, outcome: str) -> Closing:
+    if status == Status.COMPLETED:
+        return RunCompleted(msgspec.Raw(outcome.encode()))
+    if status == Status.FAILED:
+        return RunFailed(failure_of(outcome))
+    return msgspec.json.decode(outcome, type=_STOPPED[status])
 
 
 def outcome_of(closing: Closing) -> str:
     """The outcome column of a run that ends so."""
-    if isinstance(closing, RunCompleted):
-        return bytes(closing.result).decode()
-    return _encode(closing.failure).decode()
+    match closing:
+        case RunCompleted(result):
+            return bytes(result).decode()
+        case RunFailed(failure):
+            return _encode(failure).decode()
+        case _:
+            return _encode(closing).decode()
+
+
+def message_body(body: Body) -> str:
+    """A message as it is written."""
+    return _encode(body).decode()
+
+
+def traits_of(row: RunRow) -> Traits:
+    """What a run was started with."""
+    return Traits(
+        row.parent_id,
+        row.parent_place,
+        row.on_parent_close or OnParentClose.CANCEL.value,
+        row.entity_id,
+        row.correlation_id,
+        row.initial_attributes,
+        row.timeout_ms,
+        row.delayed_until,
+        row.close_at,
+        row.continued_from,
+    )

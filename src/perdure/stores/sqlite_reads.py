@@ -37,18 +37,28 @@ class SqliteReads:
             raise StoreUnavailable(self.url, f"{error}; try again") from None
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
-        return await self._ask(lambda db: [self._load(db, row) for row in self._owned(db, run_ids, worker_id)])
+        def load(db: sqlite3.Connection) -> list[LoadedRun]:
+            owned = self._owned(db, run_ids, worker_id)
+            children: dict[str, set[str]] = {}
+            for parent_id, run_id in db.execute(
+                self._read["children_of"], {"run_ids": _json([r.run_id for r in owned])}
+            ):
+                children.setdefault(parent_id, set()).add(run_id)
+            return [self._load(db, row, frozenset(children.get(row.run_id, ()))) for row in owned]
+
+        return await self._ask(load)
 
     def _owned(self, db: sqlite3.Connection, run_ids: Sequence[str], worker_id: str) -> list[RunRow]:
         found = run_rows(db, "owned_runs", run_ids=_json(run_ids), worker_id=worker_id)
         return sorted(found, key=lambda row: row.run_id)
 
-    def _load(self, db: sqlite3.Connection, row: RunRow) -> LoadedRun:
+    def _load(self, db: sqlite3.Connection, row: RunRow, children: frozenset[str]) -> LoadedRun:
         return LoadedRun(
             row,
             self._events(db, row.run_id, 1, -1),
             self._unread(db, row.run_id),
             self._attempts(db, row.run_id),
+            children,
         )
 
     def _events(self, db: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[Event]:
@@ -97,6 +107,9 @@ class SqliteReads:
     async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
         sql, parameters = listing(wanted)
         return await self._ask(lambda db: _run_rows(db, db.execute(sql, parameters)))
+
+    async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
+        return await self._ask(lambda db: run_rows(db, "overdue", namespace=namespace, now=now, limit=limit))
 
     async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
         return await self._ask(lambda db: run_rows(db, "closed_among", run_ids=_json(run_ids)))

@@ -16,14 +16,19 @@ import msgspec
 
 from perdure.stores.answers import APPLIED, Answer, Applied, Broken, Closed, Missing, Moved, Posted, Taken
 from perdure.stores.operations import (
+    Annotate,
     AppendEvent,
     ClaimRuns,
+    CloseFreeRun,
     DeleteWorker,
     EndRun,
     FreeMismatches,
     FreeRuns,
     HoldRun,
+    InsertRichRun,
     InsertRun,
+    MoveMessages,
+    NoteCancel,
     NoteWaiting,
     Operation,
     ParkRun,
@@ -31,7 +36,10 @@ from perdure.stores.operations import (
     RaiseEpoch,
     RecordAttempt,
     RegisterWorker,
+    StopChildren,
+    SupersedeRun,
     TakeMessage,
+    TellRun,
 )
 from perdure.stores.queries import Bulk, queries
 from perdure.stores.sqlite_reads import run_rows
@@ -46,8 +54,9 @@ class Sorted:
     """The operations of a batch by what is done with them; numbers are those of their groups."""
 
     def __init__(self, groups: Sequence[Sequence[Operation]]) -> None:
-        self.inserts: list[tuple[int, InsertRun]] = []
-        self.posts: list[tuple[int, PostMessage]] = []
+        self.supersedes: list[tuple[int, SupersedeRun]] = []
+        self.inserts: list[tuple[int, InsertRun | InsertRichRun]] = []
+        self.posts: list[tuple[int, PostMessage | TellRun]] = []
         self.bulk: dict[type[Operation], list[Operation]] = {}
         self.single: list[tuple[int, Operation]] = []
         self.ends: list[EndRun] = []
@@ -65,9 +74,11 @@ class Sorted:
 
     def _add(self, index: int, operation: Operation) -> None:
         match operation:
-            case InsertRun():
+            case InsertRun() | InsertRichRun():
                 self.inserts.append((index, operation))
-            case PostMessage():
+            case SupersedeRun():
+                self.supersedes.append((index, operation))
+            case PostMessage() | TellRun():
                 self.posts.append((index, operation))
             case EndRun():
                 self.ends.append(operation)
@@ -79,6 +90,9 @@ def apply_groups(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) 
     """Apply all groups; starts first, ends last, so that a run may start and end in one batch."""
     batch = Sorted(groups)
     answers: Answers = {}
+    for index, supersede in batch.supersedes:
+        if (moved := _supersede_run(db, supersede)) is not None:
+            answers[index] = moved
     if batch.inserts:
         _insert_runs(db, batch.inserts, answers)
     for index, post in batch.posts:
@@ -140,29 +154,43 @@ def _run_bulk(db: sqlite3.Connection, bulk: tuple[str, int], rows: list[Any]) ->
     return sum(db.execute(sql, parameters).rowcount for sql, parameters in _bulk(*bulk).pieces(rows))
 
 
-def _insert_runs(db: sqlite3.Connection, inserts: list[tuple[int, InsertRun]], answers: Answers) -> None:
-    rows = []
+def _insert_runs(
+    db: sqlite3.Connection, inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: Answers
+) -> None:
+    plain: list[tuple[object, ...]] = []
+    rich: list[tuple[object, ...]] = []
     payloads = []
     for _, run in inserts:
+        rows = plain if type(run) is InsertRun else rich
         if len(run.input) <= LONGEST_IN_ROW:
             rows.append(run)
         else:
             payloads.append((run.namespace, run.run_id, 1, run.input))
             rows.append(run._replace(input=None))  # type: ignore[arg-type]  # the column is empty, the payload has it
-    if _run_bulk(db, ("insert_runs", 12), rows) < len(rows):
+    inserted = _run_bulk(db, ("insert_runs", 12), plain) if plain else 0
+    if rich:
+        inserted += _run_bulk(db, ("insert_rich_runs", 22), rich)
+    if inserted < len(inserts):
         refused = _refused_inserts(db, inserts, answers)
         payloads = [payload for payload in payloads if payload[1] not in refused]
     if payloads:
         _run_bulk(db, ("put_payloads", 4), payloads)
 
 
-def _refused_inserts(db: sqlite3.Connection, inserts: list[tuple[int, InsertRun]], answers: Answers) -> set[str]:
+def _refused_inserts(
+    db: sqlite3.Connection, inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: Answers
+) -> set[str]:
+    """Which runs must not have their payloads written, because they are not there, or were there before."""
     refused = set()
     for index, run in inserts:
-        if db.execute(_sql("run_status"), {"run_id": run.run_id}).fetchone() is None:
+        found = run_rows(db, "run", namespace=run.namespace, run_id=run.run_id)
+        if not found:
             refused.add(run.run_id)
             (holder,) = run_rows(db, "latest_run", namespace=run.namespace, workflow_id=run.workflow_id)
             answers[index] = Taken(holder)
+        elif run.owner is not None and found[0].owner != run.owner:
+            # It was there before: whoever inserts it as its own must not begin it once more.
+            answers[index] = Taken(found[0])
     return refused
 
 
@@ -189,7 +217,7 @@ def _end_runs(db: sqlite3.Connection, ends: list[EndRun]) -> None:
         raise LookupError("a run to be closed is not owned by the worker that closes it")
 
 
-def _post_message(db: sqlite3.Connection, post: PostMessage) -> Answer:
+def _post_message(db: sqlite3.Connection, post: PostMessage | TellRun) -> Answer:
     parameters = post._asdict()
     cursor = db.execute(_sql("post_message"), parameters)
     if cursor.rowcount == 1:
@@ -199,8 +227,32 @@ def _post_message(db: sqlite3.Connection, post: PostMessage) -> Answer:
     found = db.execute(_sql("find_message"), parameters).fetchone()
     if found is not None:
         return Applied(Posted(found[0], None))
+    if isinstance(post, TellRun):
+        return APPLIED
     run = db.execute(_sql("run_status"), {"run_id": post.run_id}).fetchone()
     return Missing() if run is None else Closed(run[0])
+
+
+def _supersede_run(db: sqlite3.Connection, supersede: SupersedeRun) -> Answer | None:
+    return None if db.execute(_sql("supersede_run"), supersede._asdict()).rowcount == 1 else Moved()
+
+
+def _move_messages(db: sqlite3.Connection, move: MoveMessages) -> None:
+    if db.execute(_sql("move_messages"), move._asdict()).rowcount:
+        db.execute(_sql("count_messages"), {"to_run_id": move.to_run_id})
+
+
+def _close_free_run(db: sqlite3.Connection, close: CloseFreeRun) -> Answer | None:
+    return None if db.execute(_sql("close_free_run"), close._asdict()).fetchall() else Moved()
+
+
+def _stop_children(db: sqlite3.Connection, stop: StopChildren) -> None:
+    if db.execute(_sql("stop_children"), stop._asdict()).rowcount:
+        db.execute(_sql("wake_children"), {"run_id": stop.run_id, "at": stop.at, "reason": stop.reason})
+
+
+def _note_cancel(db: sqlite3.Connection, note: NoteCancel) -> None:
+    db.execute(_sql("note_cancel"), note._asdict())
 
 
 def _update(name: str) -> Callable[[sqlite3.Connection, Any], Answer | None]:
@@ -242,6 +294,11 @@ _SINGLE: dict[type[Operation], Callable[[sqlite3.Connection, Any], Answer | None
     ParkRun: _update("park_run"),
     HoldRun: _update("hold_run"),
     NoteWaiting: _update("note_waiting"),
+    Annotate: _update("annotate"),
+    MoveMessages: _move_messages,
+    CloseFreeRun: _close_free_run,
+    StopChildren: _stop_children,
+    NoteCancel: _note_cancel,
     RaiseEpoch: _update("raise_epoch"),
     ClaimRuns: _claim_runs,
     FreeMismatches: _free_mismatches,

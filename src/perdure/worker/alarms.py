@@ -9,18 +9,27 @@ from perdure.worker.live import LiveRun
 from perdure.worker.program import PendingActivity, PendingTimer
 
 
-class Alarms:
-    """Timers to fire and activities to try again; `ring` is called with each when its time has come."""
+class End:
+    """What stands for the end of a run by the clock."""
 
-    def __init__(self, clock: Clock, ring: Callable[[LiveRun, PendingTimer | PendingActivity], None]) -> None:
+    is_waiting = True
+
+
+END = End()
+
+
+class Alarms:
+    """Timers to fire, activities to try again and runs to end; `ring` is called with each when its time has come."""
+
+    def __init__(self, clock: Clock, ring: Callable[[LiveRun, PendingTimer | PendingActivity | End], None]) -> None:
         self._clock = clock
         self._ring_one = ring
-        self._heap: list[tuple[int, int, LiveRun, PendingTimer | PendingActivity]] = []
+        self._heap: list[tuple[int, int, LiveRun, PendingTimer | PendingActivity | End]] = []
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None
         self._alarm_at = 0
 
-    def add(self, at: int, live: LiveRun, call: PendingTimer | PendingActivity) -> None:
+    def add(self, at: int, live: LiveRun, call: PendingTimer | PendingActivity | End) -> None:
         """Ring for this call, not before the given time."""
         heapq.heappush(self._heap, (at, next(self._numbers), live, call))
         if self._alarm is None or at < self._alarm_at:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from perdure import codec
+from perdure.authoring.attempts import running
 from perdure.engine.port import Engine
 from perdure.errors import BadInput
 from perdure.kernel import events
@@ -20,10 +21,18 @@ from perdure.kernel.events import ActivityCompleted, ValueRecorded
 from perdure.kernel.retry import is_retryable, next_attempt_at
 from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import ActivityRunner, Manner, manner_of, run_at_once
-from perdure.worker.alarms import Alarms
+from perdure.worker.alarms import END, Alarms, End
+from perdure.worker.children import Children
 from perdure.worker.failures import failure_of
 from perdure.worker.live import LiveRun
-from perdure.worker.program import Pending, PendingActivity, PendingSignal, PendingTimer, PendingValue
+from perdure.worker.program import (
+    Pending,
+    PendingActivity,
+    PendingChild,
+    PendingSignal,
+    PendingTimer,
+    PendingValue,
+)
 
 Raw = msgspec.Raw
 
@@ -32,8 +41,9 @@ _ANY = codec.ValueType(Any)
 
 
 class Effects:
-    """Starts activities, timers and side effects; `advance` gets what comes of them, `fail` what must not be.
+    """Starts activities, timers, children and side effects.
 
+    `advance` gets what comes of them, `fail` what must not be, `expire` a run whose time may be over;
     `advance` takes the live run and the step, and for an activity its result as a replay would restore it.
     """
 
@@ -43,19 +53,26 @@ class Effects:
         runner: ActivityRunner,
         advance: Callable[..., None],
         fail: Callable[[LiveRun, Exception], None],
+        expire: Callable[[LiveRun], None],
     ) -> None:
         self._engine = engine
         self._clock = engine.clock
         self._runner = runner
         self._advance = advance
         self._fail = fail
+        self._expire = expire
         self._alarms = Alarms(engine.clock, self._ring)
+        self._children = Children(engine, advance)
         self._manners: dict[Callable[..., Any], Manner] = {}
         self.is_stopped = False
 
     def clear(self) -> None:
         """Forget all timers."""
         self._alarms.clear()
+
+    def abandon(self) -> None:
+        """Wait for nothing any more, as if the process had died."""
+        self._children.abandon()
 
     def tidy(self) -> None:
         """Let go of timers nobody waits for."""
@@ -76,6 +93,8 @@ class Effects:
                     self._alarms.add(call.fire_at, live, call)
                 case PendingValue():
                     self._start_value(live, call)
+                case PendingChild():
+                    self._children.start(live, call)
                 case PendingSignal():
                     pass
 
@@ -91,13 +110,16 @@ class Effects:
                 return
             live.retries.next_at.pop(place, None)
         activity = call.activity
-        if live.failed_attempts(place):
+        failed = live.failed_attempts(place)
+        if failed:
+            call.attempts = failed + 1
             # The attempt before may have changed its arguments.
             call.args, call.kwargs = activity.signature.restore(call.data)
         fn = activity.fn
         manner = self._manners.get(fn)
         if manner is None:
             manner = self._manners[fn] = manner_of(fn)
+        running.set(call)
         if manner is Manner.AT_ONCE:
             error, value = run_at_once(fn, call.args, call.kwargs)
             self._activity_ended(live, call, began, error, value)
@@ -167,15 +189,24 @@ class Effects:
         live.running[call.place] = self._runner.run(call.fn, (), {}, SIDE_EFFECT_TIMEOUT, ended)
 
     def call_off(self, live: LiveRun) -> None:
-        """Cancel the activities nobody waits for any more."""
+        """Cancel the activities and children nobody waits for any more."""
         for call in live.program.abandoned or ():
+            if isinstance(call, PendingChild):
+                self._children.call_off(live, call)
             attempt = live.running.pop(call.place, None)
             if attempt is not None:
                 attempt.call_off()
         live.program.abandoned = None
 
-    def _ring(self, live: LiveRun, call: PendingTimer | PendingActivity) -> None:
-        """A timer is due, or an activity's next attempt."""
+    def end_by(self, live: LiveRun, at: int) -> None:
+        """The run has to end by this time."""
+        self._alarms.add(at, live, END)
+
+    def _ring(self, live: LiveRun, call: PendingTimer | PendingActivity | End) -> None:
+        """A timer is due, an activity's next attempt, or the end of the run."""
+        if isinstance(call, End):
+            self._expire(live)
+            return
         # After a rebuild the one that waits is another one at the same place.
         waiting = live.program.pending.get(call.place)
         if isinstance(call, PendingTimer) and isinstance(waiting, PendingTimer):

@@ -4,9 +4,10 @@ Most runs never have an unread message or a failed attempt; what keeps track of 
 is made when it is first needed.
 """
 
+import heapq
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -14,21 +15,50 @@ from perdure.authoring.functions import Workflow
 from perdure.engine.port import OwnedRun
 from perdure.kernel.commands import FireTimer, ReceiveMessage, RecordOutcome
 from perdure.kernel.events import Event
-from perdure.kernel.messages import Message
+from perdure.kernel.messages import Body, ChildFailure, ChildResult, Message, SignalSent
+from perdure.kernel.traits import PLAIN
 from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import Attempt
-from perdure.worker.program import Pending, PendingActivity, PendingSignal, PendingTimer, Program
+from perdure.worker.program import (
+    Pending,
+    PendingActivity,
+    PendingChild,
+    PendingSignal,
+    PendingTimer,
+    PendingValue,
+    Program,
+)
 
 Step: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage
 
 
-class Inbox:
-    """Messages the program has not asked for yet, by name, each in their order."""
+def _key(body: Body) -> str:
+    """What a message is waited for by."""
+    match body:
+        case SignalSent(name):
+            return f"signal({name})"
+        case ChildResult(run_id=run_id) | ChildFailure(run_id=run_id):
+            return run_id
+        case _:
+            return STOP
 
-    __slots__ = ("_seen", "unread")
+
+# Requests to stop are not waited for; they come.
+STOP = ""
+
+
+class Inbox:
+    """Messages the program has not asked for yet, by what they are waited for by, each in their order.
+
+    `_heads` holds the first message of every key that somebody may wait for, oldest first; what turns out
+    not to be wanted is put there again by the call that wants it.
+    """
+
+    __slots__ = ("_heads", "_seen", "unread")
 
     def __init__(self) -> None:
         self.unread: dict[str, deque[Message]] = {}
+        self._heads: list[tuple[int, str]] = []
         self._seen: set[int] = set()
 
     def add(self, message: Message) -> bool:
@@ -36,23 +66,47 @@ class Inbox:
         if message.number in self._seen:
             return False
         self._seen.add(message.number)
-        self.unread.setdefault(message.body.name, deque()).append(message)
+        key = _key(message.body)
+        self.unread.setdefault(key, deque()).append(message)
+        self._put(key)
         return True
 
-    def take_wanted(self, pending: Iterable[Pending]) -> tuple[str, Message] | None:
-        """The oldest message somebody waits for, and the place that waits longest for it."""
-        found: tuple[str, Message] | None = None
-        for call in pending:
-            if isinstance(call, PendingSignal) and call.is_waiting:
-                waiting = self.unread.get(call.signal.name)
-                if waiting and (found is None or waiting[0].number < found[1].number):
-                    found = (call.place, waiting[0])
-        if found is not None:
-            name = found[1].body.name
-            self.unread[name].popleft()
-            if not self.unread[name]:
-                del self.unread[name]
-        return found
+    def _put(self, key: str) -> None:
+        waiting = self.unread.get(key)
+        if waiting and key != STOP:
+            heapq.heappush(self._heads, (waiting[0].number, key))
+
+    def look_for(self, calls: Iterable[Pending]) -> None:
+        """These calls have begun to wait."""
+        for call in calls:
+            if isinstance(call, PendingSignal | PendingChild):
+                self._put(call.key)
+
+    def take_wanted(self, program: Program) -> ReceiveMessage | None:
+        """The oldest message somebody waits for, for the place that waits longest for it."""
+        while self._heads:
+            number, key = heapq.heappop(self._heads)
+            waiting = self.unread.get(key)
+            if not waiting or waiting[0].number != number:
+                continue
+            call = program.waits_by(key)
+            if call is not None:
+                message = self._take(key)
+                self._put(key)
+                assert isinstance(message.body, SignalSent | ChildResult | ChildFailure)
+                return ReceiveMessage(call.place, number, message.message_id, message.body)
+        return None
+
+    def take_stop(self) -> Message | None:
+        """The oldest request to stop."""
+        return self._take(STOP) if STOP in self.unread else None
+
+    def _take(self, key: str) -> Message:
+        waiting = self.unread[key]
+        message = waiting.popleft()
+        if not waiting:
+            del self.unread[key]
+        return message
 
 
 class Retries:
@@ -83,13 +137,19 @@ class LiveRun:
     is_leaving = False
     is_replaying = False
     deferred: "list[Step] | None" = None
+    # The children this run has started, by their run_ids.
+    children: set[str] | None = None
+    # When there is no more waiting for clean-up.
+    close_at: int | None = None
+    # What the row says of attributes and step.
+    annotated: tuple[str | None, str | None] = (None, None)
     # Only kept when every step replays from the start.
     history: "list[Event] | None" = None
 
     def __init__(self, owned: OwnedRun, workflow: Workflow[..., Any], now: int) -> None:
         self.owned = owned
         self.workflow = workflow
-        self.program = Program(workflow, owned.input, owned.seed, owned.created_at)
+        self.program = Program(workflow, owned)
         self.alive_since = now
         self.running: dict[str, Attempt] = {}
 
@@ -98,8 +158,15 @@ class LiveRun:
         return self.owned.run_id
 
     def new_program(self) -> Program:
-        owned = self.owned
-        return Program(self.workflow, owned.input, owned.seed, owned.created_at)
+        return Program(self.workflow, self.owned)
+
+    @property
+    def deadline(self) -> int | None:
+        """When the run has taken longer than its timeout."""
+        traits = self.owned.traits
+        if traits is PLAIN or traits.timeout_ms is None:
+            return None
+        return (traits.delayed_until or self.owned.created_at) + traits.timeout_ms
 
     def add_message(self, message: Message) -> bool:
         """Put a message into the inbox; False when it is there already."""
@@ -130,7 +197,9 @@ class LiveRun:
     def is_waiting_outside(self) -> bool:
         """Whether only time or a message can move the run: no step of its own is under way, or still to be begun."""
         return not self.running and all(
-            isinstance(call, PendingTimer | PendingSignal) or self.retry_at(call.place) is not None
+            isinstance(call, PendingTimer | PendingSignal)
+            or (isinstance(call, PendingChild) and not call.attached and call.run_id in (self.children or ()))
+            or self.retry_at(call.place) is not None
             for call in self.program.pending.values()
             if call.is_waiting
         )
@@ -156,5 +225,9 @@ class LiveRun:
                 if (next_at := self.retry_at(call.place)) is not None:
                     shown["until"] = next_at
                 return shown
-            case _:
+            case PendingChild():
+                return {"kind": "child", "place": call.place, "name": call.child_id}
+            case PendingValue():
                 return {"kind": "side_effect", "place": call.place}
+            case _:
+                assert_never(call)

@@ -11,19 +11,28 @@ Knows nothing of stores, leases or how activities are run.
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Any, TypeAlias, assert_never
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
 import msgspec
 
 from perdure import codec
-from perdure.authoring.functions import Activity, Workflow
+from perdure.authoring.attempts import Attempt
+from perdure.authoring.calls import ContinueAsNew
+from perdure.authoring.functions import Activity, BoundCall, Workflow, recorded_attributes
+from perdure.authoring.info import Info
 from perdure.authoring.signals import Signal
-from perdure.errors import ActivityFailed, BadInput
+from perdure.engine.port import OwnedRun
+from perdure.errors import ActivityFailed, BadInput, BadOption, ChildFailed
+from perdure.ids import LONGEST_ID, child_run_id
 from perdure.kernel import events
 from perdure.kernel.events import (
     ActivityCompleted,
+    CancelRequested,
+    ChildCompleted,
     Event,
+    Patched,
     SignalReceived,
     TimerFired,
     ValueRecorded,
@@ -70,7 +79,7 @@ class PendingCall:
 class PendingActivity(PendingCall):
     """An activity to be run; its arguments as written, and as a replay would restore them."""
 
-    __slots__ = ("activity", "args", "data", "kwargs")
+    __slots__ = ("activity", "args", "attempts", "data", "kwargs")
 
     def __init__(
         self, program: "Program", place: str, activity: Activity[..., Any], arguments: codec.Arguments
@@ -79,7 +88,18 @@ class PendingActivity(PendingCall):
         self.place = place
         self.future = asyncio.Future(loop=program.loop)
         self.activity = activity
+        self.attempts = 1
         self.data, self.args, self.kwargs = arguments
+
+    def attempt(self) -> Attempt:
+        """What the activity's code can know of this attempt."""
+        owned = self.program.owned
+        key = f"{owned.run_id}/{self.place}"
+        return Attempt(self.activity.name, key, self.attempts, owned.workflow_id, owned.run_id, owned.workflow)
+
+    @property
+    def resources(self) -> Sequence[object]:
+        return self.program.owned.resources
 
 
 class PendingValue(PendingCall):
@@ -101,6 +121,35 @@ class PendingSignal(PendingCall):
         super().__init__(program, place)
         self.signal = signal
 
+    @property
+    def key(self) -> str:
+        """What its message is found by."""
+        return f"signal({self.signal.name})"
+
+
+class PendingChild(PendingCall):
+    """A child run to be started and waited for; its run_id is the same on every replay.
+
+    One that waits for a run it did not start, because that had its id, is `attached`: nobody sends
+    it a message when that ends.
+    """
+
+    __slots__ = ("attached", "child_id", "data", "run_id", "seed", "workflow")
+
+    def __init__(self, program: "Program", place: str, workflow: Workflow[..., Any], data: bytes) -> None:
+        super().__init__(program, place)
+        self.workflow = workflow
+        self.data = data
+        self.run_id, self.seed = child_run_id(program.owned.run_id, place, program.loop.now)
+        default_id = f"{program.owned.workflow_id}/{place}"
+        self.child_id = workflow.settings.id or (default_id if len(default_id) <= LONGEST_ID else self.run_id)
+        self.attached = False
+
+    @property
+    def key(self) -> str:
+        """What its message is found by."""
+        return self.run_id
+
 
 class PendingTimer:
     """A timer of the run's loop."""
@@ -121,7 +170,15 @@ class PendingTimer:
         return self.handle.fire_at
 
 
-Pending: TypeAlias = PendingActivity | PendingValue | PendingSignal | PendingTimer
+Pending: TypeAlias = PendingActivity | PendingValue | PendingSignal | PendingChild | PendingTimer
+
+
+class Asides:
+    """What the code said by the way since it was last asked: changes it came by, and whether its row must show more."""
+
+    def __init__(self) -> None:
+        self.patches: list[str] = []
+        self.is_annotated = False
 
 
 class Program:
@@ -129,28 +186,48 @@ class Program:
 
     # Most runs leave these as they are.
     abandoned: list[PendingCall] | None = None
+    asides: Asides | None = None
+    cancelled: CancelRequested | None = None
+    step: str | None = None
+    is_replaying = False
     _main: RunTask | None = None
     _rng: random.Random | None = None
+    _patches: dict[str, bool] | None = None
+    _attributes: dict[str, object] | None = None
+    _seq = 1
+    # Who waits for a message, by what it is found by, in the order they began to.
+    _waiting: "dict[str, dict[str, PendingSignal | PendingChild]] | None" = None
 
-    def __init__(self, workflow: Workflow[..., Any], input: str, seed: int, started_at: int) -> None:
+    def __init__(self, workflow: Workflow[..., Any], owned: OwnedRun) -> None:
+        self.owned = owned
         self._workflow = workflow
-        self._input = input
-        self._seed = seed
-        self.loop = RunLoop(self, seed, started_at)  # type: ignore[abstract]  # what it lacks, workflows must not use
+        # What it lacks of a loop, workflows must not use.
+        self.loop = RunLoop(self, owned.seed, owned.created_at)  # type: ignore[abstract]
         self.pending: dict[str, Pending] = {}
         self.fresh: list[Pending] = []
+
+    @property
+    def main_task(self) -> RunTask | None:
+        return self._main
 
     # Driving it
 
     def begin(self, arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> None:
         """Call the workflow function, up to its first wait; with its input restored already, if somebody has."""
         try:
-            args, kwargs = arguments or self._workflow.signature.restore(self._input.encode())
+            args, kwargs = arguments or self._workflow.signature.restore(self.owned.input.encode())
             work = self._workflow.fn(*args, **kwargs)
         except (BadInput, TypeError) as error:
             raise Mismatch(None, [], f"the run's input does not fit the code: {error}") from None
         self._main = self.loop.begin(work)
         self.loop.drain()
+
+    def replay(self, history: list[Event]) -> None:
+        """Be told beforehand what the history says of changes to the code."""
+        self.is_replaying = bool(history)
+        found = {event.fact.change_id: True for event in history if type(event.fact) is Patched}
+        if found:
+            self._patches = found
 
     def deliver(self, event: Event, restored: object = UNRESTORED) -> None:
         """Hand an event to the call that waits for it, and run on to the next wait.
@@ -158,28 +235,55 @@ class Program:
         `restored` is an activity's result as a replay would restore it, if somebody has done so already.
         """
         pending = self.pending.pop(event.place, None)
+        self._seq = event.seq
         if pending is None or not pending.is_waiting:
-            raise self._mismatch(event)
-        fact = event.fact
+            self._take_note(event)
+            return
         self.loop.now = event.at
-        match pending:
-            case PendingActivity():
-                self._answer_activity(pending, event, restored)
-            case PendingTimer():
-                if not isinstance(fact, TimerFired):
-                    raise self._mismatch(event)
-                self.loop.fire(pending.handle)
-            case PendingSignal():
-                if not isinstance(fact, SignalReceived):
-                    raise self._mismatch(event)
-                self._answer_signal(pending, fact)
-            case PendingValue():
-                if not isinstance(fact, ValueRecorded):
-                    raise self._mismatch(event)
-                pending.future.set_result(codec.load(bytes(fact.value)))
-            case _:
-                assert_never(pending)
+        if type(pending) is PendingActivity:
+            self._answer_activity(pending, event, restored)
+        else:
+            self._answer(pending, event)
         self.loop.drain()
+
+    def _answer(self, pending: Pending, event: Event) -> None:
+        """Hand over anything but the end of an activity."""
+        match pending, event.fact:
+            case PendingTimer(), TimerFired():
+                self.loop.fire(pending.handle)
+            case PendingSignal(), SignalReceived() as received:
+                self._answer_signal(pending, received)
+            case PendingValue(), ValueRecorded(value):
+                pending.future.set_result(codec.load(bytes(value)))
+            case PendingChild(), ChildCompleted() | events.ChildFailed() as ended:
+                if self._waiting is not None:
+                    self._waiting.pop(pending.key, None)
+                self._answer_child(pending, event, ended)
+            case _:
+                raise self._mismatch(event)
+
+    def _take_note(self, event: Event) -> None:
+        """An event that answers no call: something about the run itself."""
+        match event.fact:
+            case Patched():
+                return
+            case CancelRequested():
+                self.cancelled = event.fact
+                self.loop.now = event.at
+                assert self._main is not None
+                self._main.cancel(event.fact.reason)
+                self.loop.drain()
+            case _:
+                raise self._mismatch(event)
+
+    def _answer_child(self, pending: PendingChild, event: Event, ended: ChildCompleted | events.ChildFailed) -> None:
+        if isinstance(ended, events.ChildFailed):
+            pending.future.set_exception(_raised_by_child(ended))
+            return
+        try:
+            pending.future.set_result(pending.workflow.signature.result.restore(ended.result, pending.place))
+        except BadInput as error:
+            raise Mismatch(event, self.places(), f"the recorded result does not fit the code: {error}") from None
 
     def _answer_activity(self, pending: PendingActivity, event: Event, restored: object) -> None:
         fact = event.fact
@@ -217,6 +321,8 @@ class Program:
         """What the workflow returned or raised, once it is done."""
         assert self._main is not None
         if self._main.cancelled():
+            if self.cancelled is not None:
+                return events.RunCancelled(self.cancelled.reason)
             return events.RunFailed(Failure("asyncio.CancelledError", "the workflow cancelled itself"))
         error = self._main.exception()
         if error is None:
@@ -226,6 +332,12 @@ class Program:
             except BadInput as refused:
                 error = refused
         return events.RunFailed(failure_of(error))
+
+    def successor_input(self) -> str | None:
+        """The input of the run that is to continue this one, if the workflow ended so."""
+        assert self._main is not None
+        error = None if self._main.cancelled() else self._main.exception()
+        return error.call.arguments[0].decode() if isinstance(error, ContinueAsNew) else None
 
     def places(self) -> list[str]:
         """Where the code waits."""
@@ -249,6 +361,13 @@ class Program:
         self.fresh.append(call)
         return call
 
+    def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> PendingChild:
+        data, _, _ = workflow.signature.record(args, kwargs)
+        call = PendingChild(self, self._place(workflow.name), workflow, data)
+        self._add(call)
+        self._wait_for(call)
+        return call
+
     def record(self, fn: Callable[[], Any]) -> PendingValue:
         name = getattr(fn, "__name__", type(fn).__name__).strip("<>")
         call = PendingValue(self, self._place(f"side_effect({name})"), fn)
@@ -258,7 +377,23 @@ class Program:
     def receive(self, signal: Signal[Any]) -> PendingSignal:
         call = PendingSignal(self, self._place(f"signal({signal.name})"), signal)
         self._add(call)
+        self._wait_for(call)
         return call
+
+    def _wait_for(self, call: PendingSignal | PendingChild) -> None:
+        if self._waiting is None:
+            self._waiting = {}
+        self._waiting.setdefault(call.key, {})[call.place] = call
+
+    def waits_by(self, key: str) -> PendingSignal | PendingChild | None:
+        """The call that waits longest for a message of this key."""
+        calls = (self._waiting or {}).get(key)
+        while calls:
+            place, call = next(iter(calls.items()))
+            if call.is_waiting:
+                return call
+            del calls[place]
+        return None
 
     def _place(self, name: str) -> str:
         """The place of a call of this name, made now."""
@@ -281,12 +416,79 @@ class Program:
     def cancel_timer(self, handle: RunTimer) -> None:
         self.pending.pop(handle.place, None)
 
+    # What workflow code says and asks by the way
+
+    def patched(self, change_id: str) -> bool:
+        if self._patches is None:
+            self._patches = {}
+        known = self._patches.get(change_id)
+        if known is None:
+            # Code that went by here before knew nothing of the change; whoever comes first takes the new way.
+            known = self._patches[change_id] = not self.is_replaying
+            if known:
+                self._aside().patches.append(change_id)
+        return known
+
+    def set_attributes(self, patch: dict[str, Any]) -> None:
+        merged = self.attributes | patch
+        recorded_attributes(merged)
+        self._attributes = {name: value for name, value in merged.items() if value is not None}
+        self._aside().is_annotated = True
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """The run's attributes, as the code has made them."""
+        if self._attributes is None:
+            self._attributes = msgspec.json.decode(self.owned.traits.attributes or "{}", type=dict[str, object])
+        return self._attributes
+
+    @property
+    def attributes_text(self) -> str | None:
+        """The attributes as they are written."""
+        return self.owned.traits.attributes if self._attributes is None else recorded_attributes(self._attributes)
+
+    def set_step(self, step: str | None) -> None:
+        self.step = step
+        self._aside().is_annotated = True
+
+    def _aside(self) -> Asides:
+        if self.loop.is_dead:
+            self.loop.refuse_when_dead()
+        if self.asides is None:
+            self.asides = Asides()
+        return self.asides
+
+    def info(self) -> Info:
+        owned, traits = self.owned, self.owned.traits
+        return Info(
+            id=owned.workflow_id,
+            run_id=owned.run_id,
+            workflow=owned.workflow,
+            namespace=owned.namespace,
+            queue=owned.queue,
+            started_at=datetime.fromtimestamp(owned.created_at / 1000, UTC),
+            history_length=self._seq,
+            attributes=dict(self.attributes),
+            parent_id=traits.parent_id,
+            entity_id=traits.entity_id,
+            correlation_id=traits.correlation_id,
+            continued_from=traits.continued_from,
+            cancel_requested=self.cancelled is not None,
+        )
+
+    def successor(self, call: BoundCall[Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall[Any]:
+        if call is None:
+            return BoundCall(self._workflow, self._workflow.signature.record(args, kwargs))
+        if call.workflow.name != self._workflow.name:
+            raise BadOption(f"a run of {self._workflow.name!r} cannot continue as one of {call.workflow.name!r}")
+        return call
+
     def now(self) -> int:
         return self.loop.now
 
     def rng(self) -> random.Random:
         if self._rng is None:
-            self._rng = random.Random(self._seed)
+            self._rng = random.Random(self.owned.seed)
         return self._rng
 
 
@@ -297,3 +499,12 @@ def _raised(name: str, failure: Failure) -> Exception:
     if revived is not None and not isinstance(revived, StopIteration):
         return revived
     return ActivityFailed(name, failure.type.removeprefix("builtins."), failure.message)
+
+
+def _raised_by_child(fact: events.ChildFailed) -> Exception:
+    """The error a workflow sees when a child has ended without a result."""
+    revived = revive(fact.failure)
+    if revived is not None and not isinstance(revived, StopIteration):
+        return revived
+    error_type = fact.failure.type.removeprefix("builtins.")
+    return ChildFailed(fact.child_id, fact.workflow, error_type, fact.failure.message)

@@ -9,7 +9,8 @@ to the program, the program is drained, and what it asked for waits for the comm
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -18,15 +19,16 @@ from perdure.authoring.functions import Workflow, workflows
 from perdure.clock import Alarm
 from perdure.engine.port import Advance, Engine, HandBack, Hold, OwnedRun, StartRequest
 from perdure.kernel import events
-from perdure.kernel.commands import CloseRun, ReceiveMessage
-from perdure.kernel.events import Event
-from perdure.kernel.messages import Message
+from perdure.kernel.commands import CloseRun, TakeNote
+from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated, RunTimedOut
+from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
+from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.claims import Claims
 from perdure.worker.effects import Effects
 from perdure.worker.failures import failure_of
-from perdure.worker.live import LiveRun, Step
+from perdure.worker.live import Inbox, LiveRun, Step
 from perdure.worker.loop import NeverWaits, watch_generators
 from perdure.worker.parking import SWEEP_MS, Parking
 from perdure.worker.program import UNRESTORED, Mismatch
@@ -35,6 +37,14 @@ log = logging.getLogger("perdure.worker")
 
 # How many events are replayed in one go.
 REPLAY_SLICE = 500
+
+
+class Read(Enum):
+    """What came of looking into an inbox, when it was not an event."""
+
+    NOTHING = "nothing in it that anybody waits for"
+    DONE = "a message that changed nothing"
+    ENDED = "the run is not to be moved any more"
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -50,8 +60,15 @@ class WorkerSettings(msgspec.Struct, frozen=True):
 class Worker:
     """Implements Host for the engine and Runtime, through programs, for workflow code."""
 
-    def __init__(self, engine: Engine, settings: WorkerSettings, known: dict[str, Workflow[..., Any]] | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: WorkerSettings,
+        known: dict[str, Workflow[..., Any]] | None,
+        resources: Sequence[object] = (),
+    ) -> None:
         self._engine = engine
+        self._resources = tuple(resources)
         self._clock = engine.clock
         self._settings = settings
         self._known = known
@@ -60,7 +77,7 @@ class Worker:
         # Runs that room was made for and whose start is on its way to disk.
         self._expected = 0
         self._runner = ActivityRunner(self._clock, settings.max_threads)
-        self._effects = Effects(engine, self._runner, self._advance, self._fail)
+        self._effects = Effects(engine, self._runner, self._advance, self._fail, self._expire)
         self._parking = Parking(engine, self, settings.park_after_ms)
         self._claims = Claims(engine, settings.queues, lambda: settings.max_live - len(self._live), self._names)
         self._sweep_alarm: Alarm | None = None
@@ -98,6 +115,7 @@ class Worker:
         self._claims.abandon()
         for task in self._tasks:
             task.cancel()
+        self._effects.abandon()
         self.drop_all()
         self._runner.close()
         self._unwatch()
@@ -139,11 +157,18 @@ class Worker:
         if workflow is None:
             self._engine.release(owned, HandBack(), lambda _: None)
             return
+        if self._resources:
+            owned.resources = self._resources
         live = LiveRun(owned, workflow, owned.created_at if loaded is None else self._clock.now())
         self._live[owned.run_id] = live
+        if owned.traits is not PLAIN and live.deadline is not None:
+            self._effects.end_by(live, live.deadline)
         if loaded is None:
+            live.annotated = (owned.traits.attributes, None)
             self._replay(live, [])
             return
+        live.annotated = (loaded.row.attributes, loaded.row.step)
+        live.children = set(loaded.children) or None
         for failed in loaded.attempts:
             live.add_failed(failed)
         for message in loaded.messages:
@@ -192,10 +217,15 @@ class Worker:
         """Run the code against its history, then go on live."""
         if self._settings.replay_always:
             live.history = history
+        program = live.program
         try:
-            live.program.begin(live.owned.arguments)
+            if history:
+                program.replay(history)
+            program.begin(live.owned.arguments)
             live.owned.arguments = None
             for event in history:
+                if event is history[-1]:
+                    program.is_replaying = False
                 self._redeliver(live, event)
         except Mismatch as mismatch:
             self._hold(live, mismatch)
@@ -205,16 +235,28 @@ class Worker:
             log.exception("a run could not be replayed", extra={"event": "run_broken", "run_id": live.run_id})
             self.broken(live.run_id, f"{type(error).__name__}: {error}")
         else:
-            self._settle(live, None)
+            self._resume(live)
+
+    def _resume(self, live: LiveRun) -> None:
+        """The history is used up: go on live."""
+        cancelled = live.program.cancelled
+        if cancelled is not None and cancelled.close_at is not None:
+            live.close_at = cancelled.close_at
+            self._effects.end_by(live, cancelled.close_at)
+        self._settle(live, None)
 
     async def _replay_in_slices(self, live: LiveRun, history: list[Event]) -> None:
         """A long history, with pauses in which other runs go on."""
         if self._settings.replay_always:
             live.history = history
         live.is_leaving = live.is_replaying = True
+        program = live.program
         try:
-            live.program.begin()
+            program.replay(history)
+            program.begin()
             for number, event in enumerate(history):
+                if event is history[-1]:
+                    program.is_replaying = False
                 self._redeliver(live, event)
                 if number % REPLAY_SLICE == 0:
                     await asyncio.sleep(0)
@@ -229,7 +271,7 @@ class Worker:
             self.broken(live.run_id, f"{type(error).__name__}: {error}")
         else:
             live.is_leaving = live.is_replaying = False
-            self._settle(live, None)
+            self._resume(live)
 
     def _redeliver(self, live: LiveRun, event: Event) -> None:
         if live.program.is_done:
@@ -277,16 +319,21 @@ class Worker:
     def _rebuild(self, live: LiveRun, event: Event) -> None:
         """Throw the program away and replay a new one, up to but not including the event."""
         live.program.evict()
-        live.program = live.new_program()
-        live.program.begin()
+        program = live.program = live.new_program()
+        program.replay([*(live.history or ()), event])
+        program.begin()
         for earlier in live.history or ():
             self._redeliver(live, earlier)
+        program.is_replaying = False
         live.history = [*(live.history or ()), event]
 
     def _settle(self, live: LiveRun, advance: Advance | None) -> None:
-        """After a drain: hand over wanted messages, close the run, or start what it asked for."""
+        """After a drain: note what was said, do what messages ask for, close the run, or start what it asked for."""
         while True:
             program = live.program
+            if program.asides is not None:
+                # Before any further event: a replay up to there must know of it.
+                advance = self._take_asides(live, advance)
             if program.abandoned:
                 self._effects.call_off(live)
             if program.is_done:
@@ -294,26 +341,96 @@ class Worker:
                 return
             if live.inbox is None or not live.inbox.unread:
                 break
-            wanted = live.inbox.take_wanted(program.pending.values())
-            if wanted is None:
+            read = self._read(live, live.inbox)
+            if read is Read.ENDED:
+                return
+            if read is Read.NOTHING:
                 break
             # What the last event made the program ask for starts with this one's effects.
-            received = self._engine.advance(live.owned, ReceiveMessage(*wanted))
-            if not isinstance(received, Advance) or not self._deliver(live, received):
-                return
-            advance = received
+            advance = read if isinstance(read, Advance) else advance
         live.is_noted = False
-        fresh = program.fresh
-        if not fresh:
+        if program.fresh:
+            fresh, program.fresh = program.fresh, []
+            if advance is None:
+                self._effects.start(live, fresh)
+            else:
+                advance.then(self._effects.start, live, fresh)
+
+    def _read(self, live: LiveRun, inbox: Inbox) -> "Advance | Read":
+        """One message: a request to stop before all others, else the oldest that somebody waits for."""
+        stop = inbox.take_stop()
+        if stop is not None:
+            return self._stop(live, stop)
+        inbox.look_for(live.program.fresh)
+        wanted = inbox.take_wanted(live.program)
+        if wanted is None:
+            return Read.NOTHING
+        received = self._engine.advance(live.owned, wanted)
+        return received if isinstance(received, Advance) and self._deliver(live, received) else Read.ENDED
+
+    def _take_asides(self, live: LiveRun, advance: Advance | None) -> Advance | None:
+        """Write down the changes the code came by, and show what it says of itself."""
+        program = live.program
+        asides, program.asides = program.asides, None
+        assert asides is not None
+        for change_id in asides.patches:
+            noted = self._engine.advance(live.owned, TakeNote(Patched(change_id)))
+            if isinstance(noted, Advance):
+                advance = noted
+                if live.history is not None:
+                    live.history = [*live.history, noted.event]
+        annotations = (program.attributes_text, program.step)
+        if asides.is_annotated and annotations != live.annotated:
+            live.annotated = annotations
+            self._engine.annotate(live.owned, annotations[0] or "{}", annotations[1])
+        return advance
+
+    # Being stopped
+
+    def _stop(self, live: LiveRun, message: Message) -> "Advance | Read":
+        """Do what a request to stop asks for."""
+        body = message.body
+        if isinstance(body, TerminateRequest):
+            self._end(live, RunTerminated(body.reason))
+            return Read.ENDED
+        assert isinstance(body, CancelRequest)
+        if body.close_at is not None:
+            if body.close_at <= self._clock.now():
+                self._end(live, RunCancelled(body.reason))
+                return Read.ENDED
+            live.close_at = min(body.close_at, live.close_at or body.close_at)
+            self._effects.end_by(live, body.close_at)
+        if live.program.cancelled is not None:
+            # Asked once is enough: whoever cleans up must not be disturbed. Only the end may come sooner.
+            return Read.DONE
+        noted = self._engine.advance(live.owned, TakeNote(CancelRequested(body.reason, body.close_at), message))
+        return noted if isinstance(noted, Advance) and self._deliver(live, noted) else Read.ENDED
+
+    def _expire(self, live: LiveRun) -> None:
+        """The run's time may be over: that of its timeout, or that for its clean-up."""
+        if live.is_gone or (live.is_leaving and not live.is_replaying):
             return
-        program.fresh = []
-        if advance is None:
-            self._effects.start(live, fresh)
-        else:
-            advance.then(self._effects.start, live, fresh)
+        now, cancelled = self._clock.now(), live.program.cancelled
+        if live.close_at is not None and live.close_at <= now:
+            self._end(live, RunCancelled(None if cancelled is None else cancelled.reason))
+        elif live.deadline is not None and live.deadline <= now:
+            timeout = (live.owned.traits.timeout_ms or 0) / 1000
+            self._end(live, RunTimedOut(f"it took longer than its timeout of {timeout:g} s"))
 
     def _close(self, live: LiveRun) -> None:
-        self._end(live, live.program.end())
+        program = live.program
+        successor = program.successor_input()
+        if successor is None:
+            self._end(live, program.end())
+            return
+        owned = live.owned
+        traits = msgspec.structs.replace(
+            owned.traits, attributes=program.attributes_text, continued_from=owned.run_id, delayed_until=None
+        )
+        request = StartRequest(owned.workflow, successor, owned.workflow_id, owned.queue, owned.priority, traits=traits)
+        self._engine.continue_run(owned, request)
+        live.is_leaving = True
+        program.evict()
 
     def _fail(self, live: LiveRun, error: Exception) -> None:
         self._end(live, events.RunFailed(failure_of(error)))
@@ -355,7 +472,9 @@ class Worker:
         self._spawn(self._engine.read_messages_of(live.run_id))
         for command in deferred:
             self._advance(live, command)
-        self._settle(live, None)
+        self._expire(live)
+        if not live.is_leaving:
+            self._settle(live, None)
 
     def _hold(self, live: LiveRun, mismatch: Mismatch) -> None:
         """The code does not fit the history: stop the run, with both sides in the report."""

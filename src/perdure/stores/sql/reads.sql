@@ -67,6 +67,21 @@ select min(wake_at)
    and queue in (select value from json_each(:queues))
    and workflow in (select value from json_each(:workflows));
 
+-- children_of: the runs these runs have started.
+select parent_id, run_id
+  from runs
+ where parent_id in (select value from json_each(:run_ids));
+
+-- overdue: free runs whose end by the clock has come.
+select *
+  from runs
+ where close_at <= :now
+   and closed_at is null
+   and owner is null
+   and namespace = :namespace
+ order by close_at
+ limit :limit;
+
 -- closed_among: which of these runs have ended.
 select * from runs where run_id in (select value from json_each(:run_ids)) and closed_at is not null;
 

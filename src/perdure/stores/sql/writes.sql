@@ -8,11 +8,36 @@ select 1
    and epoch = :epoch;
 
 -- insert_runs: new runs; a taken workflow_id or run_id inserts nothing.
-insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at)
-select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, has_begun)
+select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12, column7 is not null
   from (values :rows)
  where column1 is not null
     on conflict do nothing;
+
+-- insert_rich_runs: the same for runs that have a parent, an entity, a deadline or the like.
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, has_begun, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from)
+select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12, column7 is not null, column13, column14, column15, column16, column17, column18, column18, column19, column20, column21, case when column21 is not null then 'TIMED_OUT' end, column22
+  from (values :rows)
+ where column1 is not null
+    on conflict do nothing;
+
+-- supersede_run: make way for another run under the same workflow_id.
+update runs
+   set is_latest = 0
+ where run_id = :run_id
+   and (closed_at is not null or owner = :owner);
+
+-- move_messages: what a run has not read goes to the run that continues it; its children were its own.
+update inbox
+   set run_id = :to_run_id
+ where run_id = :run_id
+   and taken_by is null
+   and kind in ('SignalSent', 'CancelRequest', 'TerminateRequest');
+
+-- count_messages: tell the run how many messages it was given.
+update runs
+   set messages = messages + (select count(*) from inbox where run_id = :to_run_id)
+ where run_id = :to_run_id;
 
 -- append_events: facts for runs this worker owns.
 insert into events (namespace, run_id, seq, kind, place, at, body)
@@ -20,11 +45,12 @@ select column1, column2, column3, column4, column5, column6, column7
   from (values :rows)
  where column1 is not null;
 
--- put_payloads: bodies too large for their rows.
+-- put_payloads: bodies too large for their rows; a start that is written again finds its own there.
 insert into payloads (namespace, run_id, seq, body)
 select column1, column2, column3, column4
   from (values :rows)
- where column1 is not null;
+ where column1 is not null
+    on conflict do nothing;
 
 -- end_runs: close runs for ever.
 update runs
@@ -39,6 +65,64 @@ update runs
   from (values :rows) as ended
  where run_id = ended.column1
    and owner = ended.column6;
+
+-- close_free_run: close a run that nobody owns, for ever.
+update runs
+   set status = :status,
+       outcome = :outcome,
+       last_seq = 1 + coalesce((select max(seq) from events where events.run_id = runs.run_id), 1),
+       updated_at = max(:at, created_at),
+       closed_at = max(:at, created_at),
+       wake_at = null,
+       waiting = null,
+       held = null
+ where run_id = :run_id
+   and namespace = :namespace
+   and owner is null
+   and closed_at is null
+   and (not :only_unbegun or not has_begun)
+returning last_seq;
+
+-- stop_children: ask them to stop, each as it was started to.
+insert into inbox (namespace, run_id, message_id, kind, body, at)
+select namespace,
+       run_id,
+       :message_id,
+       case when :all_terminate or on_parent_close = 'terminate' then 'TerminateRequest' else 'CancelRequest' end,
+       case when :all_terminate or on_parent_close = 'terminate' then :terminate else :cancel end,
+       :at
+  from runs
+ where parent_id = :run_id
+   and closed_at is null
+   and (on_parent_close is null or on_parent_close <> 'abandon')
+    on conflict do nothing;
+
+-- wake_children: make them ripe for it.
+update runs
+   set messages = messages + 1,
+       wake_at = min(coalesce(wake_at, :at), :at),
+       cancel_requested_at = coalesce(cancel_requested_at, :at),
+       cancel_reason = coalesce(cancel_reason, :reason)
+ where parent_id = :run_id
+   and closed_at is null
+   and (on_parent_close is null or on_parent_close <> 'abandon');
+
+-- note_cancel: a run was asked to stop; the earliest end by the clock is the one that holds.
+update runs
+   set cancel_requested_at = coalesce(cancel_requested_at, :at),
+       cancel_reason = coalesce(cancel_reason, :reason),
+       close_as = case when :close_at < coalesce(close_at, :close_at + 1) then 'CANCELLED' else close_as end,
+       close_at = coalesce(min(close_at, :close_at), close_at, :close_at)
+ where run_id = :run_id
+   and closed_at is null;
+
+-- annotate: what a workflow says of itself.
+update runs
+   set attributes = :attributes,
+       step = :step,
+       updated_at = :at
+ where run_id = :run_id
+   and owner = :worker_id;
 
 -- take_messages: these messages have become events.
 update inbox
@@ -64,7 +148,10 @@ select namespace, run_id, :message_id, :kind, :body, :at
 -- count_message: tell the run's row that a message came, and make it ripe.
 update runs
    set messages = messages + 1,
-       wake_at = min(coalesce(wake_at, :at), :at)
+       wake_at = case
+                   when :kind = 'SignalSent' and delayed_until > :at then wake_at
+                   else min(coalesce(wake_at, :at), :at)
+                 end
  where run_id = :run_id
 returning messages;
 
@@ -111,6 +198,7 @@ update runs
 -- claim_runs: take the ripest free runs of these queues that this worker has code for.
 update runs
    set owner = :worker_id,
+       has_begun = 1,
        status = 'RUNNING',
        waiting = null
  where run_id in (

@@ -1,0 +1,288 @@
+"""Perdure: the one object a program opens.
+
+In:   a URL, decorated functions, their arguments.
+Out:  runs, their results, their histories.
+Puts the parts together: store, engine, worker.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, cast
+from urllib.parse import unquote
+
+from perdure.app.homes import Home
+from perdure.app.run import Run, final_ending, handle_of, page_of, refuse_in_workflows, result_of
+from perdure.app.views import Page
+from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.functions import BoundCall, ConflictPolicy, Workflow, workflows
+from perdure.clock import Clock, SystemClock
+from perdure.codec import Arguments, ValueType
+from perdure.engine import conflicts
+from perdure.engine.port import Engine, OwnedRun, StartRequest
+from perdure.engine.store_engine import StoreEngine
+from perdure.errors import BadOption, NotOpen, PerdureError, UnknownWorkflow
+from perdure.ids import Ids, RandomIds, checked_id
+from perdure.kernel.conflict import OnConflict
+from perdure.kernel.status import Status
+from perdure.stores.port import Store
+from perdure.stores.records import RunFilter, RunRow
+from perdure.stores.sqlite import SqliteStore
+from perdure.worker.worker import Worker, WorkerSettings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ANY = ValueType(Any)
+
+# How many runs start_many has under way at once.
+MANY = 2000
+
+
+class Perdure:
+    """A durable workflow engine over one database.
+
+    As a context manager it also works the given queues: it runs what is started here
+    or elsewhere, as far as it has the code. `worker=False` makes it a client only.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        queues: Sequence[str] = ("default",),
+        worker: bool = True,
+        namespace: str = "main",
+        workflows: Sequence[Workflow[..., Any]] | None = None,
+        resources: Sequence[object] = (),
+        max_live: int = 10_000,
+        park_after: Duration = 10.0,
+        lease: Duration = 30.0,
+        grace: Duration = 10.0,
+    ) -> None:
+        self.url = url
+        self.namespace = checked_id("namespace", namespace)
+        self._is_worker = worker
+        self._settings = WorkerSettings(
+            queues=tuple(checked_id("queue", queue) for queue in queues),
+            max_live=max_live,
+            park_after_ms=round(seconds(park_after, "park_after") * 1000),
+        )
+        self._lease_ms = round(seconds(lease, "lease") * 1000)
+        self._grace_ms = round(seconds(grace, "grace") * 1000)
+        self._known = None if workflows is None else {w.name: w for w in workflows}
+        self._resources = tuple(resources)
+        self._home = Home(url if url != "sqlite://" else f"sqlite://#{id(self)}", namespace)
+        self._store = store_for(url)
+        self._clock: Clock = SystemClock()
+        self._ids: Ids = RandomIds()
+        self._has_heartbeat = True
+        self._engine: Engine | None = None
+        self._worker: Worker | None = None
+
+    # Opening and closing
+
+    async def __aenter__(self) -> Self:
+        if self._engine is not None:
+            raise BadOption("this Perdure is open already; open it once and share it")
+        engine: Engine = StoreEngine(
+            self._store,
+            self._clock,
+            self._ids,
+            namespace=self.namespace,
+            lease_ms=self._lease_ms,
+            heartbeat=self._has_heartbeat,
+        )
+        if self._is_worker:
+            self._worker = Worker(engine, self._settings, self._known, self._resources)
+        await engine.open(self._worker, self._settings.queues)
+        self._engine = engine
+        self._home.open(engine)
+        if self._worker is not None:
+            await self._worker.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        engine, worker = self._opened, self._worker
+        self._engine = self._worker = None
+        self._home.close()
+        if worker is not None:
+            await worker.end(self._grace_ms if error is None else 0)
+        await engine.close()
+
+    @property
+    def _opened(self) -> Engine:
+        refuse_in_workflows()
+        if self._engine is None:
+            raise NotOpen(self.url)
+        return self._engine
+
+    # Runs
+
+    async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Start a run; it is on disk when this returns. The same id again gives the run that has it."""
+        wanted = self._checked(workflow)
+        return await self._start(wanted, wanted.signature.record(args, kwargs))
+
+    async def start_json(
+        self,
+        workflow: str,
+        arguments: bytes,
+        *,
+        id: str | None = None,
+        queue: str | None = None,
+        timeout: Duration | None = None,
+        priority: int | None = None,
+        entity_id: str | None = None,
+        correlation_id: str | None = None,
+        attributes: Mapping[str, object] | None = None,
+        delay: Duration | None = None,
+        on_conflict: ConflictPolicy | OnConflict | None = None,
+    ) -> Run[Any]:
+        """Start a registered workflow by its name, with JSON arguments."""
+        known = self._workflow(workflow)
+        if known is None:
+            raise UnknownWorkflow(workflow, workflows.names() if self._known is None else tuple(self._known))
+        wanted = known.options(
+            id=id,
+            queue=queue,
+            timeout=timeout,
+            priority=priority,
+            entity_id=entity_id,
+            correlation_id=correlation_id,
+            attributes=attributes,
+            delay=delay,
+            on_conflict=on_conflict,
+        )
+        return await self._start(wanted, wanted.signature.from_json(arguments))
+
+    async def start_many(self, *calls: BoundCall[R]) -> list[Run[R] | PerdureError]:
+        """Start many runs in few transactions: `start_many(*(pack.call(n) for n in orders))`.
+
+        The answers come in the order of the calls; one that cannot be started is answered with its error
+        and harms no other.
+        """
+        wanted = [(self._checked(_bound(call).workflow), call.arguments) for call in calls]
+        answers: list[Run[R] | PerdureError] = []
+        for first in range(0, len(wanted), MANY):
+            starts = [self._start_or_error(*call) for call in wanted[first : first + MANY]]
+            answers += await asyncio.gather(*starts)
+        return answers
+
+    async def _start_or_error(self, wanted: Workflow[..., Any], arguments: Arguments) -> Run[Any] | PerdureError:
+        try:
+            return await self._start(wanted, arguments)
+        except PerdureError as error:
+            return error
+
+    async def _start(self, wanted: Workflow[..., Any], arguments: Arguments) -> Run[Any]:
+        found = await self._begin(self._opened, wanted, arguments)
+        return handle_of(self._home, found, wanted.signature.result)
+
+    async def _begin(self, engine: Engine, wanted: Workflow[..., Any], arguments: Arguments) -> RunRow | OwnedRun:
+        request = _request(wanted, arguments)
+        if wanted.settings.id is None:
+            return await engine.start(request)
+        return await conflicts.start(engine, request, wanted.settings.on_conflict)
+
+    async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start a run and wait for its result."""
+        wanted, engine = self._checked(workflow), self._opened
+        found = await self._begin(engine, wanted, wanted.signature.record(args, kwargs))
+        # No handle and no waiter where they are not needed: most runs have ended by the time their start is answered.
+        owned = found if isinstance(found, OwnedRun) else None
+        ending = None if owned is None else owned.ending
+        if ending is None or ending.next_run_id is not None:
+            ending = await final_ending(engine, found.run_id, owned)
+        return cast("R", result_of(found.workflow_id, ending, wanted.signature.result))
+
+    async def get(self, id: str | None = None, *, run_id: str | None = None) -> Run[Any]:
+        """The newest run with this id, or the one with exactly this run_id; RunNotFound."""
+        engine = self._opened
+        if (id is None) == (run_id is None):
+            raise BadOption("get() takes an id or a run_id, one of them")
+        row = await (engine.read(str(run_id)) if id is None else engine.find(id))
+        known = self._workflow(row.workflow)
+        return handle_of(self._home, row, _ANY if known is None else known.signature.result)
+
+    async def list(
+        self,
+        *,
+        status: "Status | str | Sequence[Status | str] | None" = None,
+        workflow: "Workflow[..., Any] | str | None" = None,
+        id: str | None = None,
+        entity_id: str | None = None,
+        correlation_id: str | None = None,
+        parent_id: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page:
+        """Runs that match, newest first; `after` takes the cursor of the page before."""
+        wanted = RunFilter(
+            namespace=self.namespace,
+            status=_statuses(status),
+            workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
+            workflow_id=id,
+            entity_id=entity_id,
+            correlation_id=correlation_id,
+            parent_id=parent_id,
+            before=after,
+            limit=limit,
+        )
+        return await page_of(self._opened, wanted)
+
+    def _workflow(self, name: str) -> Workflow[..., Any] | None:
+        return workflows.get(name) if self._known is None else self._known.get(name)
+
+    def _checked(self, workflow: object) -> Workflow[..., Any]:
+        if not isinstance(workflow, Workflow):
+            name = getattr(workflow, "__qualname__", repr(workflow))
+            raise BadOption(f"{name} is not a workflow; decorate it with @workflow")
+        if self._is_worker and self._known is not None and workflow.name not in self._known:
+            raise UnknownWorkflow(workflow.name, tuple(self._known))
+        return workflow
+
+
+def _bound(call: object) -> BoundCall[Any]:
+    if not isinstance(call, BoundCall):
+        raise BadOption(f"{call!r} is not a call; give start_many() calls: start_many(pack.call(1), pack.call(2))")
+    return call
+
+
+def store_for(url: str) -> Store:
+    """The store behind a URL; BadOption when it names none."""
+    scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if not separator or scheme != "sqlite":
+        raise BadOption(f"the URL {url!r} names no store; use sqlite:///file.db, or sqlite:// for memory")
+    if not rest:
+        return SqliteStore(None)
+    if not rest.startswith("/") or rest == "/":
+        raise BadOption(f"the URL {url!r} names no file; use sqlite:///file.db, or sqlite:////absolute/path.db")
+    return SqliteStore(unquote(rest[1:]))
+
+
+def _statuses(status: "Status | str | Sequence[Status | str] | None") -> tuple[str, ...]:
+    if status is None:
+        return ()
+    names = [status] if isinstance(status, str) else list(status)
+    for name in names:
+        if name.upper() not in Status.__members__:
+            raise BadOption(f"no status is named {name!r}; there are {', '.join(Status)}")
+    return tuple(name.upper() for name in names)
+
+
+def _request(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest:
+    data, args, kwargs = arguments
+    settings = wanted.settings
+    return StartRequest(
+        wanted.name,
+        data.decode(),
+        settings.id,
+        settings.queue,
+        settings.priority,
+        (args, kwargs),
+        settings.traits,
+        settings.delay_ms,
+    )

@@ -1,0 +1,232 @@
+"""The handle of a run: see it, wait for it, talk to it, stop it."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Generator
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from perdure.app.homes import Home
+from perdure.app.views import (
+    FailedAttempt,
+    Page,
+    RunEvent,
+    RunInfo,
+    UnreadMessage,
+    event_view,
+    message_view,
+    moment,
+    run_view,
+)
+from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.functions import workflows
+from perdure.authoring.runtime import current
+from perdure.authoring.signals import Signal
+from perdure.codec import ValueType
+from perdure.engine.endings import stopped
+from perdure.engine.port import Ending, Engine, OwnedRun
+from perdure.errors import BadOption, NotAllowedInWorkflow, RunFailed
+from perdure.ids import checked_id
+from perdure.kernel.messages import SignalSent
+from perdure.stores.records import RunFilter, RunRow
+from perdure.worker.failures import revive
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+EVENTS_PAGE = 500
+LARGEST_PAGE = 1000
+LONGEST_REASON = 1000
+# How often one who follows a run looks for more.
+FOLLOW_MS = 100
+
+_ANY = ValueType(Any)
+
+
+class Run(Generic[R]):
+    """The handle of a run: `id` is the caller's key, `run_id` is ours.
+
+    Awaiting it is awaiting its result. It can be pickled, and works wherever a Perdure is
+    open on the same database.
+    """
+
+    def __init__(self, home: Home, id: str, run_id: str, workflow: str, result: ValueType) -> None:
+        self.id = id
+        self.run_id = run_id
+        self.workflow = workflow
+        self._home = home
+        self._owned: OwnedRun | None = None
+        self._result = result
+
+    @property
+    def _engine(self) -> Engine:
+        refuse_in_workflows()
+        return self._home.engine
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.result().__await__()
+
+    async def result(self, timeout: Duration | None = None) -> R:
+        """What the workflow returned, once it has, in this run or one that continues it.
+
+        RunFailed with its error as the cause, RunCancelled, RunTerminated or RunTimedOut otherwise.
+        """
+        if timeout is None:
+            ending = await final_ending(self._engine, self.run_id, self._owned)
+        else:
+            limit = seconds(timeout, "timeout")
+            try:
+                async with asyncio.timeout(limit):
+                    ending = await final_ending(self._engine, self.run_id, self._owned)
+            except TimeoutError:
+                raise TimeoutError(f"run {self.id!r} has no result after {timeout}; it goes on") from None
+        return cast("R", result_of(self.id, ending, self._result))
+
+    async def describe(self) -> RunInfo:
+        """The run as it stands now."""
+        engine = self._engine
+        return await run_view(engine, await engine.read(self.run_id))
+
+    async def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None) -> None:
+        """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once."""
+        engine = self._engine
+        if isinstance(signal, str):
+            name, kind = checked_id("signal name", signal), _ANY
+        elif isinstance(signal, Signal):
+            name, kind = signal.name, signal.payload
+        else:
+            raise BadOption(f"{signal!r} is not a signal; give a Signal(...) or the name of one")
+        data, _ = kind.record(payload, f"the signal {name!r}")
+        message_id = None if id is None else f"signal:{checked_id('signal id', id)}"
+        await engine.post(self.run_id, self.id, SignalSent(name, msgspec.Raw(data)), message_id)
+
+    async def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
+        """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.
+
+        After the `deadline` it is closed as it is; `force` does so at once. The request is on disk when
+        this returns, also when no worker is there; a run that has not begun is closed by then.
+        """
+        deadline_ms = None if deadline is None else math.ceil(seconds(deadline, "deadline") * 1000)
+        await self._engine.cancel(self.run_id, self.id, _checked_reason(reason), 0 if force else deadline_ms)
+
+    async def terminate(self, reason: str | None = None) -> None:
+        """End the run at once, without clean-up."""
+        await self._engine.terminate(self.run_id, self.id, _checked_reason(reason))
+
+    async def events(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[RunEvent]:
+        """The run's history after an event's number, in order; `follow` goes on until the run has ended."""
+        engine = self._engine
+        while True:
+            # Looked at first: what is written after this look is read by the next one.
+            is_over = not follow or (await engine.read(self.run_id)).closed_at is not None
+            page = await engine.events(self.run_id, after, EVENTS_PAGE)
+            for event in page:
+                yield event_view(event)
+                after = event.seq
+            if len(page) < EVENTS_PAGE:
+                if is_over:
+                    return
+                await engine.pause(FOLLOW_MS)
+
+    async def children(self, *, limit: int = 100, after: str | None = None) -> Page:
+        """The runs this run has started, newest first."""
+        engine = self._engine
+        return await page_of(engine, RunFilter(self._home.namespace, parent_id=self.run_id, before=after, limit=limit))
+
+    async def attempts(self) -> list[FailedAttempt]:
+        """The failed attempts of the run's activities that were, or will be, followed by another."""
+        return [
+            FailedAttempt(
+                found.place,
+                found.attempt,
+                found.name,
+                found.failure.summary,
+                moment(found.at),
+                None if found.next_at is None else moment(found.next_at),
+            )
+            for found in await self._engine.attempts(self.run_id)
+        ]
+
+    async def unread(self) -> list[UnreadMessage]:
+        """What is in the run's inbox and was not taken yet, oldest first."""
+        return [message_view(message) for message in await self._engine.unread(self.run_id)]
+
+    def __reduce__(self) -> tuple[object, tuple[str, str, str, str, str]]:
+        return _restored, (self._home.url, self._home.namespace, self.id, self.run_id, self.workflow)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and other.run_id == self.run_id
+
+    def __hash__(self) -> int:
+        return hash(self.run_id)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id} of {self.workflow}>"
+
+
+def _restored(url: str, namespace: str, id: str, run_id: str, workflow: str) -> Run[Any]:
+    """A handle that was pickled."""
+    known = workflows.get(workflow)
+    return Run(Home(url, namespace), id, run_id, workflow, _ANY if known is None else known.signature.result)
+
+
+def handle_of(home: Home, run: RunRow | OwnedRun, result: ValueType) -> Run[Any]:
+    """The handle of a run that was started or found."""
+    handle: Run[Any] = Run(home, run.workflow_id, run.run_id, run.workflow, result)
+    if isinstance(run, OwnedRun):
+        handle._owned = run
+    return handle
+
+
+async def page_of(engine: Engine, wanted: RunFilter) -> Page:
+    """One page of the runs that match."""
+    limit = wanted.limit
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
+        raise BadOption(f"limit is {limit!r}; a page has 1 to {LARGEST_PAGE} runs")
+    rows = await engine.list_runs(RunFilter(**{**_fields(wanted), "limit": limit + 1}))
+    infos = [await run_view(engine, row, is_listed=True) for row in rows[:limit]]
+    return Page(infos, rows[limit - 1].run_id if len(rows) > limit else None)
+
+
+def _fields(wanted: RunFilter) -> dict[str, Any]:
+    return {name: getattr(wanted, name) for name in wanted.__struct_fields__}
+
+
+async def final_ending(engine: Engine, run_id: str, owned: OwnedRun | None) -> Ending:
+    """How a run ended, or the last of those that continue it."""
+    ending = await engine.wait(run_id, owned)
+    while ending.next_run_id is not None:
+        ending = await engine.wait(ending.next_run_id)
+    return ending
+
+
+def result_of(id: str, ending: Ending, kind: ValueType) -> object:
+    """The result of a run that ended so, or the error for it."""
+    if ending.result is not None:
+        return kind.restore(ending.result, "the result")
+    if ending.failure is None:
+        raise stopped(id, ending)
+    error = RunFailed(id, ending.failure.summary)
+    error.__cause__ = revive(ending.failure)
+    raise error
+
+
+def refuse_in_workflows() -> None:
+    """A replay would start, signal or wait again; that is what activities are for."""
+    if current() is not None:
+        raise NotAllowedInWorkflow("using a Perdure or a Run", "do it in an activity")
+
+
+def _checked_reason(reason: object) -> str | None:
+    if reason is None:
+        return None
+    if not isinstance(reason, str):
+        raise BadOption(f"reason is {reason!r}; give a text")
+    try:
+        reason.encode()
+    except UnicodeEncodeError:
+        raise BadOption("the reason holds half a surrogate pair, which is not text") from None
+    if len(reason) > LONGEST_REASON:
+        raise BadOption(f"the reason has {len(reason):,} characters; at most {LONGEST_REASON:,} are kept")
+    return reason

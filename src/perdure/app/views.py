@@ -1,0 +1,204 @@
+"""Views: runs, their events and messages, as people and programs outside see them."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import overload
+
+import msgspec
+
+from perdure.engine.port import Engine
+from perdure.kernel.events import Event
+from perdure.kernel.failure import Failure
+from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
+from perdure.kernel.status import Status
+from perdure.stores.records import RunRow
+
+
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something a run waits for: an activity, a timer, a signal, a child or a side effect, and since or until when."""
+
+    kind: str
+    place: str
+    name: str | None = None
+    until: datetime | None = None
+    failed_attempts: int = 0
+
+
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """A failed attempt of an activity, and when the next one is due."""
+
+    place: str
+    attempt: int
+    name: str
+    error: str
+    at: datetime
+    next_at: datetime | None
+
+
+class RunEvent(msgspec.Struct, frozen=True):
+    """An event of a run's history, as people read it; `body` holds what its kind has to say."""
+
+    seq: int
+    at: datetime
+    kind: str
+    place: str
+    body: dict[str, object]
+
+
+class UnreadMessage(msgspec.Struct, frozen=True):
+    """A message in a run's inbox that its code has not taken yet; `name` is that of a signal or a child."""
+
+    kind: str
+    name: str | None
+    payload: object
+    at: datetime
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """A run as it stands."""
+
+    run_id: str
+    workflow_id: str
+    workflow: str
+    namespace: str
+    queue: str
+    priority: int
+    status: Status
+    held: str | None
+    held_report: str | None
+    waiting_for: tuple[Wait, ...]
+    step: str | None
+    entity_id: str | None
+    correlation_id: str | None
+    attributes: dict[str, object]
+    parent_id: str | None
+    continued_from: str | None
+    continued_to: str | None
+    cancel_requested_at: datetime | None
+    cancel_reason: str | None
+    deadline_at: datetime | None
+    delayed_until: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    closed_at: datetime | None
+    error: str | None
+
+    @property
+    def id(self) -> str:
+        return self.workflow_id
+
+
+class Page(Sequence[RunInfo]):
+    """A page of runs; `cursor` leads to the next one, None when there is none."""
+
+    def __init__(self, runs: list[RunInfo], cursor: str | None) -> None:
+        self._runs = runs
+        self.cursor = cursor
+
+    def __iter__(self) -> Iterator[RunInfo]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @overload
+    def __getitem__(self, index: int) -> RunInfo: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RunInfo]: ...
+    def __getitem__(self, index: int | slice) -> RunInfo | list[RunInfo]:
+        return self._runs[index]
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self)} runs{'' if self.cursor is None else ', more after its cursor'}>"
+
+
+def moment(ms: int) -> datetime:
+    """Engine time as an aware datetime."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+
+
+def _moment_or_none(ms: int | None) -> datetime | None:
+    return None if ms is None else moment(ms)
+
+
+def event_view(event: Event) -> RunEvent:
+    """An event, as people read it."""
+    body = msgspec.json.decode(msgspec.json.encode(event.fact))
+    return RunEvent(event.seq, moment(event.at), event.kind, event.place, body)
+
+
+def message_view(message: Message) -> UnreadMessage:
+    """A message, as people read it."""
+    body, at = message.body, moment(message.at)
+    kind = type(body).__name__
+    match body:
+        case SignalSent(name, payload):
+            return UnreadMessage(kind, name, msgspec.json.decode(payload), at)
+        case ChildResult(child_id=child_id, result=result):
+            return UnreadMessage(kind, child_id, msgspec.json.decode(result), at)
+        case ChildFailure(child_id=child_id, failure=failure):
+            return UnreadMessage(kind, child_id, failure.summary, at)
+        case _:
+            return UnreadMessage(kind, None, body.reason, at)
+
+
+def _waits(text: str | None) -> tuple[Wait, ...]:
+    found = []
+    for wait in msgspec.json.decode(text or "[]"):
+        until = wait.pop("until", None)
+        found.append(Wait(**wait, until=_moment_or_none(until)))
+    return tuple(found)
+
+
+def _error(row: RunRow) -> str | None:
+    """Why the run ended without a result."""
+    if row.outcome is None or row.status in {Status.COMPLETED, Status.CONTINUED}:
+        return None
+    if row.status == Status.FAILED:
+        return msgspec.json.decode(row.outcome, type=Failure).summary
+    reason = msgspec.json.decode(row.outcome).get("reason")
+    return None if reason is None else str(reason)
+
+
+def _continued_to(row: RunRow) -> str | None:
+    if row.status != Status.CONTINUED or row.outcome is None:
+        return None
+    return str(msgspec.json.decode(row.outcome)["run_id"])
+
+
+async def run_view(engine: Engine, row: RunRow, *, is_listed: bool = False) -> RunInfo:
+    """A run as it stands; in a list without a look at its last event."""
+    moved_at = row.updated_at
+    waiting = row.waiting
+    if row.closed_at is None and not is_listed:
+        # Steps do not touch the row; the last event says when the run moved, and whether the note of its wait is old.
+        last = await engine.last_event_at(row.run_id)
+        if last is not None and last > moved_at:
+            moved_at, waiting = last, None
+    return RunInfo(
+        run_id=row.run_id,
+        workflow_id=row.workflow_id,
+        workflow=row.workflow,
+        namespace=row.namespace,
+        queue=row.queue,
+        priority=row.priority,
+        status=Status(row.status),
+        held=row.held,
+        held_report=row.held_report,
+        waiting_for=_waits(waiting),
+        step=row.step,
+        entity_id=row.entity_id,
+        correlation_id=row.correlation_id,
+        attributes=msgspec.json.decode(row.attributes or "{}"),
+        parent_id=row.parent_id,
+        continued_from=row.continued_from,
+        continued_to=_continued_to(row),
+        cancel_requested_at=_moment_or_none(row.cancel_requested_at),
+        cancel_reason=row.cancel_reason,
+        deadline_at=_moment_or_none(row.close_at),
+        delayed_until=_moment_or_none(row.delayed_until),
+        created_at=moment(row.created_at),
+        updated_at=moment(moved_at),
+        closed_at=_moment_or_none(row.closed_at),
+        error=_error(row),
+    )

@@ -1,0 +1,55 @@
+"""Starting under an id that may be taken: the kernel's rule, and what follows from it."""
+
+import contextlib
+
+import msgspec
+
+from perdure import codec
+from perdure.engine.port import Engine, OwnedRun, StartRequest
+from perdure.errors import IdConflict, RunClosed
+from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, resolve
+from perdure.stores.records import RunRow
+
+LONGEST_SHOWN = 100
+
+
+async def start(engine: Engine, request: StartRequest, policy: OnConflict) -> RunRow | OwnedRun:
+    """Start a run as its policy says: a new one, or the one that has the id; IdConflict."""
+    found = await engine.start(request)
+    while isinstance(found, RunRow):
+        resolution = resolution_of(found, request, policy)
+        if isinstance(resolution, GiveIt):
+            return found
+        found = await engine.start(await superseding(engine, request, found, resolution))
+    return found
+
+
+def resolution_of(found: RunRow, request: StartRequest, policy: OnConflict) -> Resolution:
+    """What the rule says of this run and this request."""
+    is_same = found.workflow == request.workflow and _same(found.input, request.input)
+    return resolve(policy, is_same=is_same, is_closed=found.closed_at is not None)
+
+
+async def superseding(engine: Engine, request: StartRequest, found: RunRow, resolution: Resolution) -> StartRequest:
+    """The request that takes over the id from the run that was found; IdConflict when the rule is against it."""
+    if isinstance(resolution, Refuse):
+        raise IdConflict(
+            found.workflow_id,
+            f"{_digest(found.workflow, found.input)} ({found.status})",
+            _digest(request.workflow, request.input),
+            resolution.why,
+        )
+    if found.closed_at is None:
+        # One that ends by itself meanwhile makes way as well.
+        with contextlib.suppress(RunClosed):
+            await engine.terminate(found.run_id, found.workflow_id, "another run was started under its id")
+    return msgspec.structs.replace(request, supersedes=found.run_id)
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or codec.load(one.encode()) == codec.load(other.encode())
+
+
+def _digest(workflow: str, input: str) -> str:
+    shown = input if len(input) <= LONGEST_SHOWN else input[:LONGEST_SHOWN] + "..."
+    return f"{workflow}({shown})"

@@ -1,0 +1,144 @@
+"""Stopping runs from outside: cancel, terminate, and the end that comes by the clock.
+
+In:   a run, and how it shall end.
+Out:  a closed run, or a message to its owner.
+
+A run that nobody owns is closed by whoever asks, in one transaction that is
+conditional on nobody owning it; an owned run is only ever closed by its owner.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from perdure.clock import Clock
+from perdure.engine.committer import Committer, Settlement
+from perdure.engine.endings import ending, told_to_parent
+from perdure.engine.lease import Lease
+from perdure.engine.port import Ending
+from perdure.ids import Ids
+from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut
+from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
+from perdure.kernel.status import Status
+from perdure.stores import rows
+from perdure.stores.answers import Applied, Posted
+from perdure.stores.operations import CloseFreeRun, NoteCancel, Operation, PostMessage, StopChildren, TellRun
+from perdure.stores.port import Store
+from perdure.stores.records import RunRow
+
+log = logging.getLogger("perdure.engine")
+
+# How many overdue runs are closed in one look.
+BITE = 200
+
+
+def stop_children(run_id: str, workflow_id: str, end: object, at: int) -> StopChildren:
+    """What the end of a run means for its children."""
+    terminates = isinstance(end, RunTerminated)
+    reason = end.reason if isinstance(end, RunCancelled | RunTerminated) else None
+    reason = reason or f"its parent {workflow_id!r} has ended"
+    cancel, terminate = rows.message_body(CancelRequest(reason)), rows.message_body(TerminateRequest(reason))
+    return StopChildren(run_id, f"parent:{run_id}", cancel, terminate, terminates, reason, at)
+
+
+class Stopping:
+    """Ends runs; `notice` passes messages on in this process, `ended` tells who waits."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        clock: Clock,
+        ids: Ids,
+        lease: Lease,
+        *,
+        notice: Callable[[str, Message, int | None], None],
+        ended: Callable[[str, Ending], None],
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._clock = clock
+        self._ids = ids
+        self._lease = lease
+        self._notice = notice
+        self._ended = ended
+
+    async def cancel(self, row: RunRow, reason: str | None, deadline_ms: int | None) -> Settlement | None:
+        """Ask an open run to stop; None when it is closed now, else what became of the message."""
+        now = self._clock.now()
+        is_forced = deadline_ms == 0
+        if is_forced:
+            await self._free_from_the_dead(row)
+        if (is_forced or not row.has_begun) and await self._close(
+            row, RunCancelled(reason), only_unbegun=not is_forced
+        ):
+            return None
+        close_at = None if deadline_ms is None else now + deadline_ms
+        note = NoteCancel(row.run_id, reason, close_at, now)
+        return await self._post(row.run_id, CancelRequest(reason, close_at), note)
+
+    async def terminate(self, row: RunRow, reason: str | None) -> Settlement | None:
+        """End an open run at once; None when it is closed now, else what became of the message to its owner."""
+        await self._free_from_the_dead(row)
+        if await self._close(row, RunTerminated(reason)):
+            return None
+        return await self._post(row.run_id, TerminateRequest(reason))
+
+    async def close_overdue(self, namespace: str, now: int) -> None:
+        """Close the free runs whose end by the clock has come."""
+        for row in await self._store.overdue(namespace, now, BITE):
+            await self._close(row, overdue_end(row.close_as, row.cancel_reason, row.timeout_ms))
+
+    async def _free_from_the_dead(self, row: RunRow) -> None:
+        """A run whose owner is gone is free, though nobody was there to say so."""
+        if row.owner is not None and row.owner != self._lease.worker_id:
+            await self._lease.rescue_from(row.owner)
+
+    async def _close(
+        self, row: RunRow, end: RunCancelled | RunTerminated | RunTimedOut, *, only_unbegun: bool = False
+    ) -> bool:
+        now = self._clock.now()
+        final = ending(end)
+        operations: list[Operation] = [
+            CloseFreeRun(row.run_id, row.namespace, final.status.value, rows.outcome_of(end), now, only_unbegun),
+            stop_children(row.run_id, row.workflow_id, end, now),
+        ]
+        message = None
+        if row.parent_id is not None and row.parent_place is not None:
+            body = told_to_parent(row.parent_place, row.workflow, row.workflow_id, row.run_id, end)
+            message = TellRun(row.parent_id, f"child:{row.run_id}", type(body).__name__, rows.message_body(body), now)
+            operations.append(message)
+        answer = await self._committer.apply(*operations)
+        if not isinstance(answer, Applied):
+            return False
+        log.info("run %r was closed as %s", row.workflow_id, final.status, extra={"event": "run_closed"})
+        if message is not None and isinstance(answer.value, Posted):
+            self._notice(message.run_id, Message(answer.value.number, message.message_id, body, now), None)
+        self._ended(row.run_id, final)
+        return True
+
+    async def _post(self, run_id: str, body: CancelRequest | TerminateRequest, *beside: Operation) -> Settlement:
+        message_id, now = self._ids.token(), self._clock.now()
+        post = PostMessage(run_id, message_id, type(body).__name__, rows.message_body(body), now)
+        answer = await self._committer.apply(post, *beside)
+        if isinstance(answer, Applied) and isinstance(answer.value, Posted):
+            self._notice(run_id, Message(answer.value.number, message_id, body, now), answer.value.count)
+        return answer
+
+
+def overdue_end(close_as: str | None, reason: str | None, timeout_ms: int | None) -> RunCancelled | RunTimedOut:
+    """How a run ends whose time is over."""
+    if close_as == Status.CANCELLED:
+        return RunCancelled(reason)
+    return RunTimedOut(f"it took longer than its timeout of {(timeout_ms or 0) / 1000:g} s")
+
+
+async def first_of(*work: Coroutine[Any, Any, object]) -> None:
+    """Until one of these is done; the others are given up."""
+    tasks = [asyncio.ensure_future(w) for w in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,49 @@
+"""Same id again: what a start does when its id is taken."""
+
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+
+class OnConflict(StrEnum):
+    """What a start does when its id is taken."""
+
+    RETURN = "return"
+    REJECT = "reject"
+    REPLACE = "replace"
+    TERMINATE = "terminate"
+
+
+class GiveIt(msgspec.Struct, frozen=True):
+    """The run that has the id is the answer."""
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """The id stays with the run that has it."""
+
+    why: str
+
+
+class TakeOver(msgspec.Struct, frozen=True):
+    """A new run gets the id; one that is still open is terminated first."""
+
+    terminates: bool
+
+
+Resolution: TypeAlias = GiveIt | Refuse | TakeOver
+
+
+def resolve(policy: OnConflict, *, is_same: bool, is_closed: bool) -> Resolution:
+    """What becomes of a start whose id is taken; `is_same` says by the same workflow with equal arguments."""
+    match policy:
+        case OnConflict.RETURN:
+            return GiveIt() if is_same else Refuse("it is another workflow, or has other arguments")
+        case OnConflict.REJECT:
+            return Refuse("on_conflict is 'reject'")
+        case OnConflict.REPLACE:
+            return TakeOver(terminates=False) if is_closed else Refuse("on_conflict is 'replace', but it is still open")
+        case OnConflict.TERMINATE:
+            return TakeOver(terminates=not is_closed)
+        case _:
+            assert_never(policy)

@@ -1,0 +1,145 @@
+"""Children: starting the runs a workflow calls, and calling them off.
+
+In:   calls of a live run whose cause is on disk.
+Out:  child runs; what becomes of them comes back as a message to the parent.
+
+A child's run_id follows from its parent and its place, so starting it twice starts
+it once. Its id may be taken by a run that is not this parent's: then the rule for
+that decides, and a run that is not ours is waited for instead.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from perdure.engine import conflicts, endings
+from perdure.engine.port import Ending, Engine, StartRequest
+from perdure.errors import IdConflict, NotOpen, PerdureError
+from perdure.kernel.commands import RecordOutcome
+from perdure.kernel.conflict import GiveIt, OnConflict
+from perdure.kernel.events import ChildCompleted, ChildFailed
+from perdure.stores.records import RunRow
+from perdure.worker.failures import failure_of
+from perdure.worker.live import LiveRun
+from perdure.worker.program import PendingChild
+
+log = logging.getLogger("perdure.worker")
+
+AGAIN_MS = 1000
+
+
+class Children:
+    """Starts and calls off children; `advance` gets the ends of runs that are nobody's child."""
+
+    def __init__(self, engine: Engine, advance: Callable[..., None]) -> None:
+        self._engine = engine
+        self._advance = advance
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, live: LiveRun, call: PendingChild) -> None:
+        """Start the child, unless it has been before."""
+        if live.children is None:
+            live.children = set()
+        if call.run_id in live.children:
+            return
+        live.children.add(call.run_id)
+        live.owned.has_children = True
+        self._start(live, call, self._request(live, call))
+
+    def _request(self, live: LiveRun, call: PendingChild) -> StartRequest:
+        settings = call.workflow.settings
+        traits = msgspec.structs.replace(settings.traits, parent_id=live.run_id, parent_place=call.place)
+        return StartRequest(
+            call.workflow.name,
+            call.data.decode(),
+            call.child_id,
+            settings.queue,
+            settings.priority,
+            traits=traits,
+            delay_ms=settings.delay_ms,
+            run_id=call.run_id,
+            seed=call.seed,
+        )
+
+    def _start(self, live: LiveRun, call: PendingChild, request: StartRequest) -> None:
+        def then(holder: RunRow | None) -> None:
+            if holder is not None and not live.is_gone and call.is_waiting:
+                self._spawn(self._patiently(live, lambda: self._settle_conflict(live, call, request, holder)))
+
+        self._engine.start_child(live.owned, request, then)
+
+    async def _settle_conflict(self, live: LiveRun, call: PendingChild, request: StartRequest, holder: RunRow) -> None:
+        """Another run has the id."""
+        settings = call.workflow.settings
+        if settings.id is None and holder.closed_at is None:
+            # Nobody chose this id; the child takes one that nobody else can have.
+            self._start(live, call, msgspec.structs.replace(request, workflow_id=request.run_id))
+            return
+        policy = OnConflict.REPLACE if settings.id is None else settings.on_conflict
+        resolution = conflicts.resolution_of(holder, request, policy)
+        if isinstance(resolution, GiveIt):
+            call.attached = True
+            await self._attach(live, call, holder)
+            return
+        try:
+            request = await conflicts.superseding(self._engine, request, holder, resolution)
+        except IdConflict as conflict:
+            failed = ChildFailed(call.workflow.name, holder.workflow_id, holder.run_id, failure_of(conflict))
+            self._record(live, call, failed)
+        else:
+            self._start(live, call, request)
+
+    async def _attach(self, live: LiveRun, call: PendingChild, holder: RunRow) -> None:
+        """Wait for a run that is not ours."""
+        run_id = holder.run_id
+        ending = await self._engine.wait(run_id)
+        while ending.next_run_id is not None:
+            run_id = ending.next_run_id
+            ending = await self._engine.wait(run_id)
+        self._record(live, call, _outcome(call, holder.workflow_id, run_id, ending))
+
+    def _record(self, live: LiveRun, call: PendingChild, outcome: ChildCompleted | ChildFailed) -> None:
+        if not live.is_gone:
+            self._advance(live, RecordOutcome(call.place, outcome))
+
+    def call_off(self, live: LiveRun, call: PendingChild) -> None:
+        """Nobody waits for the child any more: ask it to stop, with the reason its parent was given."""
+        if not call.attached and live.children is not None and call.run_id in live.children:
+            cancelled = live.program.cancelled
+            reason = None if cancelled is None else cancelled.reason
+            text = reason or f"its parent {live.owned.workflow_id!r} does not wait for it any more"
+            self._engine.cancel_child(live.owned, call.run_id, text)
+
+    async def _patiently(self, live: LiveRun, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Until it is done, as long as the run is ours: nobody else will do it."""
+        while not live.is_gone:
+            try:
+                await work()
+            except NotOpen:
+                return
+            except PerdureError:
+                log.warning(
+                    "a child could not be started, will try again", exc_info=True, extra={"event": "child_failed"}
+                )
+                await self._engine.pause(AGAIN_MS)
+            else:
+                return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def abandon(self) -> None:
+        """Wait for nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+
+
+def _outcome(call: PendingChild, child_id: str, run_id: str, ending: Ending) -> ChildCompleted | ChildFailed:
+    if ending.result is not None:
+        return ChildCompleted(call.workflow.name, child_id, run_id, msgspec.Raw(bytes(ending.result)))
+    return ChildFailed(call.workflow.name, child_id, run_id, endings.failure_of(child_id, ending))
