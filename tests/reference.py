@@ -1,4 +1,4 @@
-"""Six reference workflows that between them use everything a workflow can do today.
+"""Reference workflows that between them use everything a workflow can do today.
 
 Their activities answer by their arguments alone, so that every way through a crash
 must lead to the same result and the same outcomes.
@@ -9,7 +9,24 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
-from perdure import Retry, Signal, Workflow, activity, now, rng, side_effect, sleep, uuid4, workflow
+from perdure import (
+    Retry,
+    RunCancelled,
+    Signal,
+    Workflow,
+    activity,
+    at,
+    continue_as_new,
+    info,
+    now,
+    patched,
+    rng,
+    set_attributes,
+    side_effect,
+    sleep,
+    uuid4,
+    workflow,
+)
 
 answer = Signal("answer", int)
 calls: Counter[str] = Counter()
@@ -120,6 +137,63 @@ async def by_chance(number: int) -> int:
     return total
 
 
+@workflow
+async def as_a_child(number: int) -> int:
+    if number < 0:
+        raise LookupError(f"nothing below {number}")
+    return await square(number) + (await as_a_child(number - 1) if number else 0)
+
+
+@workflow
+async def never_ending_child() -> None:
+    try:
+        await sleep(timedelta(days=1))
+    finally:
+        await square(77)
+
+
+@workflow
+async def with_children(number: int) -> list[str]:
+    seen = [str(n) for n in await asyncio.gather(*(as_a_child(n) for n in range(number)))]
+    try:
+        await as_a_child(-1)
+    except LookupError as error:
+        seen.append(str(error))
+    try:
+        async with asyncio.timeout(2):
+            await never_ending_child.options(id="never")()
+    except TimeoutError:
+        seen.append("timed out")
+    await sleep(1)
+    try:
+        await never_ending_child.options(id="never")()
+    except RunCancelled as error:
+        seen.append(f"{error.id} {error.reason}")
+    return seen
+
+
+@workflow
+async def in_generations(number: int) -> list[object]:
+    at(f"generation {number}")
+    set_attributes(**{f"seen_{number}": await square(number), "last": number})
+    if number < 3:
+        continue_as_new(number + 1)
+    way = "new" if patched("a change") else "old"
+    return [info().attributes, way, await square(number), info().history_length]
+
+
+@workflow
+async def until_told(number: int) -> str:
+    try:
+        await sleep(1)
+        await sleep(timedelta(days=365))
+    except asyncio.CancelledError as told:
+        await square(number)
+        await sleep(1)
+        raise asyncio.CancelledError(f"{told}") from None
+    return "no"
+
+
 REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "in sequence": (in_sequence, 3),
     "in branches": (in_branches, 3),
@@ -127,4 +201,7 @@ REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "by signal": (by_signal, 5),
     "by luck": (by_luck, "key"),
     "by chance": (by_chance, 6),
+    "with children": (with_children, 3),
+    "in generations": (in_generations, 1),
+    "until told": (until_told, 8),
 }

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from perdure import Run, RunClosed, RunEvent, StoreUnavailable, Workflow
+from perdure import Run, RunCancelled, RunClosed, RunEvent, StoreUnavailable, Workflow
 from perdure.engine.port import OwnedRun
 from perdure.stores import rows
 from perdure.testing import Crash, Environment, Fault
 from perdure.worker.program import Program
-from tests.reference import REFERENCES, answer, by_signal, calls
+from tests.reference import REFERENCES, answer, by_signal, calls, until_told
 
 MODES = pytest.mark.parametrize("replay_always", [False, True], ids=["live", "replay always"])
 
@@ -25,7 +25,7 @@ class Story:
         self.env = env
         self.workflow = workflow
         self.argument = argument
-        self.prefixes: list[list[RunEvent]] = []
+        self.prefixes: list[tuple[str, list[RunEvent]]] = []
         self.is_answered = False
 
     async def run(self) -> object:
@@ -36,8 +36,9 @@ class Story:
                 run = await self._go_on()
             except (Crash, StoreUnavailable):
                 continue
+            run = await self.env.app.get("story")
             if (await run.describe()).closed_at is not None:
-                return await run.result()
+                return await _result(run)
             self.env.clock.advance(1000)
         raise AssertionError(f"no end: {await (await self.env.app.get('story')).describe()}")
 
@@ -46,12 +47,16 @@ class Story:
         alive = self.env.alive
         run = await alive(self.env.app.start(self.workflow.options(id="story"), self.argument))
         await self._settle()
-        self.prefixes.append(await self.env.events("story"))
-        has_timed_out = any(event.kind == "TimerFired" for event in self.prefixes[-1])
-        if self.workflow.name == by_signal.name and has_timed_out and not self.is_answered:
-            # A signal whose answer a crash has swallowed may have been received, and have ended the run.
+        newest = await self.env.app.get("story")
+        self.prefixes.append((newest.run_id, await self.env.events("story")))
+        has_timed_out = any(event.kind == "TimerFired" for event in self.prefixes[-1][1])
+        if has_timed_out and not self.is_answered:
+            # What is asked may have been heard, and have ended the run, though a crash has swallowed the answer.
             with contextlib.suppress(RunClosed):
-                await alive(run.signal(answer, 7))
+                if self.workflow.name == by_signal.name:
+                    await alive(run.signal(answer, 7))
+                elif self.workflow.name == until_told.name:
+                    await alive(run.cancel("enough"))
             self.is_answered = True
         await self._settle()
         return run
@@ -60,6 +65,13 @@ class Story:
         await self.env.settle()
         if self.env.has_died:
             raise Crash
+
+
+async def _result(run: Run[Any]) -> object:
+    try:
+        return await run.result()
+    except RunCancelled as cancelled:
+        return str(cancelled)
 
 
 def outcomes(history: list[RunEvent]) -> set[tuple[str, str, str]]:
@@ -82,6 +94,7 @@ async def replays_itself(env: Environment, workflow: Workflow[..., Any]) -> bool
     row = await engine.find("story")
     events = await engine.events(row.run_id, 0, 10_000)
     owned = OwnedRun(row.run_id, row.workflow_id, row.workflow, row.input, row.seed, row.created_at)
+    owned.traits = rows.traits_of(row)
     program = Program(workflow, owned)
     program.replay(events[1:-1])
     program.begin()
@@ -102,13 +115,16 @@ async def take(path: Path, name: str, fault: tuple[int, Fault] | None, *, replay
     story = Story(env, workflow, argument)
     result = await story.run()
     history = await env.events("story")
-    for prefix in story.prefixes:
-        assert history[: len(prefix)] == prefix
+    for run_id, prefix in story.prefixes:
+        run = await env.app.get(run_id=run_id)
+        assert [event async for event in run.events()][: len(prefix)] == prefix
     assert [event.seq for event in history] == list(range(1, len(history) + 1))
     assert await replays_itself(env, workflow)
+    await env.pass_time(5)
+    everybody = sorted((run.id, run.status.value, run.step, str(run.attributes)) for run in await env.app.list())
     commits = env.commits + env.store.commits
     await env.__aexit__()
-    return result, outcomes(history), commits
+    return (result, everybody), outcomes(history), commits
 
 
 @MODES

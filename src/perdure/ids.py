@@ -46,6 +46,11 @@ class RandomIds:
         return self._random.getrandbits(63)
 
 
+def stamp_of(run_id: str) -> int:
+    """The millisecond a run id was made in."""
+    return int(run_id[:11], 16)
+
+
 def child_run_id(parent_id: str, place: str, at: int) -> tuple[str, int]:
     """The run id and the seed of the child that this run starts at this place, the same ones on every replay."""
     digest = blake2b(f"{parent_id}/{place}".encode(), digest_size=17).digest()

@@ -17,16 +17,20 @@ async def start(engine: Engine, request: StartRequest, policy: OnConflict) -> Ru
     """Start a run as its policy says: a new one, or the one that has the id; IdConflict."""
     found = await engine.start(request)
     while isinstance(found, RunRow):
-        resolution = resolution_of(found, request, policy)
+        resolution = await resolution_of(engine, found, request, policy)
         if isinstance(resolution, GiveIt):
             return found
         found = await engine.start(await superseding(engine, request, found, resolution))
     return found
 
 
-def resolution_of(found: RunRow, request: StartRequest, policy: OnConflict) -> Resolution:
+async def resolution_of(engine: Engine, found: RunRow, request: StartRequest, policy: OnConflict) -> Resolution:
     """What the rule says of this run and this request."""
-    is_same = found.workflow == request.workflow and _same(found.input, request.input)
+    first = found
+    # A run that continues others was started with the arguments of the first of them.
+    while first.continued_from is not None:
+        first = await engine.read(first.continued_from)
+    is_same = found.workflow == request.workflow and _same(first.input, request.input)
     return resolve(policy, is_same=is_same, is_closed=found.closed_at is not None)
 
 

@@ -101,11 +101,14 @@ class Lease:
                 freed += await self._take_over(worker)
         return freed
 
-    async def rescue_from(self, worker_id: str) -> None:
-        """Free the runs of this worker, if it is gone."""
+    async def rescue_from(self, worker_id: str) -> bool:
+        """Free the runs of this worker, if it is gone; whether it is."""
         for worker in await self._store.workers():
-            if worker.worker_id == worker_id and self._is_gone(worker):
+            if worker.worker_id == worker_id:
+                if not self._is_gone(worker):
+                    return False
                 await self._take_over(worker)
+        return True
 
     def _is_gone(self, worker: WorkerRow) -> bool:
         return self._store.is_dead(worker.worker_id) is True or worker.lease_until < self._clock.now()

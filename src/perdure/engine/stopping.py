@@ -68,11 +68,8 @@ class Stopping:
         """Ask an open run to stop; None when it is closed now, else what became of the message."""
         now = self._clock.now()
         is_forced = deadline_ms == 0
-        if is_forced:
-            await self._free_from_the_dead(row)
-        if (is_forced or not row.has_begun) and await self._close(
-            row, RunCancelled(reason), only_unbegun=not is_forced
-        ):
+        is_free = await self._free_from_the_dead(row) if is_forced else not row.has_begun
+        if is_free and await self._close(row, RunCancelled(reason), only_unbegun=not is_forced):
             return None
         close_at = None if deadline_ms is None else now + deadline_ms
         note = NoteCancel(row.run_id, reason, close_at, now)
@@ -80,20 +77,21 @@ class Stopping:
 
     async def terminate(self, row: RunRow, reason: str | None) -> Settlement | None:
         """End an open run at once; None when it is closed now, else what became of the message to its owner."""
-        await self._free_from_the_dead(row)
-        if await self._close(row, RunTerminated(reason)):
+        if await self._free_from_the_dead(row) and await self._close(row, RunTerminated(reason)):
             return None
         return await self._post(row.run_id, TerminateRequest(reason))
 
     async def close_overdue(self, namespace: str, now: int) -> None:
-        """Close the free runs whose end by the clock has come."""
+        """Close the runs whose end by the clock has come, unless they have an owner, who does it."""
         for row in await self._store.overdue(namespace, now, BITE):
-            await self._close(row, overdue_end(row.close_as, row.cancel_reason, row.timeout_ms))
+            if await self._free_from_the_dead(row):
+                await self._close(row, overdue_end(row.close_as, row.cancel_reason, row.timeout_ms))
 
-    async def _free_from_the_dead(self, row: RunRow) -> None:
-        """A run whose owner is gone is free, though nobody was there to say so."""
-        if row.owner is not None and row.owner != self._lease.worker_id:
-            await self._lease.rescue_from(row.owner)
+    async def _free_from_the_dead(self, row: RunRow) -> bool:
+        """Whether nobody owns the run; one whose owner is gone is free, though nobody was there to say so."""
+        if row.owner is None:
+            return True
+        return row.owner != self._lease.worker_id and await self._lease.rescue_from(row.owner)
 
     async def _close(
         self, row: RunRow, end: RunCancelled | RunTerminated | RunTimedOut, *, only_unbegun: bool = False

@@ -22,7 +22,7 @@ from perdure.engine.port import Ending, HandBack, Hold, Host, OwnedRun, Park, Re
 from perdure.engine.stopping import Stopping, first_of, stop_children
 from perdure.engine.watch import Watch
 from perdure.errors import NotOpen, RunClosed, RunNotFound, StoreError, StoreUnavailable
-from perdure.ids import Ids
+from perdure.ids import Ids, stamp_of
 from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
 from perdure.kernel.events import CLOSINGS, Closing, Event, RunContinued
 from perdure.kernel.messages import CancelRequest, Message, SignalSent
@@ -217,7 +217,7 @@ class StoreEngine:
         return self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
 
     def _new_run(self, request: StartRequest, now: int) -> OwnedRun:
-        run_id = request.run_id or self._ids.run_id(now)
+        run_id = request.run_id or self._run_id(now, request.supersedes)
         seed = self._ids.seed() if request.seed is None else request.seed
         owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, seed, now)
         owned.arguments = request.arguments
@@ -236,6 +236,10 @@ class StoreEngine:
                 close_at=None if traits.timeout_ms is None else begins_at + traits.timeout_ms,
             )
         return owned
+
+    def _run_id(self, now: int, predecessor: str | None) -> str:
+        """A new run id, above that of the run before it under the same workflow_id: lists are ordered by them."""
+        return self._ids.run_id(now if predecessor is None else max(now, stamp_of(predecessor) + 1))
 
     def _insertion(self, request: StartRequest, owned: OwnedRun, *, hosted: bool) -> tuple[Operation, ...]:
         traits = owned.traits
@@ -447,7 +451,7 @@ class StoreEngine:
         if owned.tenure is not self._tenure:
             return NotOwned()
         now = self.clock.now()
-        run_id = self._ids.run_id(now)
+        run_id = self._run_id(now, owned.run_id)
         event = decide(owned.state, CloseRun(RunContinued(run_id)), now)
         if not isinstance(event, Event):
             return event

@@ -79,7 +79,7 @@ class Store(Protocol):
         """Runs, newest first."""
 
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
-        """Free runs whose end by the clock has come."""
+        """Runs whose end by the clock has come."""
 
     async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
         """Those of the given runs that have ended."""

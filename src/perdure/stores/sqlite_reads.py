@@ -50,7 +50,7 @@ class SqliteReads:
 
     def _owned(self, db: sqlite3.Connection, run_ids: Sequence[str], worker_id: str) -> list[RunRow]:
         found = run_rows(db, "owned_runs", run_ids=_json(run_ids), worker_id=worker_id)
-        return sorted(found, key=lambda row: row.run_id)
+        return sorted(found, key=lambda row: (-row.priority, row.run_id))
 
     def _load(self, db: sqlite3.Connection, row: RunRow, children: frozenset[str]) -> LoadedRun:
         return LoadedRun(

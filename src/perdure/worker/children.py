@@ -79,7 +79,7 @@ class Children:
             self._start(live, call, msgspec.structs.replace(request, workflow_id=request.run_id))
             return
         policy = OnConflict.REPLACE if settings.id is None else settings.on_conflict
-        resolution = conflicts.resolution_of(holder, request, policy)
+        resolution = await conflicts.resolution_of(self._engine, holder, request, policy)
         if isinstance(resolution, GiveIt):
             call.attached = True
             await self._attach(live, call, holder)

@@ -72,12 +72,11 @@ select parent_id, run_id
   from runs
  where parent_id in (select value from json_each(:run_ids));
 
--- overdue: free runs whose end by the clock has come.
+-- overdue: runs whose end by the clock has come.
 select *
   from runs
  where close_at <= :now
    and closed_at is null
-   and owner is null
    and namespace = :namespace
  order by close_at
  limit :limit;
