@@ -2,12 +2,14 @@
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from perdure import (
     ChildFailed,
     IdConflict,
+    Perdure,
     RunCancelled,
     RunFailed,
     RunTerminated,
@@ -15,6 +17,7 @@ from perdure import (
     Signal,
     Status,
     activity,
+    continue_as_new,
     sleep,
     workflow,
 )
@@ -252,6 +255,49 @@ async def test_terminate_takes_the_children_along(env: Environment) -> None:
         for id in ("top", "top/has_one", "top/has_one/waits_to_go"):
             info = await (await env.app.get(id)).describe()
             assert (info.status, info.error) == (Status.TERMINATED, "fire")
+
+
+@workflow
+async def goes_on_for_a_while(rounds: int) -> str:
+    try:
+        await go.receive()
+    except asyncio.CancelledError as cancelled:
+        await tidied(str(cancelled))
+        raise
+    if rounds:
+        continue_as_new(rounds - 1)
+    return "round"
+
+
+@workflow
+async def waits_for_rounds(*, impatient: bool) -> str:
+    try:
+        async with asyncio.timeout(60 if impatient else None):
+            return await goes_on_for_a_while(2)
+    except TimeoutError:
+        return "enough"
+
+
+@pytest.mark.parametrize("impatient", [True, False])
+async def test_a_child_that_continues_as_new_is_still_the_child(env: Environment, *, impatient: bool) -> None:
+    """Its parent hears of the last one's end, and calls off whichever one is there."""
+    async with env:
+        cleaned.clear()
+        run = await env.start(waits_for_rounds.options(id="w"), impatient=impatient)
+        for _ in range(2 if impatient else 3):
+            await env.settle()
+            await (await env.app.get("w/goes_on_for_a_while")).signal(go, 1)
+        assert await env.result(run) == ("enough" if impatient else "round")
+        await env.settle()
+        assert cleaned == (["its parent 'w' does not wait for it any more"] if impatient else [])
+
+
+async def test_a_child_has_queue_priority_and_correlation_from_its_parent(tmp_path: Path) -> None:
+    async with Perdure(f"sqlite:///{tmp_path / 't.db'}", queues=("gpu",)) as app:
+        run = await app.start(shares_a_child.options(queue="gpu", priority=3, correlation_id="c"), "kid")
+        assert await run.result(timeout=10) == 8
+        (kid,) = await run.children()
+        assert (kid.id, kid.queue, kid.priority, kid.correlation_id) == ("kid", "gpu", 3, "c")
 
 
 async def test_ten_levels_down(env: Environment) -> None:

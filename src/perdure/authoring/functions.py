@@ -50,8 +50,8 @@ class WorkflowOptions(msgspec.Struct, frozen=True):
     """How a run is started; times are milliseconds."""
 
     id: str | None = None
-    queue: str = "default"
-    priority: int = 0
+    queue: str | None = None
+    priority: int | None = None
     delay_ms: int = 0
     on_conflict: OnConflict = OnConflict.RETURN
     traits: Traits = PLAIN
@@ -176,6 +176,7 @@ class Workflow(Function[P, R]):
         """A copy of this workflow that is started differently; what is not given stays as it is.
 
         `timeout` ends the run as TIMED_OUT, `delay` begins it later, a higher `priority` is taken first.
+        A child has queue, priority and correlation id from its parent unless they are given.
         """
         base, traits = self.settings, self.settings.traits
         traits = msgspec.structs.replace(

@@ -233,8 +233,8 @@ class Engine(Protocol):
     def start_child(self, owned: OwnedRun, request: StartRequest, then: Callable[[RunRow | None], None]) -> None:
         """Start a child of an owned run; `then` gets the run that has its id, if another one does."""
 
-    def cancel_child(self, owned: OwnedRun, run_id: str, reason: str | None) -> None:
-        """Ask a child of an owned run to stop; one that has ended does not mind."""
+    def cancel_child(self, owned: OwnedRun, place: str, reason: str) -> None:
+        """Ask the child that an owned run started at this place to stop; one that has ended does not mind."""
 
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""

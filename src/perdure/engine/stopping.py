@@ -35,11 +35,16 @@ BITE = 200
 
 def stop_children(run_id: str, workflow_id: str, end: object, at: int) -> StopChildren:
     """What the end of a run means for its children."""
-    terminates = isinstance(end, RunTerminated)
     reason = end.reason if isinstance(end, RunCancelled | RunTerminated) else None
     reason = reason or f"its parent {workflow_id!r} has ended"
     cancel, terminate = rows.message_body(CancelRequest(reason)), rows.message_body(TerminateRequest(reason))
-    return StopChildren(run_id, f"parent:{run_id}", cancel, terminate, terminates, reason, at)
+    return StopChildren(run_id, f"parent:{run_id}", cancel, terminate, isinstance(end, RunTerminated), reason, at)
+
+
+def stop_child(run_id: str, place: str, reason: str, at: int) -> StopChildren:
+    """What it means for a child that its parent does not wait for it any more."""
+    cancel, terminate = rows.message_body(CancelRequest(reason)), rows.message_body(TerminateRequest(reason))
+    return StopChildren(run_id, f"unawaited:{run_id}", cancel, terminate, False, reason, at, place)
 
 
 class Stopping:
@@ -112,7 +117,8 @@ class Stopping:
             return False
         log.info("run %r was closed as %s", row.workflow_id, final.status, extra={"event": "run_closed"})
         if message is not None and isinstance(answer.value, Posted):
-            self._notice(message.run_id, Message(answer.value.number, message.message_id, body, now), None)
+            posted = answer.value
+            self._notice(message.run_id, Message(posted.number, message.message_id, body, now), posted.count)
         self._ended(row.run_id, final)
         return True
 

@@ -19,13 +19,13 @@ from perdure.engine.groups import ChildStart, StartGroup, StoreAdvance, StoreClo
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.lease import Lease
 from perdure.engine.port import Ending, HandBack, Hold, Host, OwnedRun, Park, Release, StartRequest
-from perdure.engine.stopping import Stopping, first_of, stop_children
+from perdure.engine.stopping import Stopping, first_of, stop_child, stop_children
 from perdure.engine.watch import Watch
 from perdure.errors import NotOpen, RunClosed, RunNotFound, StoreError, StoreUnavailable
 from perdure.ids import Ids, stamp_of
 from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
 from perdure.kernel.events import CLOSINGS, Closing, Event, RunContinued
-from perdure.kernel.messages import CancelRequest, Message, SignalSent
+from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import NotOwned, Refusal, RunState, decide, evolve
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN
@@ -41,7 +41,6 @@ from perdure.stores.operations import (
     InsertRichRun,
     InsertRun,
     MoveMessages,
-    NoteCancel,
     NoteWaiting,
     Operation,
     ParkRun,
@@ -479,19 +478,19 @@ class StoreEngine:
         group = ChildStart(operations, child, self._host, self._arriving, hosted=hosted, then=then, again=again)
         self._committer.submit(group)
 
-    def cancel_child(self, owned: OwnedRun, run_id: str, reason: str | None) -> None:
-        """Ask a child of an owned run to stop; one that has ended does not mind."""
-        now = self.clock.now()
-        body = CancelRequest(reason)
-        message = Message(0, f"cancel:{owned.run_id}", body, now)
-        tell = TellRun(run_id, message.message_id, "CancelRequest", rows.message_body(body), now)
+    def cancel_child(self, owned: OwnedRun, place: str, reason: str) -> None:
+        """Ask the child that was started at this place to stop; one that has ended does not mind."""
 
         def told(answer: Settlement) -> None:
-            if isinstance(answer, Applied) and isinstance(answer.value, Posted):
-                posted = answer.value
-                self._notice(run_id, msgspec.structs.replace(message, number=posted.number), posted.count)
+            asked = answer.value if isinstance(answer, Applied) else None
+            if isinstance(asked, list):
+                self._spawn(self._read_all(asked))
 
-        self._ask_as_owner(owned, told, tell, NoteCancel(run_id, reason, None, now))
+        self._ask_as_owner(owned, told, stop_child(owned.run_id, place, reason, self.clock.now()))
+
+    async def _read_all(self, run_ids: list[str]) -> None:
+        for run_id in run_ids:
+            await self._read_if_live(run_id)
 
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""

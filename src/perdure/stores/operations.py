@@ -104,7 +104,9 @@ class CloseFreeRun(NamedTuple):
 
 
 class StopChildren(NamedTuple):
-    """Ask the open children of a run that ends to stop, each as it was started to.
+    """Ask the open children of a run to stop, each as it was started to. Answered with their ids.
+
+    With a place, only the one that was started there.
 
     `cancel` and `terminate` are the two messages; with `all_terminate` only the second is sent.
     """
@@ -116,6 +118,7 @@ class StopChildren(NamedTuple):
     all_terminate: bool
     reason: str | None
     at: int
+    place: str | None = None
 
 
 class TellRun(NamedTuple):

@@ -102,7 +102,7 @@ def apply_groups(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) 
     for index, operation in batch.single:
         answer = _SINGLE[type(operation)](db, operation)
         # A refusal is the answer of its group, whatever the other operations say.
-        if answer is not None and isinstance(answers.get(index, APPLIED), Applied):
+        if answer is not None and (index not in answers or not isinstance(answer, Applied)):
             answers[index] = answer
     if batch.ends:
         _end_runs(db, batch.ends)
@@ -246,9 +246,12 @@ def _close_free_run(db: sqlite3.Connection, close: CloseFreeRun) -> Answer | Non
     return None if db.execute(_sql("close_free_run"), close._asdict()).fetchall() else Moved()
 
 
-def _stop_children(db: sqlite3.Connection, stop: StopChildren) -> None:
-    if db.execute(_sql("stop_children"), stop._asdict()).rowcount:
-        db.execute(_sql("wake_children"), {"run_id": stop.run_id, "at": stop.at, "reason": stop.reason})
+def _stop_children(db: sqlite3.Connection, stop: StopChildren) -> Answer | None:
+    asked = [run_id for (run_id,) in db.execute(_sql("stop_children"), stop._asdict()).fetchall()]
+    if not asked:
+        return None
+    db.execute(_sql("wake_children"), {"run_ids": _json(asked), "at": stop.at, "reason": stop.reason})
+    return Applied(asked)
 
 
 def _note_cancel(db: sqlite3.Connection, note: NoteCancel) -> None:

@@ -50,14 +50,20 @@ class Children:
         self._start(live, call, self._request(live, call))
 
     def _request(self, live: LiveRun, call: PendingChild) -> StartRequest:
-        settings = call.workflow.settings
-        traits = msgspec.structs.replace(settings.traits, parent_id=live.run_id, parent_place=call.place)
+        """The child's start; what its options do not say it has from its parent."""
+        settings, parent = call.workflow.settings, live.owned
+        traits = msgspec.structs.replace(
+            settings.traits,
+            parent_id=live.run_id,
+            parent_place=call.place,
+            correlation_id=settings.traits.correlation_id or parent.traits.correlation_id,
+        )
         return StartRequest(
             call.workflow.name,
             call.data.decode(),
             call.child_id,
-            settings.queue,
-            settings.priority,
+            settings.queue or parent.queue,
+            parent.priority if settings.priority is None else settings.priority,
             traits=traits,
             delay_ms=settings.delay_ms,
             run_id=call.run_id,
@@ -111,7 +117,7 @@ class Children:
             cancelled = live.program.cancelled
             reason = None if cancelled is None else cancelled.reason
             text = reason or f"its parent {live.owned.workflow_id!r} does not wait for it any more"
-            self._engine.cancel_child(live.owned, call.run_id, text)
+            self._engine.cancel_child(live.owned, call.place, text)
 
     async def _patiently(self, live: LiveRun, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Until it is done, as long as the run is ours: nobody else will do it."""

@@ -37,8 +37,8 @@ def _key(body: Body) -> str:
     match body:
         case SignalSent(name):
             return f"signal({name})"
-        case ChildResult(run_id=run_id) | ChildFailure(run_id=run_id):
-            return run_id
+        case ChildResult(place) | ChildFailure(place):
+            return f"child({place})"
         case _:
             return STOP
 

@@ -147,8 +147,8 @@ class PendingChild(PendingCall):
 
     @property
     def key(self) -> str:
-        """What its message is found by."""
-        return self.run_id
+        """What its message is found by; the run that sends it may be one that continues the child."""
+        return f"child({self.place})"
 
 
 class PendingTimer:

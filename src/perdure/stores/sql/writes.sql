@@ -83,7 +83,7 @@ update runs
    and (not :only_unbegun or not has_begun)
 returning last_seq;
 
--- stop_children: ask them to stop, each as it was started to.
+-- stop_children: ask the open children of a run, or the one at this place, to stop, each as it was started to.
 insert into inbox (namespace, run_id, message_id, kind, body, at)
 select namespace,
        run_id,
@@ -93,9 +93,11 @@ select namespace,
        :at
   from runs
  where parent_id = :run_id
+   and (:place is null or parent_place = :place)
    and closed_at is null
-   and (on_parent_close is null or on_parent_close <> 'abandon')
-    on conflict do nothing;
+   and on_parent_close <> 'abandon'
+    on conflict do nothing
+returning run_id;
 
 -- wake_children: make them ripe for it.
 update runs
@@ -103,9 +105,7 @@ update runs
        wake_at = min(coalesce(wake_at, :at), :at),
        cancel_requested_at = coalesce(cancel_requested_at, :at),
        cancel_reason = coalesce(cancel_reason, :reason)
- where parent_id = :run_id
-   and closed_at is null
-   and (on_parent_close is null or on_parent_close <> 'abandon');
+ where run_id in (select value from json_each(:run_ids));
 
 -- note_cancel: a run was asked to stop; the earliest end by the clock is the one that holds.
 update runs
