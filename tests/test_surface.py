@@ -361,6 +361,49 @@ async def test_a_signal_sent_twice_under_one_id_counts_once(env: Environment) ->
         assert await env.result(run) == 5
 
 
+@workflow
+async def cools_down() -> list[float]:
+    began = now()
+    waited = []
+    for _ in range(3):
+        await asyncio.gather(sleep(10, key="cool-down"), sleep(99, key="cool-down"))
+        waited.append((now() - began).total_seconds())
+    return waited
+
+
+async def test_a_timer_with_a_key_keeps_its_first_time(env: Environment) -> None:
+    async with env:
+        assert await env.result(await env.start(cools_down.options(id="c"))) == [10, 10, 10]
+        places = [event.place for event in await env.events("c") if event.kind == "TimerFired"]
+        assert places == ["timer(cool-down)", "timer(cool-down)#2"]
+
+
+async def first_here(text: str) -> str:
+    kept = await remember.options(key="the one")(text)
+    await item.receive()
+    return kept
+
+
+async def then_there(text: str) -> str:
+    async def branch() -> str:
+        return await remember.options(key="the one")("never again")
+
+    kept = await asyncio.create_task(branch())
+    await item.receive()
+    return kept
+
+
+async def test_a_call_with_a_key_may_be_moved(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.db")
+    async with Environment(path, workflows=[version(first_here)]) as env:
+        await env.start(version(first_here).options(id="x"), "kept")
+        await env.settle()
+    async with Environment(path, clock=env.clock, workflows=[version(then_there)], seed=2) as env:
+        run = await env.app.get("x")
+        await run.signal(item, 1)
+        assert await env.result(run) == "kept"
+
+
 # Handles and lists
 
 

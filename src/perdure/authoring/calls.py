@@ -10,16 +10,26 @@ from typing import Any, NoReturn, TypeVar, cast, overload
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import BoundCall
 from perdure.authoring.info import Info
-from perdure.authoring.runtime import answered, required
+from perdure.authoring.registry import checked_name
+from perdure.authoring.runtime import answered, current, required
 from perdure.errors import BadOption, NotAllowedInWorkflow
 from perdure.ids import checked_id
 
 T = TypeVar("T")
 
 
-async def sleep(duration: Duration) -> None:
-    """Wait; in a workflow durably, however often the process is restarted meanwhile."""
-    await asyncio.sleep(seconds(duration, "the duration of sleep()"))
+async def sleep(duration: Duration, *, key: str | None = None) -> None:
+    """Wait; in a workflow durably, however often the process is restarted meanwhile.
+
+    A `key` names the timer: whoever sleeps by the same key again waits for its first time, or not at all
+    when that is over.
+    """
+    delay = seconds(duration, "the duration of sleep()")
+    runtime = current()
+    if key is None or runtime is None:
+        await asyncio.sleep(delay)
+    else:
+        await runtime.timer(checked_name("timer key", key), delay)
 
 
 def now() -> datetime:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVa
 import msgspec
 
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.registry import Registry
+from perdure.authoring.registry import Registry, checked_name
 from perdure.authoring.runtime import answered, current
 from perdure.codec import Arguments, Signature, ValueType
 from perdure.errors import BadOption, NotInWorkflow
@@ -40,10 +40,11 @@ HIGHEST_PRIORITY = 1_000_000
 
 
 class ActivityOptions(msgspec.Struct, frozen=True):
-    """How an activity is tried: how often, and for how many seconds each time."""
+    """How an activity is tried: how often, and for how many seconds each time; and what it is known by."""
 
     retry: Retry = Retry()
     timeout: float = DEFAULT_TIMEOUT
+    key: str | None = None
 
 
 class WorkflowOptions(msgspec.Struct, frozen=True):
@@ -85,6 +86,7 @@ class Activity(Function[P, R]):
     """A step: runs at least once, its outcome is recorded exactly once."""
 
     kind = "activity"
+    key: str | None = None
 
     def __init__(self, fn: Callable[P, Any], name: str, options: ActivityOptions) -> None:
         super().__init__(fn, name)
@@ -113,10 +115,16 @@ class Activity(Function[P, R]):
             return cast("R", await self.fn(*args, **kwargs))
         return cast("R", await asyncio.to_thread(self.fn, *args, **kwargs))
 
-    def options(self, *, retry: Retry | None = None, timeout: Duration | None = None) -> "Activity[P, R]":
-        """A copy of this activity that is tried differently."""
+    def options(
+        self, *, retry: Retry | None = None, timeout: Duration | None = None, key: str | None = None
+    ) -> "Activity[P, R]":
+        """A copy of this activity that is tried differently.
+
+        A call with a `key` is known by it instead of by its place in the code, which may then be moved.
+        """
         changed = copy.copy(self)
-        changed.settings = _activity_options(self.settings, retry, timeout)
+        changed.settings = _activity_options(self.settings, retry, timeout, key)
+        changed.key = changed.settings.key
         return changed
 
 
@@ -239,12 +247,15 @@ activities: Registry[Activity[..., Any]] = Registry("activity")
 workflows: Registry[Workflow[..., Any]] = Registry("workflow")
 
 
-def _activity_options(base: ActivityOptions, retry: Retry | None, timeout: Duration | None) -> ActivityOptions:
+def _activity_options(
+    base: ActivityOptions, retry: Retry | None, timeout: Duration | None, key: str | None = None
+) -> ActivityOptions:
     if retry is not None and not isinstance(retry, Retry):
         raise BadOption(f"retry is {retry!r}; give a Retry(...)")
     return ActivityOptions(
         base.retry if retry is None else retry,
         base.timeout if timeout is None else seconds(timeout, "timeout"),
+        base.key if key is None else checked_name("activity key", key),
     )
 
 

@@ -26,6 +26,14 @@ N = TypeVar("N", bound=Named)
 _RESERVED = frozenset("()/#")
 
 
+def checked_name(what: str, name: object) -> str:
+    """The name itself, if it can stand in a place; else BadInput."""
+    checked = checked_id(what, name)
+    if _RESERVED & set(checked):
+        raise BadOption(f"the {what} {checked!r} must not contain any of ( ) / #")
+    return checked
+
+
 class Registry(Generic[N]):
     """Decorated functions of one kind, by name."""
 
@@ -35,9 +43,7 @@ class Registry(Generic[N]):
 
     def add(self, function: N) -> None:
         """Register under its name; the same function written anew replaces its old self."""
-        name = checked_id(f"{self.kind} name", function.name)
-        if _RESERVED & set(name):
-            raise BadOption(f"the {self.kind} name {name!r} must not contain any of ( ) / #")
+        name = checked_name(f"{self.kind} name", function.name)
         known = self.get(name)
         if known is not None and known.origin != function.origin:
             raise DuplicateName(self.kind, name, known.origin, function.origin)

@@ -177,10 +177,26 @@ class RunLoop(asyncio.AbstractEventLoop):
     ) -> Any:
         self.refuse_when_dead()
         timer = RunTimer(when, callback, args, self, context)
-        timer.fire_at = self._started_at + math.ceil(round(min(when, LONGEST_SECONDS) * 1000, 3))
+        timer.fire_at = self._fire_at(when)
         timer.place = current_branch.get(self.root).place("timer()")
         self.runtime.start_timer(timer)
         return timer
+
+    def keyed_timer(self, key: str, when: float) -> "asyncio.Future[None]":
+        """A future that is done at this time, by a timer that is known by its key wherever it is called."""
+        future = self.create_future()
+        if when <= self.time():
+            future.set_result(None)
+            return future
+        timer = RunTimer(when, _finish, (future,), self, None)
+        timer.fire_at = self._fire_at(when)
+        timer.place = self.root.place(f"timer({key})")
+        future.add_done_callback(lambda _: timer.cancel())
+        self.runtime.start_timer(timer)
+        return future
+
+    def _fire_at(self, when: float) -> int:
+        return self._started_at + math.ceil(round(min(when, LONGEST_SECONDS) * 1000, 3))
 
     def call_later(  # type: ignore[override]  # wider
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -307,6 +323,11 @@ class RunLoop(asyncio.AbstractEventLoop):
             _set_running_loop(outer)
             if collects:
                 gc.enable()
+
+
+def _finish(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _refusing(name: str) -> Callable[..., NoReturn]:

@@ -195,6 +195,7 @@ class Program:
     _patches: dict[str, bool] | None = None
     _attributes: dict[str, object] | None = None
     _seq = 1
+    _keyed: dict[str, float] | None = None
     # Who waits for a message, by what it is found by, in the order they began to.
     _waiting: "dict[str, dict[str, PendingSignal | PendingChild]] | None" = None
 
@@ -355,7 +356,10 @@ class Program:
     ) -> PendingActivity:
         if self.loop.is_dead:
             self.loop.refuse_when_dead()
-        place = current_branch.get(self.loop.root).place(activity.name)
+        if activity.key is None:
+            place = current_branch.get(self.loop.root).place(activity.name)
+        else:
+            place = self.loop.root.place(f"{activity.name}({activity.key})")
         arguments = activity.signature.record(args, kwargs)
         self.pending[place] = call = PendingActivity(self, place, activity, arguments)
         self.fresh.append(call)
@@ -409,6 +413,13 @@ class Program:
         if self.pending.get(call.place) is call:
             del self.pending[call.place]
         self.abandoned = [*(self.abandoned or ()), call]
+
+    def timer(self, key: str, delay: float) -> "asyncio.Future[None]":
+        """A timer known by its key; its first time holds for all that wait for it."""
+        if self._keyed is None:
+            self._keyed = {}
+        at = self._keyed.setdefault(key, self.loop.time() + delay)
+        return self.loop.keyed_timer(key, at)
 
     def start_timer(self, handle: RunTimer) -> None:
         self._add(PendingTimer(self, handle))
