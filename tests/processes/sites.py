@@ -192,23 +192,19 @@ class Site:
         return int(self.value(sql, node.pid))
 
     def histories(self) -> dict[str, list[Recorded]]:
-        """The events of every run, by the caller's key, in the order of their numbers."""
-        found: dict[str, list[Recorded]] = {key: [] for (key,) in self.rows("select workflow_id from runs")}
-        sql = """
-            select workflow_id, seq, kind, place, body
-              from events
-              join runs using (run_id)
-             order by run_id, seq"""
-        for key, *event in self.rows(sql):
-            found[key].append(Recorded(*event))
+        """The events of every run, by its run_id, in the order of their numbers."""
+        found: dict[str, list[Recorded]] = {run_id: [] for (run_id,) in self.rows("select run_id from runs")}
+        for run_id, *event in self.rows("select run_id, seq, kind, place, body from events order by run_id, seq"):
+            found[run_id].append(Recorded(*event))
         return found
 
     def outcomes(self) -> dict[str, Any]:
-        """Status and result of every run, by the caller's key."""
+        """Status and result of every run that has no parent, by the caller's key; of a row of them the last one's."""
         sql = """
             select workflow_id, status, coalesce(outcome, body)
               from runs
-              left join payloads on payloads.run_id = runs.run_id and seq = last_seq"""
+              left join payloads on payloads.run_id = runs.run_id and seq = last_seq
+             where parent_id is null and is_latest"""
         found = self.rows(sql)
         return {key: (status, json.loads(outcome) if outcome else None) for key, status, outcome in found}
 
@@ -240,12 +236,14 @@ class Site:
     def check(self) -> None:
         """The file is whole, every history is gapless and has one outcome per step, and no node complained."""
         assert self.value("pragma integrity_check") == "ok"
-        last_seqs = dict(self.rows("select workflow_id, last_seq from runs"))
+        last_seqs = dict(self.rows("select run_id, last_seq from runs"))
         for key, history in self.histories().items():
             numbers = [event.seq for event in history]
             assert numbers == list(range(2, len(numbers) + 2)), key
             assert last_seqs[key] in {None, len(numbers) + 2}, key
-            assert [place for place, count in Counter(event.place for event in history).items() if count > 1] == [], key
+            assert [
+                place for place, count in Counter(event.place for event in history if event.place).items() if count > 1
+            ] == [], key
         troubles = [node.log.read_text(errors="replace") for node in self.nodes if node.troubles()]
         assert troubles == [], "\n".join(troubles)
 

@@ -8,16 +8,27 @@ import asyncio
 import json
 import os
 import random
+from collections import Counter
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perdure import Perdure, Run, Workflow
 from tests.processes.sites import Node, Recorded, Site, recorded_steps, repeated, steps, until
-from tests.processes.workflows import gathered, plain, poke, signalled, timed
+from tests.processes.workflows import (
+    cancelled,
+    family,
+    gathered,
+    generations,
+    plain,
+    poke,
+    signalled,
+    timed,
+)
 
-KINDS: list[Workflow[[str], list[str]]] = [plain, timed, gathered, signalled, signalled]
+KINDS: list[Workflow[..., Any]] = [plain, timed, gathered, signalled, signalled, family, generations, cancelled]
 IN_FLIGHT = 100
 SIGNALS = 2
 
@@ -49,7 +60,7 @@ class Client:
         self._oracle = oracle
         self._chance = chance
         self._numbers = count()
-        self._to_signal: list[tuple[Run[list[str]], int]] = []
+        self._to_signal: list[tuple[Run[Any], int]] = []
         self.is_closing = False
 
     async def feed(self) -> None:
@@ -71,11 +82,15 @@ class Client:
         key = f"{kind.name}-{next(self._numbers)}"
         run = await self._app.start(kind.options(id=key), key)
         self._oracle.write("start", key, run.run_id)
-        if kind is signalled:
+        if kind is signalled or kind is cancelled:
             self._to_signal.append((run, 0))
 
     async def _signal_one(self) -> None:
         run, sent = self._to_signal.pop(self._chance.randrange(len(self._to_signal)))
+        if run.workflow == cancelled.name:
+            await run.cancel(run.id)
+            self._oracle.write("cancel", run.id)
+            return
         payload = f"{run.id}/{sent}"
         await run.signal(poke, payload)
         self._oracle.write("signal", run.id, payload)
@@ -83,12 +98,19 @@ class Client:
             self._to_signal.append((run, sent + 1))
 
 
-def expected(key: str) -> list[str]:
-    """What the run of this key returns."""
+def expected(key: str) -> object:
+    """What the run of this key returns, or why it ended."""
     done = steps(key)
+    if key.startswith("cancelled"):
+        return {"reason": key}
     if key.startswith("signalled"):
         return [done[0], f"{key}/0", done[1], f"{key}/1", *done[2:]]
     return done
+
+
+def status_of(key: str) -> str:
+    """As what the run of this key ends; a cancelled one when it has cleaned up."""
+    return "CANCELLED" if key.startswith("cancelled") else "COMPLETED"
 
 
 def check_prefixes(before: dict[str, list[Recorded]], after: dict[str, list[Recorded]]) -> None:
@@ -101,7 +123,7 @@ async def check_kill(site: Site, seen: dict[str, list[Recorded]], oracle: Oracle
     """What a killed worker left on disk: everything acknowledged, and nothing that was there has changed."""
     histories = site.histories()
     check_prefixes(seen, histories)
-    assert [key for key, _ in oracle.read("start") if key not in histories] == []
+    assert [key for key, run_id in oracle.read("start") if run_id not in histories] == []
     return histories
 
 
@@ -151,9 +173,12 @@ async def follow(successor: Node) -> Node:
 def check_end(site: Site, oracle: Oracle, histories: dict[str, list[Recorded]], executed: int) -> None:
     """0 lost, 0 extra, right results, every signal once, nothing recorded was done again."""
     started = dict(oracle.read("start"))
-    assert dict(site.rows("select workflow_id, run_id from runs")) == started
-    assert len(site.rows("select run_id from runs")) == len(started)
-    assert site.outcomes() == {key: ("COMPLETED", expected(key)) for key in started}
+    firsts = "select workflow_id, run_id from runs where parent_id is null and continued_from is null"
+    assert dict(site.rows(firsts)) == started
+    assert site.outcomes() == {key: (status_of(key), expected(key)) for key in started}
+    kinds = Counter(key.split("-", maxsplit=1)[0] for key in started)
+    everybody = len(started) + 3 * kinds["family"] + 4 * kinds["generations"]
+    assert len(site.rows("select run_id from runs")) == everybody
     received = site.rows("select json_extract(body, '$.payload') from events where kind = 'SignalReceived'")
     assert sorted(payload for (payload,) in received) == sorted(payload for _, payload in oracle.read("signal"))
     check_prefixes(histories, site.histories())

@@ -160,7 +160,7 @@ async def test_runs_read_before_the_lease_was_lost_are_not_adopted_after_it(
                 calls[0].set()
                 assert await run.result(timeout=10) == 1
     assert len(calls) == 1
-    assert [json.loads(event.body)["result"] for event in site.histories()[run.id]] == [1]
+    assert [json.loads(event.body)["result"] for event in site.histories()[run.run_id]] == [1]
 
 
 @pytest.mark.parametrize("end", ["thawed", "killed"])

@@ -9,10 +9,11 @@ import os
 from datetime import timedelta
 from functools import cache
 
-from perdure import Signal, activity, sleep, workflow
+from perdure import Signal, activity, continue_as_new, sleep, workflow
 
 EFFECTS = "PERDURE_TEST_EFFECTS"
 FAR_FUTURE = timedelta(days=3)
+STEPS = 5
 
 poke = Signal("poke", str)
 
@@ -70,6 +71,35 @@ async def gathered(key: str) -> list[str]:
 async def signalled(key: str) -> list[str]:
     done = [await step(key, 0), await poke.receive(), await slow_step(key, 1), await poke.receive()]
     return [*done, *[await step(key, number) for number in range(2, 5)]]
+
+
+@workflow
+async def member(key: str, number: int) -> str:
+    return await slow_step(key, number)
+
+
+@workflow
+async def family(key: str) -> list[str]:
+    first = await step(key, 0)
+    middle = await asyncio.gather(*(member(key, number) for number in (1, 2, 3)))
+    return [first, *middle, await step(key, 4)]
+
+
+@workflow
+async def generations(key: str, done: tuple[str, ...] = ()) -> tuple[str, ...]:
+    done = (*done, await step(key, len(done)))
+    if len(done) < STEPS:
+        continue_as_new(key, done)
+    return done
+
+
+@workflow
+async def cancelled(key: str) -> None:
+    try:
+        await sleep(FAR_FUTURE)
+    finally:
+        for number in range(STEPS):
+            await slow_step(key, number)
 
 
 @workflow
