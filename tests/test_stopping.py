@@ -41,7 +41,7 @@ async def takes_for_ever(name: str) -> None:
 
 
 @workflow
-async def cleans_up(seconds: float) -> str:
+async def cleans_up_slowly(seconds: float) -> str:
     try:
         return await wake.receive()
     except asyncio.CancelledError as cancelled:
@@ -85,7 +85,7 @@ def _forget() -> None:
 
 async def test_cancel_arrives_where_the_code_waits_and_clean_up_may_wait(env: Environment) -> None:
     async with env:
-        run = await env.start(cleans_up.options(id="c"), 5)
+        run = await env.start(cleans_up_slowly.options(id="c"), 5)
         await env.settle()
         await run.cancel("no more")
         with pytest.raises(RunCancelled, match="run 'c' was cancelled: no more") as caught:
@@ -123,7 +123,7 @@ async def test_an_error_in_clean_up_fails_the_run(env: Environment) -> None:
 
 async def test_after_the_deadline_there_is_no_more_waiting_for_clean_up(env: Environment) -> None:
     async with env:
-        run = await env.start(cleans_up, 3600)
+        run = await env.start(cleans_up_slowly, 3600)
         await env.settle()
         await run.cancel("quick", deadline=30)
         await env.pass_time(29)
@@ -136,7 +136,7 @@ async def test_after_the_deadline_there_is_no_more_waiting_for_clean_up(env: Env
 
 async def test_a_deadline_holds_when_the_run_was_parked_or_its_worker_died(env: Environment) -> None:
     async with env:
-        run = await env.start(cleans_up.options(id="c"), 3600)
+        run = await env.start(cleans_up_slowly.options(id="c"), 3600)
         await env.settle()
         await run.cancel("quick", deadline=300)
         await env.pass_time(20)
@@ -152,7 +152,7 @@ async def test_a_deadline_holds_when_the_run_was_parked_or_its_worker_died(env: 
 
 async def test_a_second_cancel_does_not_disturb_clean_up_but_may_shorten_it(env: Environment) -> None:
     async with env:
-        run = await env.start(cleans_up, 100)
+        run = await env.start(cleans_up_slowly, 100)
         await env.settle()
         await run.cancel("first")
         await env.settle()
@@ -192,7 +192,7 @@ async def test_what_has_not_begun_is_closed_at_once_with_no_worker_alive(tmp_pat
 async def test_with_no_worker_alive_a_cancel_waits_for_one_to_clean_up(tmp_path: Path) -> None:
     path = str(tmp_path / "t.db")
     async with Environment(path) as first:
-        await first.start(cleans_up.options(id="c"), 1)
+        await first.start(cleans_up_slowly.options(id="c"), 1)
         await first.pass_time(30)
     async with Environment(path, clock=first.clock, worker=False) as client:
         run = await client.app.get("c")
@@ -213,7 +213,7 @@ async def test_with_no_worker_alive_the_deadline_is_the_end(tmp_path: Path, *, d
     path = str(tmp_path / "t.db")
     first = Environment(path)
     await first.open()
-    await first.start(cleans_up.options(id="c"), 1)
+    await first.start(cleans_up_slowly.options(id="c"), 1)
     await first.settle()
     if dies:
         first.bury()
@@ -246,7 +246,7 @@ async def test_a_run_whose_worker_died_can_be_ended_by_whoever_comes(tmp_path: P
 
 async def test_terminate_ends_at_once_without_clean_up(env: Environment) -> None:
     async with env:
-        run = await env.start(cleans_up.options(id="c"), 1)
+        run = await env.start(cleans_up_slowly.options(id="c"), 1)
         await env.settle()
         await run.terminate("fire")
         with pytest.raises(RunTerminated, match="fire"):
@@ -269,7 +269,7 @@ async def test_terminate_ends_a_parked_run(env: Environment) -> None:
 @pytest.mark.parametrize("parks", [True, False])
 async def test_a_run_ends_when_its_timeout_is_over(env: Environment, *, parks: bool) -> None:
     async with env:
-        run = await env.start(cleans_up.options(timeout=timedelta(hours=1)), 1)
+        run = await env.start(cleans_up_slowly.options(timeout=timedelta(hours=1)), 1)
         await env.pass_time(30 if parks else 1)
         await env.pass_time(timedelta(hours=1) - timedelta(seconds=32))
         assert (await run.describe()).closed_at is None
@@ -291,7 +291,7 @@ async def test_a_run_of_another_process_is_stopped_by_its_owner(tmp_path: Path) 
     """Two Perdure objects on one file are two owners; one asks, the other does."""
     url = f"sqlite:///{tmp_path / 't.db'}"
     async with Perdure(url), Perdure(url, worker=False) as client:
-        run = await client.start(cleans_up.options(id="there"), 0)
+        run = await client.start(cleans_up_slowly.options(id="there"), 0)
         other = await client.start(waits_long.options(id="there too"))
         while len(await client.list(status="running")) < 2:  # noqa: ASYNC110 - another owner's work
             await asyncio.sleep(0.01)

@@ -59,13 +59,13 @@ async def remembers(text: str) -> str:
 
 
 @workflow
-async def collects(total: int, generation: int) -> int:
+async def collects_on(total: int, generation: int) -> int:
     set_attributes(generation=generation, tenant=None if generation == 3 else "acme")
     at(f"generation {generation}")
     for _ in range(2):
         total += await item.receive()
     if generation < 3:
-        continue_as_new(collects.call(total, generation + 1))
+        continue_as_new(collects_on.call(total, generation + 1))
     return total
 
 
@@ -155,17 +155,17 @@ def test_the_rule_for_a_taken_id(policy: str, expected: object, *, is_same: bool
 
 async def test_four_ways_to_start_under_a_taken_id(env: Environment) -> None:
     async with env:
-        first = await env.start(collects.options(id="x"), 0, 3)
-        assert await env.start(collects.options(id="x"), 0, 3) == first
+        first = await env.start(collects_on.options(id="x"), 0, 3)
+        assert await env.start(collects_on.options(id="x"), 0, 3) == first
         with pytest.raises(IdConflict, match="reject"):
-            await env.start(collects.options(id="x", on_conflict="reject"), 0, 3)
+            await env.start(collects_on.options(id="x", on_conflict="reject"), 0, 3)
         with pytest.raises(IdConflict, match="still open"):
-            await env.start(collects.options(id="x", on_conflict="replace"), 0, 3)
-        second = await env.start(collects.options(id="x", on_conflict="terminate"), 1, 3)
+            await env.start(collects_on.options(id="x", on_conflict="replace"), 0, 3)
+        second = await env.start(collects_on.options(id="x", on_conflict="terminate"), 1, 3)
         assert (await first.describe()).status is Status.TERMINATED
         assert (await env.app.get("x")) == second
         await second.terminate()
-        third = await env.start(collects.options(id="x", on_conflict="replace"), 2, 3)
+        third = await env.start(collects_on.options(id="x", on_conflict="replace"), 2, 3)
         assert [run.run_id for run in await env.app.list(id="x")] == [third.run_id, second.run_id, first.run_id]
         for number in (3, 4):
             await third.signal(item, number)
@@ -218,7 +218,7 @@ async def test_a_run_knows_itself(env: Environment) -> None:
 
 async def test_a_run_continues_as_new_with_its_attributes_and_unread_signals(env: Environment) -> None:
     async with env:
-        run = await env.start(collects.options(id="sum", attributes={"env": "test"}, entity_id="e"), 0, 1)
+        run = await env.start(collects_on.options(id="sum", attributes={"env": "test"}, entity_id="e"), 0, 1)
         for number in range(1, 6):
             await run.signal(item, number)
         await env.settle()
@@ -238,11 +238,11 @@ async def test_a_run_continues_as_new_with_its_attributes_and_unread_signals(env
 
 async def test_the_same_start_again_finds_a_run_that_has_continued(env: Environment) -> None:
     async with env:
-        await env.start(collects.options(id="sum"), 0, 1)
+        await env.start(collects_on.options(id="sum"), 0, 1)
         await (await env.app.get("sum")).signal(item, 1)
         await (await env.app.get("sum")).signal(item, 1)
         await env.settle()
-        again = await env.start(collects.options(id="sum"), 0, 1)
+        again = await env.start(collects_on.options(id="sum"), 0, 1)
         assert again == await env.app.get("sum")
         assert (await again.describe()).continued_from is not None
 
@@ -452,7 +452,7 @@ async def test_a_handle_is_awaitable_and_picklable(tmp_path: Path) -> None:
 
 async def test_following_events_ends_with_the_run(env: Environment) -> None:
     async with env:
-        run = await env.start(collects, 0, 3)
+        run = await env.start(collects_on, 0, 3)
 
         async def follow() -> list[str]:
             return [event.kind async for event in run.events(follow=True)]

@@ -18,7 +18,7 @@ from perdure.kernel.events import (
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS, Body, Message
 from perdure.kernel.status import Status
-from perdure.kernel.traits import OnParentClose, Traits
+from perdure.kernel.traits import PLAIN, OnParentClose, Traits
 from perdure.stores.records import RunRow
 
 _encode = msgspec.json.Encoder().encode
@@ -89,7 +89,7 @@ def message_body(body: Body) -> str:
 
 def traits_of(row: RunRow) -> Traits:
     """What a run was started with."""
-    return Traits(
+    traits = Traits(
         row.parent_id,
         row.parent_place,
         row.on_parent_close or OnParentClose.CANCEL.value,
@@ -101,3 +101,5 @@ def traits_of(row: RunRow) -> Traits:
         row.close_at,
         row.continued_from,
     )
+    # Most have none, and that is quicker to see by identity.
+    return PLAIN if traits == PLAIN else traits
