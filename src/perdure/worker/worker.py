@@ -224,16 +224,9 @@ class Worker:
             program.begin(live.owned.arguments)
             live.owned.arguments = None
             for event in history:
-                if event is history[-1]:
-                    program.is_replaying = False
-                self._redeliver(live, event)
-        except Mismatch as mismatch:
-            self._hold(live, mismatch)
-        except NeverWaits as error:
-            self._fail(live, error)
-        except Exception as error:
-            log.exception("a run could not be replayed", extra={"event": "run_broken", "run_id": live.run_id})
-            self.broken(live.run_id, f"{type(error).__name__}: {error}")
+                self._redeliver(live, event, history)
+        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+            self._give_up(live, error)
         else:
             self._resume(live)
 
@@ -255,25 +248,21 @@ class Worker:
             program.replay(history)
             program.begin()
             for number, event in enumerate(history):
-                if event is history[-1]:
-                    program.is_replaying = False
-                self._redeliver(live, event)
+                self._redeliver(live, event, history)
                 if number % REPLAY_SLICE == 0:
                     await asyncio.sleep(0)
                     if live.is_gone or self._is_stopping:
                         return
-        except Mismatch as mismatch:
-            self._hold(live, mismatch)
-        except NeverWaits as error:
-            self._fail(live, error)
-        except Exception as error:
-            log.exception("a run could not be replayed", extra={"event": "run_broken", "run_id": live.run_id})
-            self.broken(live.run_id, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+            self._give_up(live, error)
         else:
             live.is_leaving = live.is_replaying = False
             self._resume(live)
 
-    def _redeliver(self, live: LiveRun, event: Event) -> None:
+    def _redeliver(self, live: LiveRun, event: Event, history: Sequence[Event]) -> None:
+        """One event of the history; after the last one the code is where nobody has been before."""
+        if history and event is history[-1]:
+            live.program.is_replaying = False
         if live.program.is_done:
             raise Mismatch(event, [], f"the code has ended, but event {event.seq} is {event.kind} at {event.place!r}")
         live.program.deliver(event)
@@ -305,13 +294,8 @@ class Worker:
                 self._rebuild(live, advance.event)
                 restored = UNRESTORED
             live.program.deliver(advance.event, restored)
-        except Mismatch as mismatch:
-            self._hold(live, mismatch)
-        except NeverWaits as error:
-            self._fail(live, error)
-        except Exception as error:
-            log.exception("a run could not go on", extra={"event": "run_broken", "run_id": live.run_id})
-            self.broken(live.run_id, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+            self._give_up(live, error)
         else:
             return True
         return False
@@ -323,7 +307,7 @@ class Worker:
         program.replay([*(live.history or ()), event])
         program.begin()
         for earlier in live.history or ():
-            self._redeliver(live, earlier)
+            self._redeliver(live, earlier, ())
         program.is_replaying = False
         live.history = [*(live.history or ()), event]
 
@@ -490,6 +474,18 @@ class Worker:
         live.is_leaving = True
         self._engine.release(live.owned, Hold("mismatch", report), lambda _: None)
         self.drop(live)
+
+    def _give_up(self, live: LiveRun, error: Exception) -> None:
+        """The run cannot be moved: its code does not fit, never waits, or something is wrong with us."""
+        match error:
+            case Mismatch():
+                self._hold(live, error)
+            case NeverWaits():
+                self._fail(live, error)
+            case _:
+                extra = {"event": "run_broken", "run_id": live.run_id}
+                log.error("a run could not go on", exc_info=error, extra=extra)
+                self.broken(live.run_id, f"{type(error).__name__}: {error}")
 
     def broken(self, run_id: str, trouble: str) -> None:
         """The database will not take this run's event: stop the run, visibly."""
