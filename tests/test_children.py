@@ -93,7 +93,7 @@ async def minds_its_child(which: str) -> str:
 @workflow
 async def reports_its_child() -> str:
     try:
-        return str(await waits_to_go.options(id="the-child")("x"))
+        return str(await waits_to_go.options(id="the-child", timeout=300)("x"))
     except (RunCancelled, RunTerminated, RunTimedOut) as error:
         return f"{type(error).__name__}: {error.reason}"
 
@@ -177,14 +177,19 @@ async def test_cancel_goes_down_to_the_grandchildren_with_its_reason(env: Enviro
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [("cancel", "RunCancelled: enough"), ("terminate", "RunTerminated: enough")],
+    [
+        ("cancel", "RunCancelled: enough"),
+        ("terminate", "RunTerminated: enough"),
+        ("time", "RunTimedOut: it took longer than its timeout of 300 s"),
+    ],
 )
 async def test_how_a_child_was_stopped_reaches_its_parent(env: Environment, how: str, said: str) -> None:
     async with env:
         run = await env.start(reports_its_child)
         await env.settle()
         child = await env.app.get("the-child")
-        await getattr(child, how)("enough")
+        if how != "time":
+            await getattr(child, how)("enough")
         assert await env.result(run) == said
 
 

@@ -4,21 +4,29 @@ import msgspec
 import pytest
 
 from perdure.errors import BadOption
-from perdure.kernel.commands import CloseRun, Command, FireTimer, ReceiveMessage, RecordOutcome
+from perdure.kernel.commands import CloseRun, Command, FireTimer, ReceiveMessage, RecordOutcome, TakeNote
 from perdure.kernel.events import (
     ActivityCompleted,
     ActivityFailed,
+    CancelRequested,
+    ChildCompleted,
+    ChildFailed,
     Event,
     Fact,
+    Patched,
+    RunCancelled,
     RunCompleted,
+    RunContinued,
     RunFailed,
     RunStarted,
+    RunTerminated,
+    RunTimedOut,
     SignalReceived,
     TimerFired,
     ValueRecorded,
 )
 from perdure.kernel.failure import Failure
-from perdure.kernel.messages import SignalSent
+from perdure.kernel.messages import ChildFailure, ChildResult, SignalSent
 from perdure.kernel.retry import Retry, is_retryable, next_attempt_at
 from perdure.kernel.run import AlreadyClosed, Refusal, RunState, TooEarly, decide, evolve
 from perdure.kernel.status import OPEN, Status
@@ -26,6 +34,7 @@ from perdure.kernel.status import OPEN, Status
 ONE = msgspec.Raw(b"1")
 RUNNING = RunState(Status.RUNNING, 3, 1000)
 DONE = ActivityCompleted("step", ONE, ONE, 990)
+BAD = Failure("builtins.ValueError", "no")
 FAILED = ActivityFailed("step", ONE, Failure("builtins.ValueError", "no"), 990, 3)
 
 DECISIONS: list[tuple[str, RunState, Command, int, Event | Refusal]] = [
@@ -44,6 +53,23 @@ DECISIONS: list[tuple[str, RunState, Command, int, Event | Refusal]] = [
         1200,
         Event(4, 1200, "signal(go)", SignalReceived("go", ONE, "m-1")),
     ),
+    (
+        "a child's result too",
+        RUNNING,
+        ReceiveMessage("kid", 8, "m-2", ChildResult("kid", "wf", "k", "r", ONE)),
+        1200,
+        Event(4, 1200, "kid", ChildCompleted("wf", "k", "r", ONE)),
+    ),
+    (
+        "and its failure",
+        RUNNING,
+        ReceiveMessage("kid", 8, "m-2", ChildFailure("kid", "wf", "k", "r", BAD)),
+        1200,
+        Event(4, 1200, "kid", ChildFailed("wf", "k", "r", BAD)),
+    ),
+    ("a note has no place", RUNNING, TakeNote(Patched("c")), 1200, Event(4, 1200, "", Patched("c"))),
+    ("a cancel is a note", RUNNING, TakeNote(CancelRequested("r")), 1200, Event(4, 1200, "", CancelRequested("r"))),
+    ("a run is terminated", RUNNING, CloseRun(RunTerminated("x")), 1200, Event(4, 1200, "", RunTerminated("x"))),
     ("a run completes", RUNNING, CloseRun(RunCompleted(ONE)), 1200, Event(4, 1200, "", RunCompleted(ONE))),
 ]
 
@@ -70,6 +96,11 @@ def test_a_closed_run_refuses_everything(status: Status, command: Command) -> No
         (TimerFired(1), Status.RUNNING),
         (RunCompleted(ONE), Status.COMPLETED),
         (RunFailed(Failure("builtins.ValueError", "no")), Status.FAILED),
+        (RunCancelled("x"), Status.CANCELLED),
+        (RunTerminated("x"), Status.TERMINATED),
+        (RunTimedOut("x"), Status.TIMED_OUT),
+        (RunContinued("r"), Status.CONTINUED),
+        (CancelRequested("x"), Status.RUNNING),
     ],
 )
 def test_evolve(fact: Fact, status: Status) -> None:

@@ -248,6 +248,19 @@ async def test_the_same_start_again_finds_a_run_that_has_continued(env: Environm
 
 
 @workflow
+async def continues_from_a_group(rounds: int) -> str:
+    async with asyncio.TaskGroup():
+        if rounds:
+            continue_as_new(rounds - 1)
+    return "done"
+
+
+async def test_a_run_may_continue_from_inside_a_task_group(env: Environment) -> None:
+    async with env:
+        assert await env.result(await env.start(continues_from_a_group, 2)) == "done"
+
+
+@workflow
 async def continues_badly(how: str) -> str:
     match how:
         case "arguments":

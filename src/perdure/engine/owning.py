@@ -6,9 +6,11 @@ Everything here is good only under the tenure it was asked in.
 """
 
 import asyncio
+import logging
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +23,7 @@ from perdure.engine.lease import Lease
 from perdure.engine.port import Ending, HandBack, Hold, OwnedRun, Park, Release, StartRequest
 from perdure.engine.reading import ReadingEngine
 from perdure.engine.stopping import stop_child, stop_children
+from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
 from perdure.kernel.events import CLOSINGS, Closing, Event, RunContinued
@@ -53,6 +56,11 @@ _row: Any = tuple.__new__
 _STATUS_TEXT = {status: status.value for status in Status}
 
 CHILDREN_PAGE = 500
+READ_AGAIN_MS = 500
+
+T = TypeVar("T")
+
+log = logging.getLogger("perdure.engine")
 
 
 class OwningEngine(ReadingEngine):
@@ -68,6 +76,7 @@ class OwningEngine(ReadingEngine):
         # Everything owned was given under a tenure; losing the lease, or not knowing, begins another.
         self._tenure = object()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pauses = 0
 
     @abstractmethod
     def _on_lost(self, outcome: Outcome) -> None:
@@ -153,25 +162,20 @@ class OwningEngine(ReadingEngine):
         """Children of ours that live here were asked to stop."""
         after = None
         while True:
-            page = await self._store.list_runs(
-                RunFilter(self.namespace, parent_id=run_id, before=after, limit=CHILDREN_PAGE)
-            )
-            for row in page:
-                if row.closed_at is None:
-                    await self._read_if_live(row.run_id)
+            wanted = RunFilter(self.namespace, parent_id=run_id, before=after, limit=CHILDREN_PAGE)
+            page = await self._patiently(partial(self._store.list_runs, wanted), self._tenure)
+            await self._read_all([row.run_id for row in page if row.closed_at is None])
             if len(page) < CHILDREN_PAGE:
                 return
             after = page[-1].run_id
 
     async def _read_all(self, run_ids: list[str]) -> None:
+        """Notice what came for those of these runs that live here, or are about to."""
         for run_id in run_ids:
-            await self._read_if_live(run_id)
-
-    async def _read_if_live(self, run_id: str) -> None:
-        if self._host is not None and self._host.is_live(run_id):
-            await self.read_messages_of(run_id)
-        elif self._host is not None:
-            self._host.look_around()
+            if self._host is not None and (run_id in self._arriving or self._host.is_live(run_id)):
+                await self.read_messages_of(run_id)
+            elif self._host is not None:
+                self._host.look_around()
 
     def continue_run(self, owned: OwnedRun, request: StartRequest) -> StoreAdvance | Refusal:
         """Close a run, and start the one that goes on in its place."""
@@ -285,8 +289,26 @@ class OwningEngine(ReadingEngine):
 
     async def read_messages_of(self, run_id: str) -> None:
         """Notice what is unread in one run's inbox."""
-        for message in await self._store.unread(run_id):
+        for message in await self._patiently(partial(self._store.unread, run_id), self._tenure):
             self._notice(run_id, message, None)
+
+    async def _patiently(self, read: "Callable[[], Awaitable[list[T]]]", tenure: object) -> "list[T]":
+        """Read what is ours until it can be read: nobody else will bring these runs to life."""
+        while tenure is self._tenure and not self._is_closed:
+            try:
+                return await read()
+            except StoreUnavailable:
+                log.warning("own runs cannot be read, will try again", extra={"event": "load_failed"})
+                await self._stall(READ_AGAIN_MS)
+        return []
+
+    async def _stall(self, ms: int) -> None:
+        """Wait for a database that is unavailable."""
+        self._pauses += 1
+        try:
+            await self.pause(ms)
+        finally:
+            self._pauses -= 1
 
     def _hosts(self, request: StartRequest) -> bool:
         return self._host is not None and not request.delay_ms and self._host.makes_room_for(request)

@@ -6,8 +6,6 @@ Knows nothing of workflow code; a Host runs that.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import msgspec
 
@@ -17,7 +15,7 @@ from perdure.engine.endings import ending_of
 from perdure.engine.groups import StartGroup
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.insertions import new_run
-from perdure.engine.owning import OwningEngine
+from perdure.engine.owning import READ_AGAIN_MS, OwningEngine
 from perdure.engine.port import Ending, Host, OwnedRun, StartRequest
 from perdure.engine.stopping import Stopping, first_of
 from perdure.engine.watch import Watch
@@ -38,11 +36,8 @@ from perdure.stores.records import LoadedRun, RunRow
 
 log = logging.getLogger("perdure.engine")
 
-RECOVER_RETRY_MS = 500
 # How long terminate() waits for an owner in another process.
 OWNER_PATIENCE_MS = 5000
-
-T = TypeVar("T")
 
 
 class StoreEngine(OwningEngine):
@@ -73,7 +68,6 @@ class StoreEngine(OwningEngine):
             ended=lambda row: self._tell_waiters(row.run_id, ending_of(row)),
             awaited=self._awaited,
         )
-        self._pauses = 0
 
     # Opening and closing
 
@@ -270,16 +264,6 @@ class StoreEngine(OwningEngine):
             for message in early[loaded.row.run_id]:
                 self._host.notice(loaded.row.run_id, message, None)
 
-    async def _patiently(self, read: "Callable[[], Awaitable[list[T]]]", tenure: object) -> "list[T]":
-        """Read what is ours until it can be read: nobody else will bring these runs to life."""
-        while tenure is self._tenure and not self._is_closed:
-            try:
-                return await read()
-            except StoreUnavailable:
-                log.warning("own runs cannot be read, will try again", extra={"event": "load_failed"})
-                await self._stall(RECOVER_RETRY_MS)
-        return []
-
     async def next_wake(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> int | None:
         """When the next free run becomes ripe."""
         return await self._store.next_wake(self.namespace, queues, workflows)
@@ -301,14 +285,6 @@ class StoreEngine(OwningEngine):
         await self._committer.idle()
         if self._committer.is_stalled:
             await self._stall(patience_ms)
-
-    async def _stall(self, ms: int) -> None:
-        """Wait for a database that is unavailable."""
-        self._pauses += 1
-        try:
-            await self.pause(ms)
-        finally:
-            self._pauses -= 1
 
     # Losing the lease
 
@@ -338,7 +314,7 @@ class StoreEngine(OwningEngine):
                 break
             except StoreUnavailable:
                 log.warning("no new epoch yet, will try again", extra={"event": "recovery_failed"})
-                await self._stall(RECOVER_RETRY_MS)
+                await self._stall(READ_AGAIN_MS)
         self._start_heartbeat()
         if is_still_ours and self._host is not None:
             worker_id = self._lease.worker_id

@@ -338,6 +338,9 @@ class Program:
         """The input of the run that is to continue this one, if the workflow ended so."""
         assert self._main is not None
         error = None if self._main.cancelled() else self._main.exception()
+        # A task group wraps whatever leaves it.
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
         return error.call.arguments[0].decode() if isinstance(error, ContinueAsNew) else None
 
     def places(self) -> list[str]:

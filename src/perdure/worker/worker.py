@@ -105,6 +105,7 @@ class Worker:
         for live in list(self._live.values()):
             self._parking.hand_back(live)
         await self._engine.settle(grace_ms)
+        self._effects.abandon()
         self.drop_all()
         self._runner.close()
         self._unwatch()
