@@ -4,7 +4,7 @@ import msgspec
 
 from perdure.kernel.messages import CancelRequest, ChildResult, TerminateRequest
 from perdure.stores import rows
-from perdure.stores.answers import Applied, Closed, Moved, Posted, Taken
+from perdure.stores.answers import Applied, Closed, Missing, Moved, Posted, Taken
 from perdure.stores.operations import (
     Annotate,
     CloseFreeRun,
@@ -246,3 +246,34 @@ async def test_a_run_inserted_as_ones_own_is_not_begun_twice(store: Store) -> No
         answer = write(store, mine)
         assert isinstance(answer, Taken)
         assert (answer.run.run_id, answer.run.owner) == ("c", None)
+
+
+async def test_messages_of_one_batch_keep_their_order_and_are_counted_each(store: Store) -> None:
+    """One statement puts them all; each is answered as if it had come alone."""
+    async with opened(store):
+        write(store, a_run("r1"))
+        write(store, a_run("r2"))
+        write(store, a_run("over"))
+        write(store, an_end("over", 2))
+        write(store, a_message("r1", "known"))
+        told = answers(
+            store,
+            [a_message("r1", "a")],
+            [a_message("r2", "b")],
+            [a_message("over", "c")],
+            [a_message("r1", "known")],
+            [a_message("nobody", "d")],
+            [a_message("r1", "e")],
+            [a_message("r1", "e")],
+        )
+        assert told == [
+            Applied(Posted(2, 2)),
+            Applied(Posted(3, 1)),
+            Closed("COMPLETED"),
+            Applied(Posted(1, None)),
+            Missing(),
+            Applied(Posted(4, 3)),
+            Applied(Posted(4, None)),
+        ]
+        assert [message.message_id for message in await store.unread("r1")] == ["known", "a", "e"]
+        assert [(await row_of(store, run_id)).messages for run_id in ("r1", "r2", "over")] == [3, 1, 0]

@@ -95,8 +95,8 @@ def apply_groups(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) 
             answers[index] = moved
     if batch.inserts:
         _insert_runs(db, batch.inserts, answers)
-    for index, post in batch.posts:
-        answers[index] = _post_message(db, post)
+    if batch.posts:
+        _post_messages(db, batch.posts, answers)
     for kind, rows in batch.bulk.items():
         _BULK[kind](db, rows)
     for index, operation in batch.single:
@@ -217,14 +217,46 @@ def _end_runs(db: sqlite3.Connection, ends: list[EndRun]) -> None:
         raise LookupError("a run to be closed is not owned by the worker that closes it")
 
 
-def _post_message(db: sqlite3.Connection, post: PostMessage | TellRun) -> Answer:
-    parameters = post._asdict()
-    cursor = db.execute(_sql("post_message"), parameters)
-    if cursor.rowcount == 1:
-        number = cursor.lastrowid
-        ((count,),) = db.execute(_sql("count_message"), parameters).fetchall()
-        return Applied(Posted(number or 0, count))
-    found = db.execute(_sql("find_message"), parameters).fetchone()
+def _post_messages(db: sqlite3.Connection, posts: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> None:
+    rows = [(*post, place) for place, (_, post) in enumerate(posts)]
+    inserted: dict[tuple[str, str], int] = {}
+    for sql, parameters in _bulk("post_messages", 6).pieces(rows):
+        inserted |= {(run_id, message_id): number for number, run_id, message_id in db.execute(sql, parameters)}
+    # Whoever posts the same twice in one batch is answered by the first.
+    new: dict[str, list[PostMessage | TellRun]] = {}
+    for index, post in posts:
+        number = inserted.pop((post.run_id, post.message_id), None)
+        if number is None:
+            answers[index] = _unposted(db, post)
+        else:
+            to_run = new.setdefault(post.run_id, [])
+            to_run.append(post)
+            answers[index] = Applied(Posted(number, len(to_run)))
+    if new:
+        counts = _count_posted(db, new)
+        for index, post in posts:
+            answer = answers[index]
+            # So far it says how-many-th of this batch; now, how-many-th of its run.
+            if isinstance(answer, Applied) and isinstance(answer.value, Posted) and answer.value.count is not None:
+                before = counts[post.run_id] - len(new[post.run_id])
+                answers[index] = Applied(Posted(answer.value.number, before + answer.value.count))
+
+
+def _count_posted(db: sqlite3.Connection, new: dict[str, list[PostMessage | TellRun]]) -> dict[str, int]:
+    """How many messages each of these runs has had by now."""
+    told: list[tuple[object, ...]] = [
+        (run_id, len(posts), all(post.kind == "SignalSent" for post in posts), min(post.at for post in posts))
+        for run_id, posts in new.items()
+    ]
+    counts: dict[str, int] = {}
+    for sql, parameters in _bulk("count_posted", 4).pieces(told):
+        counts |= dict(db.execute(sql, parameters).fetchall())
+    return counts
+
+
+def _unposted(db: sqlite3.Connection, post: PostMessage | TellRun) -> Answer:
+    """Why a message was not put into an inbox: it is there already, or nobody is there to read it."""
+    found = db.execute(_sql("find_message"), {"run_id": post.run_id, "message_id": post.message_id}).fetchone()
     if found is not None:
         return Applied(Posted(found[0], None))
     if isinstance(post, TellRun):

@@ -137,23 +137,26 @@ select column1, column2, column3, column4, column5, column6, column7, column8
  where column1 is not null
     on conflict do nothing;
 
--- post_message: put a message into the inbox of an open run; nothing when it is there already.
+-- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice.
 insert into inbox (namespace, run_id, message_id, kind, body, at)
-select namespace, run_id, :message_id, :kind, :body, :at
-  from runs
- where run_id = :run_id
-   and closed_at is null
-    on conflict do nothing;
+select runs.namespace, runs.run_id, post.column2, post.column3, post.column4, post.column5
+  from (values :rows) as post
+  join runs on runs.run_id = post.column1
+ where runs.closed_at is null
+ order by post.column6
+    on conflict do nothing
+returning number, run_id, message_id;
 
--- count_message: tell the run's row that a message came, and make it ripe.
+-- count_posted: tell the runs' rows how many messages came, and make them ripe; signals do not end a delay.
 update runs
-   set messages = messages + 1,
+   set messages = messages + told.column2,
        wake_at = case
-                   when :kind = 'SignalSent' and delayed_until > :at then wake_at
-                   else min(coalesce(wake_at, :at), :at)
+                   when told.column3 and delayed_until > told.column4 then wake_at
+                   else min(coalesce(wake_at, told.column4), told.column4)
                  end
- where run_id = :run_id
-returning messages;
+  from (values :rows) as told
+ where run_id = told.column1
+returning run_id, messages;
 
 -- find_message: is this message in the inbox?
 select number
