@@ -272,8 +272,8 @@ async def test_messages_of_one_batch_keep_their_order_and_are_counted_each(store
             Closed("COMPLETED"),
             Applied(Posted(1, None)),
             Missing(),
-            Applied(Posted(4, 3)),
-            Applied(Posted(4, None)),
+            Applied(Posted(5, 3)),
+            Applied(Posted(5, None)),
         ]
         assert [message.message_id for message in await store.unread("r1")] == ["known", "a", "e"]
         assert [(await row_of(store, run_id)).messages for run_id in ("r1", "r2", "over")] == [3, 1, 0]
