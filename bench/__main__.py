@@ -13,13 +13,16 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from bench import bars, budget, recovery, report
+from bench import bars, budget, report
 from bench.bars import Pair
 from bench.floor import Floor
 
-SIZES = {"S1": 6000, "S2": 450, "S3": 1000, "S7": 1000}
-QUICK_SIZES = {"S1": 1500, "S2": 150, "S3": 200, "S7": 100}
+SIZES = {"S1": 6000, "S2": 450, "S3": 1000, "S4": 2000, "S5": 10, "S6": 500, "S7": 1000, "S9": 10_000, "memory": 10_000}
+QUICK_SIZES = {"S1": 1500, "S2": 150, "S3": 200, "S4": 200, "S5": 2, "S6": 50, "S7": 100, "S9": 1000, "memory": 2000}
 BUDGET = "budget"
+ALL = [*SIZES, BUDGET]
+# What has no bar to be held against is measured once.
+ONCE = {"memory"}
 # Of tables that nobody sees in a terminal.
 WIDTH = 160
 
@@ -27,10 +30,7 @@ WIDTH = 160
 def measured_pair(scenario: str, size: int) -> Pair:
     """The floor, and right after it our own run."""
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as scratch:
-        folder = Path(scratch)
         floor = msgspec.json.decode(_output("bench.floor", scratch), type=Floor)
-        if scenario == "S7":
-            return Pair(floor, recovery.measure(folder, size))
         answer = _output("bench.one", scenario, scratch, str(size))
         return Pair(floor, msgspec.json.decode(answer, type=dict[str, float]))
 
@@ -42,16 +42,18 @@ def _output(module: str, *arguments: str) -> bytes:
 
 def measured(options: argparse.Namespace, console: Console) -> report.Report:
     sizes = QUICK_SIZES if options.quick else SIZES
-    pairs: dict[str, list[Pair]] = {scenario: [] for scenario in sizes if scenario in options.only}
+    pairs: dict[str, list[Pair]] = {scenario: [] for scenario in sizes if scenario in options.scenarios}
     for number in range(options.pairs):
         for scenario, found in pairs.items():
+            if found and scenario in ONCE:
+                continue
             console.print(f"pair {number + 1} of {options.pairs}: {scenario}", style="dim")
             found.append(measured_pair(scenario, sizes[scenario]))
     lines = [
         bars.judge(rule, pairs[rule.scenario], sizes[rule.scenario]) for rule in bars.RULES if rule.scenario in pairs
     ]
     spent = None
-    if BUDGET in options.only:
+    if BUDGET in options.scenarios:
         console.print("budget, with a store that costs nothing", style="dim")
         spent = budget.measure(rounds=4 if options.quick else 16)
         lines += bars.judge_budget(spent)
@@ -60,14 +62,14 @@ def measured(options: argparse.Namespace, console: Console) -> report.Report:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="How fast, beside the floor of this machine.")
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=f"all, or some of {', '.join(ALL)}")
     parser.add_argument("--pairs", type=int, help="how often each scenario runs (5; quick: 1)")
-    parser.add_argument("--only", default=",".join([*SIZES, BUDGET]), help="such as S1,S2 (default: %(default)s)")
     parser.add_argument("--json", type=Path, default=Path("bench/results/latest.json"), metavar="FILE")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it work, not how fast it is")
     options = parser.parse_args()
     options.pairs = options.pairs or (1 if options.quick else 5)
-    options.only = options.only.split(",")
-    if unknown := set(options.only) - {*SIZES, BUDGET}:
+    options.scenarios = options.scenarios or ALL
+    if unknown := set(options.scenarios) - set(ALL):
         parser.error(f"there is no scenario {', '.join(sorted(unknown))}")
     return options
 

@@ -24,15 +24,15 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One bar: which of our numbers, and the limit it has beside this floor."""
+    """One bar: which of our numbers, and the limit it has beside this floor; no limit for what is only shown."""
 
     scenario: str
     title: str
     number: str
     unit: str
     bar: str
-    limit: Callable[[Pair], float]
-    beside: Callable[[Floor], float] | None = None
+    limit: Callable[[Pair], float] | None
+    beside: Callable[[Pair], float] | None = None
     beside_unit: str = ""
     is_minimum: bool = False
 
@@ -50,16 +50,21 @@ class Line(msgspec.Struct, frozen=True):
     beside_unit: str
     ratio: float | None
     bar: str
-    limit: float
+    limit: float | None
     passes: bool
 
 
-def _rate(floor: Floor) -> float:
-    return floor.workflows_per_s
+def _rate(pair: Pair) -> float:
+    return pair.floor.workflows_per_s
 
 
-def _commit(floor: Floor) -> float:
-    return floor.commit_ms
+def _commit(pair: Pair) -> float:
+    return pair.floor.commit_ms
+
+
+def _always(limit: float) -> Callable[[Pair], float]:
+    """A limit that is the same beside every floor."""
+    return lambda _: limit
 
 
 RULES = (
@@ -104,19 +109,53 @@ RULES = (
         _commit,
         " ms",
     ),
-    Rule("S7", "kill -9, {size:,} in flight: first progress", "first_progress_s", " s", "≤ 1 s", lambda _: 1.0),
-    Rule("S7", "lost runs", "lost", "", "none", lambda _: 0.0),
-    Rule("S7", "recorded steps repeated", "recorded_steps_repeated", "", "none", lambda _: 0.0),
+    Rule("S4", "{size:,} sleeps of 1 to 2 s: late, p99", "late_p99_ms", " ms", "≤ 100 ms", _always(100)),
+    Rule("S4", "woken early", "early", "", "none", _always(0)),
+    Rule(
+        "S5",
+        "{size} signals to each of 500 runs",
+        "here_per_s",
+        "/s",
+        "≥ 2,000/s",
+        _always(2000),
+        is_minimum=True,
+    ),
+    Rule("S5", "from another process", "there_per_s", "/s", "≥ 1,000/s", _always(1000), is_minimum=True),
+    Rule("S6", "{size:,} children in one gather", "seconds", " s", "≤ 0.7 s", _always(0.7)),
+    Rule("S7", "kill -9, {size:,} in flight: first progress", "first_progress_s", " s", "≤ 1 s", _always(1)),
+    Rule("S7", "lost runs", "lost", "", "none", _always(0)),
+    Rule("S7", "recorded steps repeated", "recorded_steps_repeated", "", "none", _always(0)),
+    Rule("S9", "start_many of {size:,}", "many_per_s", "/s", "≥ 8,000/s", _always(8000), is_minimum=True),
+    Rule(
+        "S9",
+        "start_many, with no worker",
+        "many_without_worker_per_s",
+        "/s",
+        "≥ 8,000/s",
+        _always(8000),
+        is_minimum=True,
+    ),
+    Rule("S9", "starts, 200 in flight", "starts_per_s", "/s", "≥ 2,000/s", _always(2000), is_minimum=True),
+    Rule(
+        "memory",
+        "{size:,} children in one gather, peak",
+        "peak_mb",
+        " MB",
+        "",
+        None,
+        lambda pair: pair.ours["plain_mb"],
+        " MB of tasks",
+    ),
 )
 
 
 def judge(rule: Rule, pairs: Sequence[Pair], size: int) -> Line:
     """How we stand against one bar; each pair is held against its own floor, the middle one counts."""
     ours = [pair.ours[rule.number] for pair in pairs]
+    limits = [] if rule.limit is None else [rule.limit(pair) for pair in pairs]
     # What must never happen must not happen once.
-    middle = max(ours) if rule.limit(pairs[0]) == 0 else statistics.median(ours)
-    shares = [_share(rule, pair) for pair in pairs]
-    limit = statistics.median(rule.limit(pair) for pair in pairs)
+    middle = max(ours) if limits and limits[0] == 0 else statistics.median(ours)
+    beside = [] if rule.beside is None else [rule.beside(pair) for pair in pairs]
     return Line(
         rule.scenario,
         rule.title.format(size=size, tenfold=size * 10),
@@ -124,24 +163,20 @@ def judge(rule: Rule, pairs: Sequence[Pair], size: int) -> Line:
         middle,
         min(ours),
         max(ours),
-        None if rule.beside is None else statistics.median(rule.beside(pair.floor) for pair in pairs),
+        statistics.median(beside) if beside else None,
         rule.beside_unit,
-        None if rule.beside is None else statistics.median(shares),
+        statistics.median(our / other for our, other in zip(ours, beside, strict=True)) if beside else None,
         rule.bar,
-        limit,
-        _passes(rule, pairs, middle),
+        statistics.median(limits) if limits else None,
+        not limits or _passes(rule, ours, limits, middle),
     )
 
 
-def _share(rule: Rule, pair: Pair) -> float:
-    return 0.0 if rule.beside is None else pair.ours[rule.number] / rule.beside(pair.floor)
-
-
-def _passes(rule: Rule, pairs: Sequence[Pair], middle: float) -> bool:
-    room = statistics.median(rule.limit(pair) - pair.ours[rule.number] for pair in pairs)
+def _passes(rule: Rule, ours: Sequence[float], limits: Sequence[float], middle: float) -> bool:
+    room = statistics.median(limit - our for our, limit in zip(ours, limits, strict=True))
     if rule.is_minimum:
         return room <= 0
-    return room >= 0 and (middle == 0 or rule.limit(pairs[0]) > 0)
+    return room >= 0 and (middle == 0 or limits[0] > 0)
 
 
 def judge_budget(budget: Budget) -> list[Line]:

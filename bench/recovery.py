@@ -11,21 +11,20 @@ database itself would tidy up what the new process is to find.
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import IO
 
-from bench.one import Numbers, check_rows
-from bench.victim import DATABASE, EFFECTS
+from bench import processes
+from bench.database import DATABASE, Numbers, check_rows, rows
+from bench.victim import EFFECTS
 
 STEPS = ("reserve", "pay", "pack", "send")
 RECORDED_STEPS = 2
 PATIENCE_SECONDS = 120
+CLOSED = "select count(*) from runs where closed_at is not null"
 
 Effect = tuple[float, int, str]
 Step = tuple[int, str]
@@ -36,7 +35,8 @@ def measure(folder: Path, runs: int) -> Numbers:
     recorded = _start_and_kill(folder, runs)
     before = _effects(folder)
     imported_at, done_at = _go_on(folder, runs)
-    check_rows(folder / DATABASE, runs, runs * len(STEPS))
+    check_rows(folder, runs, runs * len(STEPS))
+    ((closed,),) = rows(folder, CLOSED)
     _check_results(folder, runs)
     after = _effects(folder)[len(before) :]
     again = Counter((number, step) for _, number, step in after)
@@ -45,7 +45,7 @@ def measure(folder: Path, runs: int) -> Numbers:
         "recorded_steps": float(len(recorded)),
         "first_progress_s": min(at for at, _, _ in after) - imported_at,
         "all_done_s": done_at - imported_at,
-        "lost": float(runs - _count(folder / DATABASE, "select count(*) from runs where closed_at is not null")),
+        "lost": float(runs - closed),
         "recorded_steps_repeated": float(sum(again[step] for step in recorded)),
         "unrecorded_steps_repeated": float(len({(number, step) for _, number, step in before} & again.keys())),
     }
@@ -53,8 +53,8 @@ def measure(folder: Path, runs: int) -> Numbers:
 
 def _start_and_kill(folder: Path, runs: int) -> set[Step]:
     """The steps that were on disk when the process died, with every run in its slow step."""
-    with _process(folder, runs) as victim:
-        assert _line(victim, "started") == runs
+    with processes.begun("bench.victim", folder, runs) as victim:
+        assert processes.said(victim, "started") == runs
         _wait_until(lambda: sum(step == "pack" for _, _, step in _effects(folder)) == runs)
         victim.send_signal(signal.SIGKILL)
         victim.wait()
@@ -65,32 +65,13 @@ def _start_and_kill(folder: Path, runs: int) -> set[Step]:
 
 def _go_on(folder: Path, runs: int) -> tuple[float, float]:
     """When the new process had its imports done, and when the last run had ended."""
-    with _process(folder, 0) as successor:
-        imported_at = _line(successor, "imported")
+    with processes.begun("bench.victim", folder, 0) as successor:
+        imported_at = processes.said(successor, "imported")
         with closing(sqlite3.connect(folder / DATABASE)) as db:
-            closed = "select count(*) from runs where closed_at is not null"
-            _wait_until(lambda: db.execute(closed).fetchone() == (runs,))
+            _wait_until(lambda: db.execute(CLOSED).fetchone() == (runs,))
             (done_ms,) = db.execute("select max(closed_at) from runs").fetchone()
-        assert successor.stdin is not None
-        successor.stdin.close()
-        assert successor.wait() == 0
+        processes.end(successor)
     return imported_at, done_ms / 1000
-
-
-def _process(folder: Path, runs: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "bench.victim", str(folder), str(runs)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def _line(process: "subprocess.Popen[str]", word: str) -> float:
-    """The number the process says after this word."""
-    output: IO[str] | None = process.stdout
-    assert output is not None
-    for line in output:
-        said, number = line.split()
-        if said == word:
-            return float(number)
-    raise ChildProcessError(f"the process ended without saying {word!r}")
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
@@ -117,13 +98,6 @@ def _recorded(folder: Path) -> set[Step]:
 
 
 def _check_results(folder: Path, runs: int) -> None:
-    with closing(sqlite3.connect(folder / DATABASE)) as db:
-        found = dict(db.execute("select workflow_id, outcome from runs"))
+    found = dict(rows(folder, "select workflow_id, outcome from runs"))
     expected = {f"order-{n}": f"[{n + 1},{n + 1},{n + 1},{n + 1}]" for n in range(runs)}
     assert found == expected, "a run has another result than its code computes"
-
-
-def _count(path: Path, query: str) -> int:
-    with closing(sqlite3.connect(path)) as db:
-        (number,) = db.execute(query).fetchone()
-        return int(number)

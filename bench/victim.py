@@ -14,10 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-from perdure import Perdure, activity, workflow
+from bench.database import opened
+from perdure import activity, workflow
 
 SLOW_SECONDS = 2.0
-DATABASE, EFFECTS = "bench.db", "effects.log"
+EFFECTS = "effects.log"
 
 
 class Log:
@@ -71,7 +72,7 @@ async def main(folder: Path, runs: int) -> None:
     logging.getLogger("perdure").setLevel(logging.ERROR)
     print(f"imported {time.time():.6f}", flush=True)
     effects.open(folder)
-    async with Perdure(f"sqlite:///{folder / DATABASE}") as app:
+    async with opened(folder) as app:
         await asyncio.gather(*(app.start(order.options(id=f"order-{n}"), n) for n in range(runs)))
         print(f"started {runs}", flush=True)
         await asyncio.to_thread(sys.stdin.read)

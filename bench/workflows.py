@@ -1,6 +1,8 @@
 """The workflows that are measured: steps that do nothing, so that only the engine is left."""
 
-from perdure import activity, workflow
+import asyncio
+
+from perdure import Signal, activity, sleep, workflow
 
 
 @activity
@@ -38,3 +40,22 @@ async def fifty_steps(number: int) -> int:
     for _ in range(50):
         number = await add_one(number)
     return number
+
+
+@workflow
+async def one_sleep(seconds: float) -> float:
+    await sleep(seconds)
+    return seconds
+
+
+tick = Signal("tick", int)
+
+
+@workflow
+async def receive_all(count: int) -> list[int]:
+    return [await tick.receive() for _ in range(count)]
+
+
+@workflow
+async def fan_out(children: int) -> int:
+    return sum(await asyncio.gather(*(one_step(number) for number in range(children))))
