@@ -32,7 +32,7 @@ format: $(READY) ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY) ## how fast, beside the floor of this machine (about three minutes)
+bench: $(READY) ## how fast, beside the floor of this machine (about four minutes)
 	$(BIN)/python -m bench
 
 kill-cycles: $(READY) ## a hundred kill -9 under load, checked by an oracle log
