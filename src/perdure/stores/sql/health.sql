@@ -1,0 +1,23 @@
+-- version: which schema the file has.
+select version from perdure_schema;
+
+-- workers: all workers, with how many open runs each owns.
+select worker_id, namespace, lease_until, queues, host, pid, started_at,
+       (select count(*) from runs where owner = worker_id and closed_at is null) as runs
+  from workers
+ order by started_at, worker_id;
+
+-- open_runs: how many runs have not ended, and how many of them are held.
+select count(*), count(held) from runs where closed_at is null;
+
+-- due_runs: runs that a worker should have taken, and since when.
+select count(*), min(wake_at)
+  from runs
+ where owner is null
+   and closed_at is null
+   and held is null
+   and wake_at <= :now;
+
+-- last_written: the newest times in the file.
+select max(coalesce((select at from events order by id desc limit 1), 0),
+           coalesce((select updated_at from runs order by run_id desc limit 1), 0));

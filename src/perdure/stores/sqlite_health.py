@@ -1,0 +1,172 @@
+"""The health of a SQLite file, seen without touching it.
+
+In:   the path of a file.
+Out:  its settings, its schema, its workers and whether they live, how many runs wait.
+Opening a store creates, migrates and locks; a look must do none of that.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.errors import NotADatabase, StoreUnavailable
+from perdure.stores.locks import is_held
+from perdure.stores.queries import migrations, queries
+from perdure.stores.sqlite import OLDEST_SQLITE
+
+HEADER = b"SQLite format 3\x00"
+# Byte 18 of a file is 2 when its changes go through a write-ahead log.
+WRITE_VERSION, WAL = 18, 2
+FULL = 2
+VERSION = sqlite3.sqlite_version
+# A damaged file is found by reading all of it; beyond this many bytes nobody wants to wait for that.
+LARGEST_CHECKED = 256 * 2**20
+
+
+class WorkerSeen(msgspec.Struct, frozen=True):
+    """A worker's row; `is_alive` is None when its lock cannot be asked."""
+
+    worker_id: str
+    namespace: str
+    lease_until: int
+    queues: tuple[str, ...]
+    host: str
+    pid: int
+    started_at: int
+    runs: int
+    is_alive: bool | None
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How a file is doing; schema 0 means that it has no tables of ours."""
+
+    bytes: int
+    log_bytes: int
+    is_wal: bool
+    schema: int
+    known_schema: int
+    damage: str | None = None
+    workers: tuple[WorkerSeen, ...] = ()
+    open_runs: int = 0
+    held_runs: int = 0
+    due_runs: int = 0
+    due_since: int | None = None
+    last_written_at: int = 0
+
+
+def health_of(path: Path, now: int) -> Health:
+    """A look at the file at engine time `now`; NotADatabase or StoreUnavailable when it cannot be read as one."""
+    # Without a log nobody has the file open, and SQLite can be kept from making one just to read.
+    is_at_rest = not log_of(path).exists()
+    try:
+        return _health_of(path, now, is_at_rest=is_at_rest)
+    except (NotADatabase, StoreUnavailable):
+        if not (is_at_rest and log_of(path).exists()):
+            raise
+        # Somebody has begun to use it in the middle of the look.
+        return _health_of(path, now, is_at_rest=False)
+
+
+def _health_of(path: Path, now: int, *, is_at_rest: bool) -> Health:
+    size, known = path.stat().st_size, len(migrations("sqlite"))
+    # Before the connection: closing the plain file would take away the locks that SQLite has on it.
+    is_wal = _is_wal(path)
+    with _looking_at(path, is_at_rest=is_at_rest) as db:
+        schema = _schema(db)
+        seen = Health(size, _size(log_of(path)), is_wal, schema, known)
+        if not 0 < schema <= known:
+            return seen
+        return msgspec.structs.replace(seen, damage=_damage(db, size), **_contents(db, path, now))
+
+
+def workers_of(path: Path) -> tuple[WorkerSeen, ...]:
+    """The workers of a file that has our tables."""
+    with _looking_at(path) as db:
+        return _workers(db, path)
+
+
+def is_new_enough() -> bool:
+    """Whether this Python's SQLite has all that the store asks of it."""
+    return sqlite3.sqlite_version_info >= OLDEST_SQLITE
+
+
+def syncs_commits() -> bool:
+    """Whether SQLite takes the setting under which every commit is synced to disk."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute("pragma synchronous = full")
+        return bool(db.execute("pragma synchronous").fetchone()[0] >= FULL)
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log beside a file."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def locks_of(path: Path) -> Path:
+    """The folder with the locks beside a file."""
+    return path.with_name(f"{path.name}.locks")
+
+
+@contextmanager
+def _looking_at(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Connection]:
+    url = f"sqlite:///{path}"
+    address = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_at_rest else ''}"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as db:
+            yield db
+    except sqlite3.OperationalError as error:
+        raise StoreUnavailable(url, str(error)) from None
+    except sqlite3.DatabaseError as error:
+        raise NotADatabase(url, f"the file cannot be used as a database: {error}") from None
+
+
+def _schema(db: sqlite3.Connection) -> int:
+    tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
+    return int(db.execute(queries("health")["version"]).fetchone()[0]) if "perdure_schema" in tables else 0
+
+
+def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
+    asked = queries("health")
+    open_runs, held_runs = db.execute(asked["open_runs"]).fetchone()
+    due_runs, due_since = db.execute(asked["due_runs"], {"now": now}).fetchone()
+    (last_written_at,) = db.execute(asked["last_written"]).fetchone()
+    return {
+        "workers": _workers(db, path),
+        "open_runs": open_runs,
+        "held_runs": held_runs,
+        "due_runs": due_runs,
+        "due_since": due_since,
+        "last_written_at": last_written_at,
+    }
+
+
+def _workers(db: sqlite3.Connection, path: Path) -> tuple[WorkerSeen, ...]:
+    db.row_factory = sqlite3.Row
+    found = [dict(row) for row in db.execute(queries("health")["workers"])]
+    for row in found:
+        row |= {"queues": msgspec.json.decode(row["queues"]), "is_alive": is_held(locks_of(path) / row["worker_id"])}
+    return msgspec.convert(tuple(found), tuple[WorkerSeen, ...])
+
+
+def _damage(db: sqlite3.Connection, size: int) -> str | None:
+    if size > LARGEST_CHECKED:
+        return None
+    (found,) = db.execute("pragma quick_check(1)").fetchone()
+    return None if found == "ok" else str(found)
+
+
+def _is_wal(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(WRITE_VERSION + 1)
+    return head.startswith(HEADER) and head[WRITE_VERSION] == WAL
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
