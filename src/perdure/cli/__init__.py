@@ -1,5 +1,15 @@
 """The command line: `perdure --help`."""
 
-from perdure.cli.entry import main
+import sys
+from importlib import import_module
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line of this process, and end the process."""
+    try:
+        # Loading takes a moment, in which somebody may change their mind.
+        import_module("perdure.cli.entry").main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,5 +1,5 @@
 """`python -m perdure.cli` is `perdure`."""
 
-from perdure.cli.entry import main
+from perdure.cli import main
 
 main()

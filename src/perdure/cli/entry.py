@@ -1,26 +1,34 @@
-"""The entry point: puts the commands together and turns what they raise into exit codes."""
+"""The entry point: one command, and what it raises turned into an exit code."""
 
 import errno
 import os
+import shutil
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 import typer.main
 
 import perdure
-from perdure.cli import events, exits, run, runs, signals, worker
+from perdure.cli import exits, streams
+from perdure.cli.commands import HELP, Commands
 
 # Typer brings its own Click or uses the one installed; its errors are known by their common root.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
+WIDEST_HELP = 100
+COMPLETING = "_PERDURE_COMPLETE"
+
 app = typer.Typer(
     name="perdure",
+    cls=Commands,
     help="Durable workflows: every step is remembered on disk, so a crash loses nothing.",
     epilog="Exit codes: 0 ok, 1 failed, 2 timed out, 64 wrong usage.",
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 
 
@@ -42,42 +50,53 @@ def perdure_command(
         print(context.get_help())
 
 
-app.command("run")(run.run)
-app.command("worker")(worker.work)
-app.command("list")(runs.list_runs)
-app.command("show")(runs.show)
-app.command("events")(events.events)
-app.command("signal")(signals.send)
-
-
 def main() -> None:
     """Run the command line of this process, and end the process."""
     exits.leave(outcome(sys.argv[1:]))
 
 
-def _sentence(message: str) -> str:
-    """A message of Click or Pydantic, made ready to go on with the command that helps."""
-    text = message.replace("Value error, ", "").rstrip(".")
-    return f"{text} See" if text.endswith("?") else f"{text}; see"
-
-
 def outcome(arguments: list[str]) -> int:
     """Run one command; answers its exit code."""
-    command = typer.main.get_command(app)
+    streams.prepare()
     try:
-        return command.main(arguments, prog_name="perdure", standalone_mode=False) or exits.OK
+        code = _run(arguments)
+        sys.stdout.flush()
     except UsageError as error:
-        context = error.ctx.command_path if error.ctx is not None else "perdure"
-        exits.say(f"{_sentence(error.format_message())} `{context} --help`")
-        return exits.USAGE
+        return exits.say_usage(error)
     except exits.TOLD as error:
         return exits.tell(error)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except OSError as error:
         if error.errno == errno.EPIPE:
-            # Whoever read the output has seen enough; Python must not complain about it while it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            streams.stop_writing()
             return exits.OK
-        exits.say(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        exits.say(f"{error.strerror or error}: {error.filename}" if error.filename else f"{error.strerror or error}")
+        streams.stop_writing()
         return exits.FAILED
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    command = typer.main.get_command(app)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    if COMPLETING in os.environ:
+        return _complete(command)
+    try:
+        width = min(shutil.get_terminal_size().columns, WIDEST_HELP) - 2
+        with command.make_context("perdure", arguments, terminal_width=width) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return exits.OK
+
+
+def _complete(command: Any) -> int:
+    """A shell asks, through the script of `perdure completion`, how a line may go on."""
+    import_module("typer.completion").completion_init()
+    try:
+        command.main([], prog_name="perdure", complete_var=COMPLETING)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else exits.FAILED
+    return exits.OK

@@ -1,52 +1,128 @@
 """`perdure events`: the history of a run.
 
 In:   the name of a run.
-Out:  its events in order, one line each for people, a JSON array for programs.
+Out:  its events in order, one line each for people; for programs a JSON array, or a line of JSON
+      for each event as it comes when they are followed.
 """
 
 import asyncio
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.text import Text
 
+from perdure.cli.exits import INTERRUPTED
 from perdure.cli.history import arguments_in, line_of, place_in
 from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_URL, AsJson, RunName, Url
-from perdure.cli.output import is_for_people, plain_table, print_json, print_lines, screen, span
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
+from perdure.cli.output import (
+    grid,
+    is_for_people,
+    plain_table,
+    print_json,
+    print_json_line,
+    print_lines,
+    screen,
+    span,
+)
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent
 
+# So much room the first columns get when rows are printed one by one: number, time, time passed.
+ROOM = (3, 10, 7)
 
-def events(name: RunName, *, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
+EXAMPLES = {
+    "events": """\
+perdure events o-17
+perdure events o-17 --follow"""
+}
+
+
+def events(
+    name: RunName,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new events until the run has ended.")
+    ] = False,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only events after this number.")] = 0,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
     """Show what a run has done so far, step by step."""
-    history = asyncio.run(_history(url, name))
-    if is_for_people(as_json=as_json):
-        _print(history)
-    else:
+    if follow:
+        _follow(name, after, url, namespace, is_shown=is_for_people(as_json=as_json))
+        return
+    history = asyncio.run(_history(name, after, url, namespace))
+    if not is_for_people(as_json=as_json):
         print_json(history)
+    elif history:
+        table, rows = plain_table("#", "time", "after", "event"), Rows()
+        for event in history:
+            for row in rows.of(event):
+                table.add_row(*row)
+        print_lines(screen(), table)
+    else:
+        screen().print(Text(f"no event has a number above {after}", style="dim"), soft_wrap=True)
 
 
-async def _history(url: str, name: str) -> "list[RunEvent]":
-    async with client(url) as app:
+async def _history(name: str, after: int, url: str, namespace: str) -> "list[RunEvent]":
+    async with client(url, namespace) as app:
         run = await found(app, name)
-        return [event async for event in run.events()]
+        return [event async for event in run.events(after=after)]
 
 
-def _print(history: "list[RunEvent]") -> None:
-    """A row for each event, under its day; all that is long shares the last column, so that it wraps well."""
-    table = plain_table("#", "time", "after", "event")
-    before, day = history[0].at, None
-    for event in history:
+def _follow(name: str, after: int, url: str, namespace: str, *, is_shown: bool) -> None:
+    try:
+        asyncio.run(_show_each(_followed(name, after, url, namespace), is_shown=is_shown))
+    except KeyboardInterrupt:
+        # Whoever follows has seen enough.
+        raise typer.Exit(INTERRUPTED) from None
+
+
+async def _followed(name: str, after: int, url: str, namespace: str) -> "AsyncIterator[RunEvent]":
+    async with client(url, namespace) as app:
+        run, info = await found(app, name), None
+        while info is None or info.continued_to is not None:
+            if info is not None:
+                run, after = await app.get(run_id=info.continued_to), 0
+            async for event in run.events(after=after, follow=True):
+                yield event
+            info = await run.describe()
+
+
+async def _show_each(history: "AsyncIterator[RunEvent]", *, is_shown: bool) -> None:
+    console, rows = screen(), Rows()
+    async for event in history:
+        if not is_shown:
+            print_json_line(event)
+            continue
+        table = grid(4)
+        for column, width in zip(table.columns, ROOM, strict=False):
+            column.min_width = width
+        for row in rows.of(event):
+            table.add_row(*row)
+        print_lines(console, table)
+
+
+class Rows:
+    """Events as rows, under their days; all that is long shares the last column, so that it wraps well."""
+
+    def __init__(self) -> None:
+        self._day: date | None = None
+        self._before: datetime | None = None
+
+    def of(self, event: "RunEvent") -> "list[tuple[str | Text, ...]]":
+        """The row of the next event, under its day when that is a new one."""
         at = event.at.astimezone()
-        if at.date() != day:
-            day = at.date()
-            table.add_row("", Text(f"{day}", style="dim"), "", "")
-        after = f"+{span(event.at - before)}" if event.at - before > timedelta(0) else ""
-        table.add_row(str(event.seq), f"{at:%H:%M:%S}", after, _told(event))
-        before = event.at
-    print_lines(screen(), table)
+        passed = timedelta(0) if self._before is None else event.at - self._before
+        after = f"+{span(passed)}" if passed > timedelta(0) else ""
+        row = (str(event.seq), f"{at:%H:%M:%S}", after, _told(event))
+        is_new_day, self._day, self._before = at.date() != self._day, at.date(), event.at
+        return [("", Text(f"{self._day}", style="dim"), "", ""), row] if is_new_day else [row]
 
 
 def _told(event: "RunEvent") -> Text:

@@ -6,11 +6,13 @@ Out:  an exit code and, on standard error, what happened and what to do.
 
 import os
 import sys
-import threading
+from typing import Any
+
+import typer
 
 from perdure.cli.hints import hint
-from perdure.cli.output import errors
-from perdure.errors import BadInput, PerdureError, RunFailed, RunTimedOut
+from perdure.cli.streams import is_coloured
+from perdure.errors import BadInput, PerdureError, RunFailed, RunTimedOut, StoreUnavailable
 
 OK = 0
 FAILED = 1
@@ -25,6 +27,9 @@ class Mistake(Exception):  # noqa: N818 - errors name the trouble
 
 class Trouble(Exception):  # noqa: N818 - as above
     """A command was called well and cannot do its work; the text says why."""
+
+
+TOLD = (PerdureError, Mistake, Trouble)
 
 
 def code_of(error: Exception) -> int:
@@ -42,31 +47,46 @@ def tell(error: Exception) -> int:
     """Print the error as one line; answers its exit code."""
     # The engine's errors know the commands, but not the database that was typed.
     text = str(error).replace("`perdure list`", f"`{hint('list')}`")
-    more = f"; `{hint('show', error.id)}` tells where" if isinstance(error, RunFailed) else ""
-    say(f"{text}{more}")
+    match error:
+        case RunFailed(id=id):
+            text += f"; `{hint('show', id)}` tells where"
+        case StoreUnavailable():
+            text += f"; `{hint('doctor')}` looks closer"
+    say(text)
     return code_of(error)
+
+
+def say_usage(error: Any) -> int:
+    """Print what Typer has to say about the words that were typed, and the command that helps."""
+    text = error.format_message().replace("Value error, ", "").rstrip(".")
+    if text.startswith("Got unexpected extra argument"):
+        text = f"{text}; JSON is one word, put it in single quotes"
+    command = error.ctx.command_path if error.ctx is not None else "perdure"
+    say(f"{text} See `{command} --help`" if text.endswith("?") else f"{text}; see `{command} --help`")
+    return USAGE
 
 
 def say(text: str) -> None:
     """Print one line of trouble on standard error."""
-    line = " ".join(part.strip() for part in text.splitlines())
-    errors().print("[bold red]error:[/] ", end="")
-    errors().print(line, markup=False, soft_wrap=True)
+    _print("error:", "red", text)
 
 
 def warn(text: str) -> None:
     """Print one line on standard error about something that went well, but perhaps not as meant."""
-    errors().print("[bold yellow]warning:[/] ", end="")
-    errors().print(text, markup=False, soft_wrap=True)
+    _print("warning:", "yellow", text)
+
+
+def _print(label: str, colour: str, text: str) -> None:
+    # One line, of characters that a terminal shows; the rest may come from anywhere.
+    line = "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
+    shown = typer.style(label, fg=colour, bold=True) if is_coloured(sys.stderr) else label
+    print(f"{shown} {line}", file=sys.stderr, flush=True)
 
 
 def leave(code: int) -> None:
     """End the process, even when an activity that nobody waits for still runs in a thread."""
-    sys.stdout.flush()
-    if any(thread.name.startswith("perdure-activity") for thread in threading.enumerate()):
+    threading = sys.modules.get("threading")
+    if threading and any(each.name.startswith("perdure-activity") for each in threading.enumerate()):
         # Python would wait for that thread; what it does has no effect on its run any more.
         os._exit(code)
     sys.exit(code)
-
-
-TOLD = (PerdureError, Mistake, Trouble)

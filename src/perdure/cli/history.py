@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from perdure.cli.output import compact, counted, distance, span
+from perdure.cli.output import compact, counted, distance, span, visible
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent, Wait
@@ -32,28 +32,96 @@ class Line(NamedTuple):
     detail: str
 
 
-def line_of(event: "RunEvent") -> Line:  # noqa: PLR0911 - one for each kind
+def line_of(event: "RunEvent") -> Line:
     """What an event says."""
-    body = event.body
-    match event.kind:
-        case "RunStarted":
-            return Line("▶", "bold", "started", f"{body['workflow']} {compact(body['input'])}")
-        case "ActivityCompleted":
-            return Line("✓", "green", str(body["name"]), f"→ {compact(body['result'])}{_effort(event)}")
-        case "ActivityFailed":
-            return Line("✗", "red", str(body["name"]), f"{error_in(body)}{_effort(event)}")
-        case "TimerFired":
-            return Line("◷", "cyan", "timer", f"was due at {_clock(body['fire_at'])}")
-        case "SignalReceived":
-            return Line("✉", "magenta", f"signal {body['name']}", f"← {compact(body['payload'])}")
-        case "ValueRecorded":
-            return Line("✎", "cyan", "value", f"→ {compact(body['value'])}")
-        case "RunCompleted":
-            return Line("✓", "bold green", "completed", f"→ {compact(body['result'])}")
-        case "RunFailed":
-            return Line("✗", "bold red", "failed", error_in(body))
-        case kind:
-            return Line("•", "", kind, compact(body) if body else "")
+    told = LINES.get(event.kind)
+    return Line("•", "", event.kind, compact(event.body) if event.body else "") if told is None else told(event)
+
+
+def _started(event: "RunEvent") -> Line:
+    return Line("▶", "bold", "started", f"{event.body['workflow']} {compact(event.body['input'])}")
+
+
+def _activity_completed(event: "RunEvent") -> Line:
+    return Line("✓", "green", str(event.body["name"]), f"→ {compact(event.body['result'])}{_effort(event)}")
+
+
+def _activity_failed(event: "RunEvent") -> Line:
+    return Line("✗", "red", str(event.body["name"]), f"{error_in(event.body)}{_effort(event)}")
+
+
+def _timer_fired(event: "RunEvent") -> Line:
+    return Line("◷", "cyan", "timer", f"was due at {_clock(event.body['fire_at'])}")
+
+
+def _signal_received(event: "RunEvent") -> Line:
+    return Line("✉", "magenta", f"signal {event.body['name']}", f"← {compact(event.body['payload'])}")
+
+
+def _value_recorded(event: "RunEvent") -> Line:
+    return Line("✎", "cyan", "value", f"→ {compact(event.body['value'])}")
+
+
+def _child_completed(event: "RunEvent") -> Line:
+    return Line("✓", "green", f"child {event.body['child_id']}", f"→ {compact(event.body['result'])}")
+
+
+def _child_failed(event: "RunEvent") -> Line:
+    return Line("✗", "red", f"child {event.body['child_id']}", error_in(event.body))
+
+
+def _cancel_requested(event: "RunEvent") -> Line:
+    until = event.body.get("close_at")
+    limit = "" if until is None else f"  closed at {_clock(until)} whatever it does"
+    return Line("⚠", "yellow", "asked to stop", f"{reason_in(event.body)}{limit}")
+
+
+def _patched(event: "RunEvent") -> Line:
+    return Line("✎", "cyan", f"change {event.body['change_id']}", "takes the new way")
+
+
+def _completed(event: "RunEvent") -> Line:
+    return Line("✓", "bold green", "completed", f"→ {compact(event.body['result'])}")
+
+
+def _failed(event: "RunEvent") -> Line:
+    return Line("✗", "bold red", "failed", error_in(event.body))
+
+
+def _cancelled(event: "RunEvent") -> Line:
+    return Line("✗", "bold magenta", "cancelled", reason_in(event.body))
+
+
+def _terminated(event: "RunEvent") -> Line:
+    return Line("✗", "bold magenta", "terminated", reason_in(event.body))
+
+
+def _timed_out(event: "RunEvent") -> Line:
+    return Line("✗", "bold red", "timed out", reason_in(event.body))
+
+
+def _continued(event: "RunEvent") -> Line:
+    return Line("→", "bold", "continued", f"as {event.body['run_id']}")
+
+
+LINES: "dict[str, Callable[[RunEvent], Line]]" = {
+    "RunStarted": _started,
+    "ActivityCompleted": _activity_completed,
+    "ActivityFailed": _activity_failed,
+    "TimerFired": _timer_fired,
+    "SignalReceived": _signal_received,
+    "ValueRecorded": _value_recorded,
+    "ChildCompleted": _child_completed,
+    "ChildFailed": _child_failed,
+    "CancelRequested": _cancel_requested,
+    "Patched": _patched,
+    "RunCompleted": _completed,
+    "RunFailed": _failed,
+    "RunCancelled": _cancelled,
+    "RunTerminated": _terminated,
+    "RunTimedOut": _timed_out,
+    "RunContinued": _continued,
+}
 
 
 def arguments_in(event: "RunEvent") -> str:
@@ -64,7 +132,8 @@ def arguments_in(event: "RunEvent") -> str:
 
 def place_in(event: "RunEvent") -> str:
     """The place of an event, where it says more than the event's name does."""
-    name = event.body.get("name", "")
+    body = event.body
+    name = body.get("name") or (body.get("workflow") if event.kind.startswith("Child") else "")
     return "" if event.place in {name, f"signal({name})", "timer()"} else event.place
 
 
@@ -74,13 +143,20 @@ def error_in(body: Mapping[str, object]) -> str:
     if not isinstance(failure, Mapping):
         return "failed"
     name = str(failure.get("type", "error")).removeprefix("builtins.")
-    return f"{name}: {failure['message']}" if failure.get("message") else name
+    return visible(f"{name}: {failure['message']}" if failure.get("message") else name)
+
+
+def reason_in(body: Mapping[str, object]) -> str:
+    """Why a run was stopped, if anybody said so."""
+    return visible(str(body.get("reason") or ""))
 
 
 def traceback_in(body: Mapping[str, object]) -> str:
     """The traceback of the error in an event's body, if it was kept; the user's own code only."""
     failure = body.get("failure")
-    return OUR_FRAMES.sub("", str(failure.get("traceback") or "")) if isinstance(failure, Mapping) else ""
+    if not isinstance(failure, Mapping):
+        return ""
+    return visible(OUR_FRAMES.sub("", str(failure.get("traceback") or "")))
 
 
 def wait_texts(waits: "Iterable[Wait]", when: Callable[[datetime], str] = distance) -> list[str]:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.output import print_lines
+from perdure.cli.output import grid, print_lines, visible
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo
@@ -23,6 +22,8 @@ MEANINGS = {
     "quarantine": "the database would not take an event of this run",
     "paused": "somebody paused it",
 }
+# Held, but not stuck: somebody will let it go on.
+MOVABLE = frozenset({"paused"})
 
 
 def report_of(info: "RunInfo") -> object:
@@ -39,12 +40,10 @@ def print_hold(console: Console, info: "RunInfo") -> None:
     """Say that the run is held, why, and what to do."""
     reason = str(info.held)
     console.print(Text.assemble(("held: ", "bold red"), (MEANINGS.get(reason, reason), "bold")), soft_wrap=True)
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
+    table = grid()
     for label, text in _sides(report_of(info)):
-        grid.add_row(label, Text(text))
-    print_lines(console, Padding(grid, (0, 0, 0, 2)))
+        table.add_row(label, Text(visible(text)))
+    print_lines(console, Padding(table, (0, 0, 0, 2)))
     console.print(Text("  Nothing is lost: the run stays as it is until somebody acts.", style="dim"), soft_wrap=True)
 
 

@@ -7,6 +7,7 @@ Tells mistakes in one line: what was looked for, what there is, what broke on im
 
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Iterable
@@ -16,7 +17,10 @@ from typing import Any
 
 import perdure
 from perdure.cli.exits import Mistake, Trouble
+from perdure.cli.hints import did_you_mean, nearest
 
+# So many files are read to guess what was meant.
+MOST_READ = 50
 PERDURE = Path(perdure.__file__).parent
 
 
@@ -31,7 +35,7 @@ def workflow_named(target: str) -> "perdure.Workflow[..., Any]":
         raise Mistake(f"{target} names no workflow; write {place}:{example} ({there})")
     wanted = getattr(module, name, None) or found.get(name)
     if wanted is None:
-        raise Mistake(f"there is no {name!r} in {place} ({there})")
+        raise Mistake(f"there is no {name!r} in {place}{did_you_mean(name, found)} ({there})")
     if not isinstance(wanted, perdure.Workflow):
         raise Mistake(f"{place}:{name} is {_kind(wanted)}, not a workflow ({there})")
     return wanted
@@ -85,7 +89,19 @@ def _hint(name: str) -> str:
     module, _, last = name.rpartition(".")
     if module and Path(f"{module.replace('.', '/')}.py").is_file():
         return f"a workflow is named after a colon: {module}:{last}"
-    return "check the name and the folder"
+    files = sorted(Path.cwd().glob("*.py"))[:MOST_READ]
+    for file in files:
+        if re.search(rf"^async def {re.escape(name)}\(", _text(file), re.MULTILINE):
+            return f"did you mean the workflow {file.stem}:{name}?"
+    near = nearest(name, [file.stem for file in files])
+    return "check the name and the folder" if near is None else f"did you mean {near}?"
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _load_file(path: Path) -> ModuleType:

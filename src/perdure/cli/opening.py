@@ -1,6 +1,6 @@
 """Opening the database for a command, and finding a run in it.
 
-In:   the URL, and a run as people name it.
+In:   the URL and the namespace, and a run as people name it.
 Out:  an open client that works nothing; a run.
 """
 
@@ -11,18 +11,20 @@ from urllib.parse import unquote
 
 import perdure
 from perdure.cli.exits import Mistake, Trouble
+from perdure.cli.hints import hint, nearest
 from perdure.errors import RunNotFound
 from perdure.stores.sqlite import has_runs
 
 FILE = "sqlite:///"
 MEMORY = "sqlite://"
+NEWEST = 200
 
 
-def client(url: str) -> "AbstractAsyncContextManager[perdure.Perdure]":
+def client(url: str, namespace: str) -> "AbstractAsyncContextManager[perdure.Perdure]":
     """A client of a database that exists; a command that only looks must not create one."""
     refuse_memory(url)
-    if url.startswith(FILE) and url != FILE:
-        path = Path(unquote(url.removeprefix(FILE)))
+    path = file_of(url)
+    if path is not None:
         if not path.exists():
             raise Trouble(
                 f"there is no database {str(path)!r}; name another with --url or PERDURE_URL, "
@@ -32,12 +34,18 @@ def client(url: str) -> "AbstractAsyncContextManager[perdure.Perdure]":
             raise Trouble(
                 f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL"
             )
-    return perdure.Perdure(url, worker=False)
+    return perdure.Perdure(url, namespace=namespace, worker=False)
+
+
+def file_of(url: str) -> Path | None:
+    """The file behind a URL, if it names one."""
+    return Path(unquote(url.removeprefix(FILE))) if url.startswith(FILE) and url != FILE else None
 
 
 def location(url: str) -> str:
     """Where the database is, whatever the folder of the reader: a file's absolute path."""
-    return str(Path(unquote(url.removeprefix(FILE))).absolute()) if url.startswith(FILE) else url
+    path = file_of(url)
+    return url if path is None else str(path.absolute())
 
 
 def refuse_memory(url: str) -> None:
@@ -47,11 +55,17 @@ def refuse_memory(url: str) -> None:
 
 
 async def found(app: "perdure.Perdure", name: str) -> "perdure.Run[Any]":
-    """The run with this id, or else with this run_id; RunNotFound."""
+    """The run with this id, or else with this run_id; RunNotFound, or Trouble that names a near one."""
     try:
         return await app.get(name)
     except RunNotFound as missing:
         try:
             return await app.get(run_id=name)
         except RunNotFound:
-            raise missing from None
+            near = nearest(name, [info.id for info in await app.list(limit=NEWEST)])
+            if near is None:
+                raise missing from None
+            raise Trouble(
+                f"no run {name!r} in namespace {app.namespace!r} (did you mean {near}?); "
+                f"`{hint('list')}` shows the runs there are"
+            ) from None

@@ -4,6 +4,8 @@ In:   values of the engine.
 Out:  text on standard output; progress and trouble on standard error.
 """
 
+import json
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +13,8 @@ import msgspec
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from perdure.cli.streams import takes_unicode
 
 LONGEST_SHOWN = 100
 
@@ -27,16 +31,22 @@ STYLES = {
 }
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
+_SIZES = ((2**30, "GB"), (2**20, "MB"), (2**10, "kB"))
+# What could move a terminal's cursor or change its colours.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+# Where it goes
 
 
 def screen() -> Console:
     """Standard output, for people."""
-    return Console(highlight=False)
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def errors() -> Console:
     """Standard error: progress and trouble."""
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def is_for_people(*, as_json: bool) -> bool:
@@ -44,10 +54,30 @@ def is_for_people(*, as_json: bool) -> bool:
     return not as_json and sys.stdout.isatty()
 
 
+# JSON
+
+
 def print_json(value: object) -> None:
     """One JSON document."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    _write(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def print_json_line(value: object) -> None:
+    """One JSON document on a line of its own, at once."""
+    _write(msgspec.json.encode(value))
+
+
+def _write(document: bytes) -> None:
+    text = document.decode()
+    if not takes_unicode(sys.stdout):
+        # Escaped, it is the same document in every encoding.
+        indent = 2 if "\n" in text else None
+        text = json.dumps(json.loads(text), indent=indent, separators=(",", ": " if indent else ":"))
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+# Tables
 
 
 def plain_table(*headings: str) -> Table:
@@ -55,6 +85,15 @@ def plain_table(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
+    return table
+
+
+def grid(columns: int = 2) -> Table:
+    """Labels, and what belongs to them; only the last column wraps."""
+    table = Table.grid(padding=(0, 2))
+    for _ in range(columns - 1):
+        table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
     return table
 
 
@@ -66,9 +105,17 @@ def print_lines(console: Console, table: RenderableType) -> None:
         console.print(line, soft_wrap=True)
 
 
-def counted(count: int, noun: str) -> str:
+# Words
+
+
+def visible(text: str) -> str:
+    """A text of somebody else, harmless on a terminal."""
+    return _CONTROLS.sub("?", text)
+
+
+def counted(count: int, noun: str, nouns: str | None = None) -> str:
     """So many of something: `1 event`, `2 events`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {nouns or noun + 's'}"
 
 
 def status_text(status: str, held: str | None = None) -> Text:
@@ -82,6 +129,14 @@ def compact(value: object, limit: int = LONGEST_SHOWN) -> str:
     """A value as JSON on one line, cut where it gets long."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def size_text(size: int) -> str:
+    """So many bytes, in the largest unit that fits."""
+    for unit, name in _SIZES:
+        if size >= unit:
+            return f"{size / unit:.0f} {name}" if size >= 10 * unit else f"{size / unit:.1f} {name}"
+    return counted(size, "byte")
 
 
 def span(duration: timedelta) -> str:

@@ -15,28 +15,31 @@ from rich.text import Text
 
 from perdure.cli.hints import hint
 from perdure.cli.history import line_of, wait_texts
-from perdure.cli.output import span
+from perdure.cli.output import span, visible
+from perdure.cli.streams import takes_unicode
 
 if TYPE_CHECKING:
     from perdure import FailedAttempt
-    from perdure.app import Run, RunEvent, RunInfo
+    from perdure.app import Perdure, Run, RunEvent, RunInfo
 
 
 class Progress:
     """Prints what a run does; what was done before this process looked is marked as remembered."""
 
-    def __init__(self, console: Console, run: "Run[Any]", opened_at: datetime) -> None:
+    def __init__(self, console: Console, app: "Perdure", run: "Run[Any]", opened_at: datetime) -> None:
         self._console = console
+        self._app = app
         self._run = run
         self._opened_at = opened_at
         self._began_at = opened_at
         self._last_seq = 0
-        self._told: set[tuple[str, int]] = set()
+        self._told: set[tuple[str, str, int]] = set()
         self._status: Status | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._status = Status("", console=self._console, spinner="dots")
+            spinner = "dots" if takes_unicode(self._console.file) else "line"
+            self._status = Status("", console=self._console, spinner=spinner)
             self._status.start()
         return self
 
@@ -45,7 +48,15 @@ class Progress:
             self._status.stop()
 
     async def look(self) -> "RunInfo":
-        """Print what is new; answers the run as it stands."""
+        """Print what is new; answers the run as it stands, or the last of those that continue it."""
+        info = await self._look()
+        while info.continued_to is not None:
+            self._run = await self._app.get(run_id=info.continued_to)
+            self._last_seq = 0
+            info = await self._look()
+        return info
+
+    async def _look(self) -> "RunInfo":
         if self._console.is_terminal:
             for _, text in sorted(await self._news(), key=itemgetter(0)):
                 self._console.print(text, soft_wrap=True)
@@ -64,8 +75,9 @@ class Progress:
             self._last_seq = event.seq
             news.append((event.at, self._event(event)))
         for attempt in await self._run.attempts():
-            if (attempt.place, attempt.attempt) not in self._told:
-                self._told.add((attempt.place, attempt.attempt))
+            name = (self._run.run_id, attempt.place, attempt.attempt)
+            if name not in self._told:
+                self._told.add(name)
                 news.append(self._attempt(attempt))
         return news
 
@@ -80,10 +92,8 @@ class Progress:
 
     def _attempt(self, attempt: "FailedAttempt") -> tuple[datetime, Text]:
         at = attempt.at
-        detail = f"{attempt.error}  (attempt {attempt.attempt})"
-        if attempt.next_at is not None:
-            pause = attempt.next_at - attempt.at
-            detail = f"{attempt.error}  (attempt {attempt.attempt}, again in {span(pause)})"
+        again = "" if attempt.next_at is None else f", again in {span(attempt.next_at - attempt.at)}"
+        detail = f"{visible(attempt.error)}  (attempt {attempt.attempt}{again})"
         return at, self._line(at, f"! {attempt.name}", "yellow", detail)
 
     def _line(self, at: datetime, title: str, style: str, detail: str) -> Text:
@@ -91,7 +101,7 @@ class Progress:
         return Text.assemble(
             (f"{span(at - self._began_at):>8}  ", "dim"),
             (title, "dim" if is_remembered else style),
-            (f"  {detail}", "dim" if is_remembered else ""),
+            (f"  {detail}" if detail else "", "dim" if is_remembered else ""),
             ("  remembered" if is_remembered else "", "dim italic"),
         )
 

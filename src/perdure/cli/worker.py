@@ -16,61 +16,136 @@ from rich.text import Text
 
 import perdure
 from perdure.authoring.functions import activities, workflows
-from perdure.cli.exits import Mistake
+from perdure.cli.exits import Mistake, Trouble, say
 from perdure.cli.modules import load
 from perdure.cli.opening import location, refuse_memory
-from perdure.cli.options import DEFAULT_URL, Url
-from perdure.cli.output import screen
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, Namespace, Url
+from perdure.cli.output import counted, screen
+from perdure.cli.reloading import Reloader
+from perdure.cli.settings import configured_modules
 
 # How long the interpreter lets one thread run before another gets its turn, in seconds. The loop and
 # the threads of activities take turns; with Python's own 5 ms a busy thread would hold up every commit.
 SWITCH_INTERVAL = 0.0005
+# A restart that has to wait longer than this many seconds says what it waits for.
+LONG_PAUSE = 1.0
+EXAMPLES = {
+    "worker": """\
+perdure worker shop
+perdure worker shop.py --reload"""
+}
 
 
 def work(
     modules: Annotated[
-        list[str],
-        typer.Argument(metavar="MODULE...", help="shop, or shop.py; several may be given.", show_default=False),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODULE]...",
+            help="shop, or shop.py; several may be given. Without any, those of the config file.",
+            show_default=False,
+        ),
+    ] = None,
     *,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="NAME", help="Work this queue, not `default`; may be given more than once."),
+    ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when a source file of the modules changes; for development.")
+    ] = False,
     url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
 ) -> None:
     """Work the runs of these modules' workflows until Ctrl-C or SIGTERM."""
     refuse_memory(url)
-    for module in modules:
-        load(module.partition(":")[0])
-    if not workflows.names():
-        raise Mistake(f"no workflow is in {', '.join(modules)}; decorate an `async def` with @workflow")
+    places = [module.partition(":")[0] for module in modules or configured_modules()]
+    if not places:
+        raise Mistake("no module is named; write one, such as `perdure worker shop`, or set modules in the config file")
+    duty = Duty(perdure.Perdure(url, namespace=namespace, queues=queue or ("default",)))
     sys.setswitchinterval(SWITCH_INTERVAL)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(_work(url))
-
-
-async def _work(url: str) -> None:
-    stop = asyncio.Event()
-    async with perdure.Perdure(url):
-        _stop_on_signals(stop)
-        _say_ready(url)
-        await stop.wait()
-        _say("stopping: activities under way may finish; Ctrl-C again stops at once and loses nothing")
+    if not reload:
+        _load(places)
+        asyncio.run(duty.work())
+    else:
+        _work_reloading(places, duty, Reloader(places))
     _say("stopped")
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
+def _work_reloading(places: list[str], duty: "Duty", reloader: Reloader) -> None:
+    """Work until told to stop, or until a file changes and the process starts anew."""
+    try:
+        _load(places)
+    except (Mistake, Trouble) as error:
+        if not reloader.notes_files_of(error):
+            raise
+        asyncio.run(duty.wait(reloader, f"{error}; waiting for the next save"))
+    else:
+        reloader.note_sources()
+        asyncio.run(duty.work(reloader))
+    if not duty.is_over:
+        reloader.restart()
 
-    def on_signal() -> None:
-        stop.set()
+
+def _load(places: list[str]) -> None:
+    for place in places:
+        load(place)
+    if not workflows.names():
+        raise Mistake(f"no workflow is in {', '.join(places)}; decorate an `async def` with @workflow")
+
+
+class Duty:
+    """A worker's time: begins when it is ready, ends with a signal."""
+
+    def __init__(self, app: "perdure.Perdure") -> None:
+        self._app = app
+        self.is_over = False
+
+    async def work(self, reloader: Reloader | None = None) -> None:
+        """Work until a signal comes, or a file changes."""
+        async with self._app:
+            stop = self._until_signal()
+            _say_ready(self._app.url, reloader)
+            if reloader is None:
+                await stop.wait()
+            else:
+                await reloader.changed_before(stop)
+            if self.is_over:
+                _say("stopping: activities under way may finish; Ctrl-C again stops at once and loses nothing")
+            elif reloader is not None:
+                text = f"{reloader.changed} changed; restarting when activities under way have finished"
+                asyncio.get_running_loop().call_later(LONG_PAUSE, _say, text)
+
+    async def wait(self, reloader: Reloader, why: str) -> None:
+        """Say why, and do nothing until a signal comes, or a file changes."""
+        stop = self._until_signal()
+        say(why)
+        await reloader.changed_before(stop)
+
+    def _until_signal(self) -> asyncio.Event:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def on_signal() -> None:
+            self.is_over = True
+            stop.set()
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(each)
+                # A second one ends the process on the spot; its runs go on elsewhere.
+                signal.signal(each, signal.SIG_DFL)
+
         for each in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(each)
-            # A second one ends the process on the spot; its runs go on elsewhere.
-            signal.signal(each, signal.SIG_DFL)
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, on_signal)
+            loop.add_signal_handler(each, on_signal)
+        return stop
 
 
-def _say_ready(url: str) -> None:
+def _say_ready(url: str, reloader: Reloader | None) -> None:
+    if reloader is not None and reloader.came_after is not None:
+        has = (
+            f"{counted(len(workflows.names()), 'workflow')}, "
+            f"{counted(len(activities.names()), 'activity', 'activities')}"
+        )
+        _say(f"worker {os.getpid()} restarted, {reloader.came_after} changed: {has}", style="bold")
+        return
     _say(f"worker {os.getpid()} is ready on {location(url)}; Ctrl-C stops it", style="bold")
     _say(f"  workflows   {', '.join(workflows.names())}")
     _say(f"  activities  {', '.join(activities.names()) or 'none'}")

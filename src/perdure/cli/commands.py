@@ -1,0 +1,113 @@
+"""The commands: their names and what each is for; their code is loaded when one is called.
+
+In:   the words of the command line.
+Out:  the command to invoke; the help, as plain text that any terminal can show.
+Whoever asks for help must not wait for the engine, nor for a library of pretty boxes.
+"""
+
+import re
+import sys
+from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+import typer.core
+import typer.main
+
+from perdure.cli.settings import defaults
+from perdure.cli.streams import is_coloured
+
+HELP = {"help_option_names": ["-h", "--help"]}
+HEADING = re.compile(r"^(Usage:|\S[^:\n]*:$)", re.MULTILINE)
+
+
+class Entry(NamedTuple):
+    """Where a command's function is, and what it is for."""
+
+    home: str
+    about: str
+
+
+SECTIONS = {
+    "Start and work": {
+        "run": Entry("run:run", "Start a run, work it here, and print its result."),
+        "start": Entry("start:start", "Start a run for a worker to take, and return at once."),
+        "worker": Entry("worker:work", "Work the runs of these modules' workflows until Ctrl-C or SIGTERM."),
+    },
+    "Look": {
+        "list": Entry("listing:list_runs", "Show runs, newest first."),
+        "show": Entry("show:show", "Show one run: where it stands, what it waits for, what went wrong."),
+        "events": Entry("events:events", "Show what a run has done so far, step by step."),
+        "wait": Entry("wait:wait", "Wait until a run has ended, and print its result."),
+    },
+    "Steer": {
+        "signal": Entry("signals:send", "Send a signal to a run; it is on disk when this returns."),
+        "cancel": Entry("ending:cancel", "Ask a run to stop; it may clean up first."),
+        "terminate": Entry("ending:terminate", "End a run at once, without clean-up."),
+    },
+    "Care": {
+        "doctor": Entry("doctor:doctor", "Check that Perdure can work well here; changes nothing."),
+        "completion": Entry("completion:completion", "Print the script that lets a shell complete commands."),
+    },
+}
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class Shown(typer.core.TyperCommand):
+    """A command whose examples are shown as they are written."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if self.epilog:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
+
+    def get_help(self, ctx: Any) -> str:
+        return help_of(self, ctx)
+
+
+class Commands(typer.core.TyperGroup):
+    """`perdure` itself: knows every command by name, and loads the one that is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: Shown(name, help=entry.about) for name, entry in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, found, rest = super().resolve_command(ctx, args)
+        if name is None or found is None:
+            return name, found, rest
+        if not {"-h", "--help"} & set(rest):
+            ctx.default_map = {name: defaults()}
+        return name, load(name), rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(len(name) for name in COMMANDS) + 2
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width - 2}}", entry.about) for name, entry in section.items()])
+
+    def get_help(self, ctx: Any) -> str:
+        return help_of(self, ctx)
+
+
+def load(name: str) -> Any:
+    """The command of this name, with the code behind it."""
+    file, _, function = COMMANDS[name].home.partition(":")
+    home = import_module(f"perdure.cli.{file}")
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    examples = getattr(home, "EXAMPLES", {}).get(name)
+    alone.command(name, cls=Shown, context_settings=HELP, epilog=examples)(getattr(home, function))
+    return typer.main.get_command(alone)
+
+
+def help_of(command: Any, context: Any) -> str:
+    """The help of a command, as wide as the terminal; headings in bold, where somebody can see it."""
+    formatter = context.make_formatter()
+    # Names that are longer than this stand on lines of their own, so that a narrow terminal has room for the rest.
+    formatter.write_dl = partial(formatter.write_dl, col_max=min(30, formatter.width // 3))
+    command.format_help(context, formatter)
+    text = "\n".join(line.rstrip() for line in formatter.getvalue().rstrip().splitlines())
+    if not is_coloured(sys.stdout):
+        return text
+    return HEADING.sub(lambda found: typer.style(found[0], bold=True), text)

@@ -1,0 +1,144 @@
+"""Whether a database is well: file, schema, locks, workers, runs, clock.
+
+In:   the path of a SQLite file.
+Out:  findings; nothing in the database is changed.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from perdure.cli.findings import Finding, ok, trouble, warning
+from perdure.cli.hints import hint
+from perdure.cli.output import counted, size_text, span
+from perdure.clock import SystemClock
+from perdure.errors import StoreError
+from perdure.stores.locks import is_held
+from perdure.stores.sqlite_health import Health, WorkerSeen, health_of, locks_of
+
+LARGE_LOG = 256 * 2**20
+# A run that is due is taken within moments; after so many milliseconds nobody seems to care.
+NEGLECTED_MS = 5_000
+# A lock that is never seen free in this many seconds is held by somebody who should not.
+LOCK_PATIENCE = 1.0
+LOOK_EVERY = 0.02
+SET_BACK_MS = 1_000
+
+
+def check_database(path: Path) -> Iterator[Finding]:
+    """All that can be said about the file; one that is not there is no trouble yet."""
+    if not path.exists():
+        yield ok("database", f"{path} is not there yet; the first run creates it")
+        return
+    now = SystemClock().now()
+    try:
+        health = health_of(path, now)
+    except (StoreError, OSError) as error:
+        yield trouble("database", str(error), "name another file with --url, or bring back a backup")
+        return
+    yield _check_file(path, health)
+    yield _check_schema(health)
+    yield _check_locks(path)
+    yield from _check_workers(health, now)
+    yield _check_runs(health, now)
+    yield _check_clock(health, now)
+
+
+def _check_file(path: Path, health: Health) -> Finding:
+    found = f"{path}, {size_text(health.bytes)}"
+    if health.damage is not None:
+        return trouble("database", f"{found}, is damaged: {health.damage}", "bring back a backup")
+    if not os.access(path, os.W_OK):
+        return trouble("database", f"{found}, cannot be written", "make it writable for this user")
+    if health.schema and not health.is_wal:
+        return warning("database", f"{found}, has no write-ahead log", "the next worker that opens it turns it on")
+    if health.log_bytes > LARGE_LOG:
+        return warning(
+            "database",
+            f"{found}, and a log of {size_text(health.log_bytes)}",
+            "some program reads without end; the log shrinks when it stops",
+        )
+    return ok("database", f"{found}, with a write-ahead log")
+
+
+def _check_schema(health: Health) -> Finding:
+    if health.schema > health.known_schema:
+        return trouble("schema", f"{health.schema}; this Perdure knows up to {health.known_schema}", "upgrade perdure")
+    if health.schema == 0:
+        return warning("schema", "no tables of Perdure", "name another database with --url, or start a run in this one")
+    if health.schema < health.known_schema:
+        return warning(
+            "schema",
+            f"{health.schema}; this Perdure makes it {health.known_schema} when it opens it",
+            "back it up first",
+        )
+    return ok("schema", str(health.schema))
+
+
+def _check_locks(path: Path) -> Finding:
+    folder = locks_of(path)
+    if not folder.is_dir():
+        return ok("locks", "nobody has opened the database here yet")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return trouble("locks", f"the folder {folder} cannot be written", "make it writable for this user")
+    until = time.monotonic() + LOCK_PATIENCE
+    while is_held(folder / "write"):
+        if time.monotonic() > until:
+            return warning("locks", "somebody holds the write lock all the time", "look for a process that hangs")
+        time.sleep(LOOK_EVERY)
+    return ok("locks", f"{folder}, the write lock can be had")
+
+
+def _check_workers(health: Health, now: int) -> Iterator[Finding]:
+    troubled = [finding for worker in health.workers if (finding := _check_worker(worker, now)) is not None]
+    alive = [worker for worker in health.workers if worker.is_alive and worker.lease_until >= now]
+    names = f" ({_processes(alive)})" if alive else ""
+    yield ok("workers", f"{counted(len(alive), 'worker')} alive{names}" if alive else "none is alive")
+    yield from troubled
+
+
+def _processes(workers: list[WorkerSeen]) -> str:
+    return ", ".join(f"process {worker.pid}, {counted(worker.runs, 'run')}" for worker in workers)
+
+
+def _check_worker(worker: WorkerSeen, now: int) -> Finding | None:
+    """What is wrong with a worker, if anything is."""
+    name = f"process {worker.pid} on {worker.host}, {counted(worker.runs, 'run')}"
+    if worker.host != socket.gethostname():
+        return warning(
+            "worker", f"{name}: on another machine", "a SQLite file serves one machine; was it copied or is it shared?"
+        )
+    if worker.is_alive is False:
+        return warning("worker", f"{name}: is gone", "the next worker that starts takes over; start one")
+    if worker.lease_until < now:
+        late = span(timedelta(milliseconds=now - worker.lease_until))
+        return warning("worker", f"{name}: has not renewed its lease for {late}", "it hangs or was stopped; end it")
+    return None
+
+
+def _check_runs(health: Health, now: int) -> Finding:
+    found = f"{counted(health.open_runs, 'run')} open" if health.open_runs else "none open"
+    if health.due_runs and health.due_since is not None and now - health.due_since > NEGLECTED_MS:
+        late = span(timedelta(milliseconds=now - health.due_since))
+        return warning(
+            "runs",
+            f"{found}; {counted(health.due_runs, 'run')} could go on, since {late} at most, but no worker takes them",
+            f"start one that has the code: `{hint('worker', 'MODULE')}`",
+        )
+    if health.held_runs:
+        return warning("runs", f"{found}; {health.held_runs} held", f"`{hint('list')}` shows them, `perdure show` why")
+    return ok("runs", found)
+
+
+def _check_clock(health: Health, now: int) -> Finding:
+    ahead = health.last_written_at - now
+    if ahead > SET_BACK_MS:
+        return warning(
+            "clock",
+            f"the database was last written {span(timedelta(milliseconds=ahead))} in the future",
+            "the clock was set back; let the machine keep its time (NTP)",
+        )
+    return ok("clock", "not behind the database")

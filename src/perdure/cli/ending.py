@@ -1,0 +1,108 @@
+"""`perdure cancel` and `perdure terminate`: end a run from outside, also when no worker is alive.
+
+In:   the name of a run.
+Out:  the run as it stands once the request is on disk, or once it has ended.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from perdure.cli.exits import OK, TIMED_OUT, Mistake
+from perdure.cli.following import watch
+from perdure.cli.inputs import duration
+from perdure.cli.neglect import warn_if_nobody_works
+from perdure.cli.opening import client, found
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url, Waiting
+from perdure.cli.output import is_for_people, moment, print_json, screen, status_text
+
+if TYPE_CHECKING:
+    from perdure.app import RunInfo
+
+# A worker ends a run of its own within moments; after so many seconds it does not seem to answer.
+PATIENCE = 3.0
+EXAMPLES = {
+    "cancel": """\
+perdure cancel o-17 --reason "out of stock"
+perdure cancel o-17 --deadline 30s --wait""",
+    "terminate": 'perdure terminate o-17 --reason "it hangs"',
+}
+
+
+def cancel(
+    name: RunName,
+    *,
+    reason: Reason = None,
+    deadline: Annotated[
+        float | None,
+        typer.Option("--deadline", metavar="DURATION", parser=duration, help="How long it may clean up: 30s, 5m."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Close it at once, without clean-up.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
+    timeout: Waiting = None,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a run to stop; it may clean up first."""
+    if force and deadline is not None:
+        raise Mistake("--force leaves no time to clean up, --deadline gives some; choose one of them")
+    if timeout is not None and not wait:
+        raise Mistake("--timeout limits the time that --wait waits; give both")
+
+    async def request() -> "RunInfo":
+        opened_at = datetime.now(UTC)
+        async with client(url, namespace) as app:
+            run = await found(app, name)
+            await run.cancel(reason, deadline=deadline, force=force)
+            info = await run.describe()
+            if info.closed_at is None:
+                warn_if_nobody_works(url, info)
+            return (await watch(app, run, opened_at, timeout))[0] if wait else info
+
+    _end(asyncio.run(request()), is_awaited=wait, as_json=as_json)
+
+
+def terminate(
+    name: RunName,
+    *,
+    reason: Reason = None,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """End a run at once, without clean-up."""
+
+    async def request() -> "RunInfo":
+        opened_at = datetime.now(UTC)
+        async with client(url, namespace) as app:
+            run = await found(app, name)
+            await run.terminate(reason)
+            return (await watch(app, run, opened_at, PATIENCE))[0]
+
+    _end(asyncio.run(request()), is_awaited=False, as_json=as_json)
+
+
+def _end(info: "RunInfo", *, is_awaited: bool, as_json: bool) -> None:
+    """Print the run as it stands now."""
+    if is_for_people(as_json=as_json):
+        _print(info)
+    else:
+        fields = ("run_id", "status", "cancel_requested_at", "cancel_reason", "deadline_at", "closed_at", "error")
+        print_json({"id": info.id} | {name: getattr(info, name) for name in fields})
+    raise typer.Exit(TIMED_OUT if is_awaited and info.closed_at is None else OK)
+
+
+def _print(info: "RunInfo") -> None:
+    if info.closed_at is not None:
+        text = Text.assemble((info.id, "bold"), " has ended: ", status_text(info.status))
+    elif info.cancel_requested_at is None:
+        text = Text.assemble((info.id, "bold"), " is to end; the worker that has it does not answer yet")
+    elif info.deadline_at is not None:
+        text = Text.assemble((info.id, "bold"), f" is to stop; it may clean up until {moment(info.deadline_at)}")
+    else:
+        text = Text.assemble((info.id, "bold"), " is to stop; it may clean up first")
+    screen().print(text, soft_wrap=True)

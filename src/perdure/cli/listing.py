@@ -1,0 +1,173 @@
+"""`perdure list`: runs as they stand.
+
+In:   filters.
+Out:  a table for people, JSON for programs.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from perdure.cli.exits import Mistake
+from perdure.cli.hints import did_you_mean, hint
+from perdure.cli.history import wait_texts
+from perdure.cli.holds import MEANINGS, report_of
+from perdure.cli.opening import client, found
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
+from perdure.cli.output import (
+    distance,
+    is_for_people,
+    plain_table,
+    print_json,
+    print_lines,
+    screen,
+    span,
+    status_text,
+    visible,
+)
+from perdure.kernel.status import Status
+
+if TYPE_CHECKING:
+    from perdure.app import Page, RunInfo
+
+DEFAULT_LIMIT = 20
+# Below so many characters a table of runs cannot be read.
+NARROW = 70
+EXAMPLES = {
+    "list": """\
+perdure list --status failed --status timed_out
+perdure list --workflow checkout --limit 100 --json"""
+}
+
+
+def list_runs(
+    *,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            help=f"Only these: {', '.join(each.lower() for each in Status)}. May be given more than once.",
+            autocompletion=lambda: [each.lower() for each in Status],
+        ),
+    ] = None,
+    workflow: Annotated[
+        str | None, typer.Option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+    ] = None,
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Only runs with this id, old ones too.")] = None,
+    entity: Annotated[str | None, typer.Option("--entity", metavar="ID", help="Only runs about this entity.")] = None,
+    correlation: Annotated[
+        str | None, typer.Option("--correlation", metavar="ID", help="Only runs with this correlation id.")
+    ] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="ID", help="Only runs that this run has started.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=1000, help="At most so many.")
+    ] = DEFAULT_LIMIT,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="ID", help="Go on after this run: the last one of a page.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Show runs, newest first."""
+    filters: dict[str, Any] = {
+        "status": [_status(word) for words in status or () for word in words.split(",")],
+        "workflow": workflow,
+        "id": id,
+        "entity_id": entity,
+        "correlation_id": correlation,
+        "parent_id": parent,
+    }
+    page = asyncio.run(_page(url, namespace, filters, limit, after))
+    if not is_for_people(as_json=as_json):
+        print_json([listed(info) for info in page])
+        return
+    words = _words(filters)
+    again = [*words, "--limit", str(limit)] if limit != DEFAULT_LIMIT else words
+    _print_page(page, again, is_filtered=bool(words or after))
+
+
+def _status(word: str) -> str:
+    name = word.strip().lower().replace("-", "_")
+    known = [each.lower() for each in Status]
+    if name not in known:
+        raise Mistake(f"no status is named {word!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
+    return name
+
+
+def _words(filters: dict[str, Any]) -> list[str]:
+    """The filters as they are typed."""
+    words = [word for each in filters["status"] for word in ("--status", each)]
+    for name, value in filters.items():
+        if name != "status" and value is not None:
+            words += [f"--{name.removesuffix('_id')}", value]
+    return words
+
+
+async def _page(url: str, namespace: str, filters: dict[str, Any], limit: int, after: str | None) -> "Page":
+    async with client(url, namespace) as app:
+        wanted = filters | {"status": filters["status"] or None}
+        if wanted["parent_id"] is not None:
+            wanted["parent_id"] = (await found(app, wanted["parent_id"])).run_id
+        cursor = None if after is None else (await found(app, after)).run_id
+        return await app.list(**wanted, limit=limit, after=cursor)
+
+
+def listed(info: "RunInfo") -> dict[str, object]:
+    """A run for programs; its report as JSON, not as a text with JSON in it."""
+    fields: dict[str, object] = {name: getattr(info, name) for name in info.__struct_fields__}
+    return fields | {"held_report": report_of(info)}
+
+
+def _print_page(page: "Page", again: list[str], *, is_filtered: bool) -> None:
+    console = screen()
+    if not page:
+        start = f"no runs yet; start one with `{hint('run', 'MODULE:WORKFLOW')}`"
+        console.print(Text("no run matches" if is_filtered else start, style="dim"), soft_wrap=True)
+        return
+    if console.width < NARROW:
+        _print_stacked(console, page)
+    else:
+        _print_table(console, page)
+    if page.cursor is not None:
+        more = hint("list", *again, "--after", page.cursor)
+        console.print(Text(f"more: {more}", style="dim"), soft_wrap=True)
+
+
+def _print_table(console: Console, page: "Page") -> None:
+    table = plain_table("id", "workflow", "status", "started", "took", "note")
+    for info in page:
+        table.add_row(
+            Text(info.id, style="bold"),
+            info.workflow,
+            status_text(info.status, info.held),
+            distance(info.created_at),
+            span(info.closed_at - info.created_at) if info.closed_at is not None else "",
+            _note(info),
+        )
+    print_lines(console, table)
+
+
+def _print_stacked(console: Console, page: "Page") -> None:
+    """Each run in lines of its own, where columns would be too narrow to read."""
+    for info in page:
+        took = f", took {span(info.closed_at - info.created_at)}" if info.closed_at is not None else ""
+        print_lines(console, Text.assemble((info.id, "bold"), "  ", status_text(info.status, info.held)))
+        for text in (Text(f"{info.workflow}, {distance(info.created_at)}{took}"), _note(info)):
+            if text:
+                print_lines(console, Padding(text, (0, 0, 0, 2)))
+
+
+def _note(info: "RunInfo") -> Text:
+    if info.error is not None:
+        return Text(visible(info.error), style="red")
+    if info.held is not None:
+        return Text(MEANINGS.get(info.held, ""), style="red")
+    return Text("; ".join(wait_texts(info.waiting_for)), style="dim")

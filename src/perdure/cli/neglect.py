@@ -1,0 +1,27 @@
+"""Runs that nobody works: told to whoever starts one or waits for it, for nothing else would tell.
+
+In:   the URL, and a run as it stands.
+Out:  a warning when no living worker has its queue.
+"""
+
+from typing import TYPE_CHECKING
+
+from perdure.cli.exits import warn
+from perdure.cli.hints import hint
+from perdure.cli.opening import file_of
+from perdure.stores.sqlite_health import workers_of
+
+if TYPE_CHECKING:
+    from perdure.app import RunInfo
+
+
+def warn_if_nobody_works(url: str, info: "RunInfo", module: str = "MODULE") -> None:
+    """Say so when an open run can only wait, and name the command that helps."""
+    path = file_of(url)
+    if path is None or info.closed_at is not None or info.held is not None:
+        return
+    if not any(
+        worker.is_alive and worker.namespace == info.namespace and info.queue in worker.queues
+        for worker in workers_of(path)
+    ):
+        warn(f"no worker is alive that could take the run; start one with `{hint('worker', module)}`")

@@ -1,0 +1,189 @@
+"""`perdure show`: one run, with all there is to say about it.
+
+In:   the name of a run.
+Out:  a page for people, JSON for programs.
+"""
+
+import asyncio
+
+from rich.console import Console
+from rich.text import Text
+
+from perdure.cli.dossier import Dossier, collected
+from perdure.cli.hints import hint
+from perdure.cli.history import error_in, line_of, traceback_in, wait_texts
+from perdure.cli.holds import print_hold
+from perdure.cli.listing import listed
+from perdure.cli.opening import client, found
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
+from perdure.cli.output import (
+    compact,
+    counted,
+    distance,
+    grid,
+    is_for_people,
+    moment,
+    print_json,
+    print_lines,
+    screen,
+    span,
+    status_text,
+    visible,
+)
+
+EXAMPLES = {"show": "perdure show o-17"}
+LONGEST_VALUE = 500
+Fact = tuple[str, str | Text]
+
+
+def show(
+    name: RunName, *, url: Url = DEFAULT_URL, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
+) -> None:
+    """Show one run: where it stands, what it waits for, what went wrong."""
+    dossier = asyncio.run(_dossier(url, namespace, name))
+    if is_for_people(as_json=as_json):
+        _print(screen(), dossier)
+    else:
+        print_json(_fields(dossier))
+
+
+async def _dossier(url: str, namespace: str, name: str) -> Dossier:
+    async with client(url, namespace) as app:
+        return await collected(app, await found(app, name))
+
+
+def _fields(dossier: Dossier) -> dict[str, object]:
+    """The run for programs."""
+    return listed(dossier.info) | {
+        "parent_workflow_id": dossier.parent,
+        "input": dossier.first.body["input"],
+        "result": dossier.last.body.get("result") if dossier.info.status == "COMPLETED" else None,
+        "events": dossier.events,
+        "failed_attempts": dossier.attempts,
+        "unread": dossier.unread,
+        "children": [
+            {"id": child.id, "run_id": child.run_id, "workflow": child.workflow, "status": child.status}
+            for child in dossier.children
+        ],
+    }
+
+
+def _print(console: Console, dossier: Dossier) -> None:
+    table, info = grid(), dossier.info
+    for label, value in [*_identity(dossier), *_times(dossier), *_outcome(dossier), *_inbox(dossier)]:
+        table.add_row(label, value)
+    print_lines(console, table)
+    if info.held is not None:
+        console.print()
+        print_hold(console, info)
+    if info.status == "FAILED":
+        _print_tracebacks(console, dossier)
+    console.print()
+    console.print(f"every step: {hint('events', info.id)}", style="dim", soft_wrap=True)
+
+
+def _identity(dossier: Dossier) -> list[Fact]:
+    """Which run it is, and what it belongs to."""
+    info = dossier.info
+    told: list[tuple[str, str | Text | None]] = [
+        ("id", Text(info.id, style="bold")),
+        ("run_id", info.run_id),
+        ("workflow", info.workflow),
+        ("namespace", info.namespace if info.namespace != DEFAULT_NAMESPACE else None),
+        ("queue", info.queue if info.queue != "default" else None),
+        ("priority", str(info.priority) if info.priority else None),
+        ("entity", info.entity_id),
+        ("correlation", info.correlation_id),
+        ("attributes", Text(compact(info.attributes, LONGEST_VALUE)) if info.attributes else None),
+        ("parent", info.parent_id and f"{dossier.parent or 'a run that is gone'} ({info.parent_id})"),
+        ("continues", info.continued_from),
+        ("goes on as", info.continued_to),
+        ("input", Text(compact(dossier.first.body["input"], LONGEST_VALUE))),
+    ]
+    return _those_there(told)
+
+
+def _times(dossier: Dossier) -> list[Fact]:
+    """Where it stands, and since and until when."""
+    info, line = dossier.info, line_of(dossier.last)
+    told: list[tuple[str, str | Text | None]] = [
+        ("status", status_text(info.status, info.held)),
+        ("step", Text(visible(info.step)) if info.step else None),
+        ("started", moment(info.created_at)),
+    ]
+    if info.closed_at is not None:
+        told.append(("ended", f"{moment(info.closed_at)}, took {span(info.closed_at - info.created_at)}"))
+        return _those_there(told)
+    asked = info.cancel_requested_at
+    reason = f": {visible(info.cancel_reason)}" if info.cancel_reason else ""
+    told += [
+        ("begins", moment(info.delayed_until) if info.delayed_until else None),
+        ("last moved", moment(info.updated_at)),
+        ("last event", Text(f"{dossier.last.seq}: {line.title}  {line.detail}")),
+        ("to stop", Text(f"asked {moment(asked)}{reason}", style="yellow") if asked else None),
+        ("must end", moment(info.deadline_at) if info.deadline_at else None),
+    ]
+    return _those_there(told)
+
+
+def _outcome(dossier: Dossier) -> list[Fact]:
+    """How it ended, or what it waits for."""
+    info, facts = dossier.info, list[Fact]()
+    if info.status == "COMPLETED":
+        facts.append(("result", Text(compact(dossier.last.body["result"], LONGEST_VALUE), style="green")))
+    if info.error is not None:
+        facts.append(("error" if info.status == "FAILED" else "reason", Text(visible(info.error), style="red")))
+    facts += _labelled("waits for", [Text(text) for text in wait_texts(info.waiting_for, moment)])
+    facts += _labelled(
+        "failed attempts",
+        [
+            Text(f"{each.name}, attempt {each.attempt}, {distance(each.at)}: {visible(each.error)}", style="yellow")
+            for each in dossier.attempts
+        ],
+    )
+    return facts
+
+
+def _inbox(dossier: Dossier) -> list[Fact]:
+    """What has come for it, what it has started, and how much it has done."""
+    unread = [
+        Text(f"{_spoken(each.kind)} {each.name or ''} {compact(each.payload)}, {distance(each.at)}")
+        for each in dossier.unread
+    ]
+    children = [
+        Text.assemble((child.id, "bold"), f"  {child.workflow}  ", status_text(child.status, child.held))
+        for child in dossier.children
+    ]
+    if dossier.has_more_children:
+        children.append(Text(f"more: {hint('list', '--parent', dossier.info.run_id)}", style="dim"))
+    return [
+        *_labelled("unread", unread),
+        *_labelled("children", children),
+        ("history", counted(dossier.events, "event")),
+    ]
+
+
+def _spoken(kind: str) -> str:
+    """`SignalSent` as `signal`: the kind of a message in a word."""
+    return {"SignalSent": "signal", "CancelRequest": "request to stop", "TerminateRequest": "request to end"}.get(
+        kind, "child"
+    )
+
+
+def _labelled(label: str, texts: list[Text]) -> list[Fact]:
+    """Several lines under one label."""
+    return [("" if number else label, text) for number, text in enumerate(texts)]
+
+
+def _those_there(told: list[tuple[str, str | Text | None]]) -> list[Fact]:
+    return [(label, value) for label, value in told if value]
+
+
+def _print_tracebacks(console: Console, dossier: Dossier) -> None:
+    """Where the workflow raised; and, when it was an activity's error, where that did."""
+    console.print()
+    console.print(Text(traceback_in(dossier.last.body).rstrip(), style="red"), soft_wrap=True)
+    for event in dossier.causes:
+        name = f"the activity {event.body['name']}" if "name" in event.body else f"the child {event.body['child_id']}"
+        console.print(f"\nin {name}:", soft_wrap=True)
+        console.print(Text(traceback_in(event.body).rstrip() or error_in(event.body), style="red"), soft_wrap=True)

@@ -1,0 +1,92 @@
+"""`perdure start`: a run for whatever worker takes it.
+
+In:   MODULE:WORKFLOW and JSON arguments.
+Out:  the run's id, once it is on disk.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+import perdure
+from perdure.cli.hints import hint
+from perdure.cli.neglect import warn_if_nobody_works
+from perdure.cli.opening import refuse_memory
+from perdure.cli.options import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_URL,
+    Arguments,
+    AsJson,
+    Attributes,
+    Conflict,
+    Correlation,
+    Delay,
+    Entity,
+    Id,
+    Namespace,
+    Priority,
+    Queue,
+    Target,
+    Timeout,
+    Url,
+)
+from perdure.cli.output import is_for_people, print_json, screen, status_text
+from perdure.cli.starting import Call, Options
+
+if TYPE_CHECKING:
+    from perdure.app import RunInfo
+
+EXAMPLES = {
+    "start": """\
+perdure start shop:checkout '{"order": "o-17", "cents": 4200}' --id o-17
+perdure start shop:checkout @order.json --delay 2h --attribute tenant=acme"""
+}
+
+
+def start(
+    target: Target,
+    arguments: Arguments = "{}",
+    *,
+    id: Id = None,
+    timeout: Timeout = None,
+    delay: Delay = None,
+    queue: Queue = None,
+    priority: Priority = None,
+    entity: Entity = None,
+    correlation: Correlation = None,
+    attribute: Attributes = None,
+    on_conflict: Conflict = None,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run for a worker to take, and return at once."""
+    refuse_memory(url)
+    options = Options(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)
+    call = Call(target, arguments, options)
+    began_at = datetime.now(UTC)
+    info = asyncio.run(_start(perdure.Perdure(url, namespace=namespace, worker=False), call))
+    if is_for_people(as_json=as_json):
+        _print(info, is_new=info.created_at >= began_at)
+    else:
+        fields = ("run_id", "workflow", "status", "created_at", "delayed_until", "deadline_at")
+        print_json({"id": info.id} | {name: getattr(info, name) for name in fields})
+    warn_if_nobody_works(url, info, call.module)
+
+
+async def _start(app: "perdure.Perdure", call: Call) -> "RunInfo":
+    async with app:
+        run = await call.start(app)
+        return await run.describe()
+
+
+def _print(info: "RunInfo", *, is_new: bool) -> None:
+    console = screen()
+    if is_new:
+        text = Text.assemble(("▶ ", "bold"), "started ", (info.id, "bold"))
+    else:
+        text = Text.assemble((info.id, "bold"), " is there already: ", status_text(info.status, info.held))
+    console.print(text, soft_wrap=True)
+    console.print(f"  its result: {hint('wait', info.id)}", style="dim", soft_wrap=True)

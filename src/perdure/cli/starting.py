@@ -1,0 +1,71 @@
+"""Starting runs: what `perdure run` and `perdure start` have in common.
+
+In:   MODULE:WORKFLOW, JSON arguments, and the options of a start as they were typed.
+Out:  a call that is known to be right, before any database is opened.
+"""
+
+from typing import Any, NamedTuple
+
+import perdure
+from perdure.cli.inputs import attributes, json_given
+from perdure.cli.modules import workflow_named
+from perdure.kernel.conflict import OnConflict
+
+EXAMPLE = """'{"order": "o-17"}' by name, or '["o-17"]' in order"""
+
+
+class Options(NamedTuple):
+    """The options of a start, as they were typed."""
+
+    id: str | None
+    queue: str | None
+    timeout: float | None
+    delay: float | None
+    priority: int | None
+    entity: str | None
+    correlation: str | None
+    attributes: list[str] | None
+    on_conflict: OnConflict | None
+
+    def given(self) -> dict[str, Any]:
+        """The options as the engine takes them."""
+        return {
+            "id": self.id,
+            "queue": self.queue,
+            "timeout": self.timeout,
+            "delay": self.delay,
+            "priority": self.priority,
+            "entity_id": self.entity,
+            "correlation_id": self.correlation,
+            "attributes": attributes(self.attributes) if self.attributes else None,
+            "on_conflict": self.on_conflict,
+        }
+
+
+class Call:
+    """A workflow with arguments and options that fit it."""
+
+    def __init__(self, target: str, arguments: str, options: Options) -> None:
+        self.target = target
+        self._data = json_given(arguments, "ARGUMENTS", EXAMPLE)
+        self._options = options.given()
+        self._workflow = workflow_named(target).options(**self._options)
+        # Opening the database creates it; what could not be started there must not.
+        self._workflow.signature.from_json(self._data)
+
+    @property
+    def module(self) -> str:
+        return self.target.rpartition(":")[0]
+
+    @property
+    def queue(self) -> str:
+        return self._workflow.settings.queue or "default"
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as they are typed literally."""
+        return self._data.decode().strip()
+
+    async def start(self, app: "perdure.Perdure") -> "perdure.Run[Any]":
+        """Start the run; or what the options say when its id is taken."""
+        return await app.start_json(self._workflow.name, self._data, **self._options)

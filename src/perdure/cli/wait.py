@@ -1,0 +1,54 @@
+"""`perdure wait`: until a run has ended, whoever works it.
+
+In:   the name of a run.
+Out:  progress on standard error, the result on standard output.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import typer
+from rich.text import Text
+
+from perdure.cli.exits import INTERRUPTED
+from perdure.cli.following import follow
+from perdure.cli.hints import hint
+from perdure.cli.neglect import warn_if_nobody_works
+from perdure.cli.opening import client, found
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url, Waiting
+from perdure.cli.output import errors
+
+EXAMPLES = {"wait": "perdure wait o-17 --timeout 5m"}
+
+
+def wait(
+    name: RunName,
+    *,
+    timeout: Waiting = None,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until a run has ended, and print its result."""
+    try:
+        code = asyncio.run(_wait(name, timeout, url, namespace, as_json=as_json))
+    except KeyboardInterrupt:
+        say_how_to_go_on("interrupted", name)
+        raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(code)
+
+
+async def _wait(name: str, timeout: float | None, url: str, namespace: str, *, as_json: bool) -> int:
+    opened_at = datetime.now(UTC)
+    async with client(url, namespace) as app:
+        run = await found(app, name)
+        warn_if_nobody_works(url, await run.describe())
+        return await follow(
+            app, run, opened_at, timeout, as_json=as_json, too_late=lambda what: say_how_to_go_on(what, name)
+        )
+
+
+def say_how_to_go_on(what: str, name: str) -> None:
+    """Tell that the run does not need anybody who waits for it."""
+    text = f"the run is kept on disk and does not depend on this command. Wait again:\n  {hint('wait', name)}"
+    errors().print(Text.assemble((f"{what}; ", "yellow"), text), soft_wrap=True)

@@ -1,0 +1,190 @@
+"""`perdure doctor`: what it finds, and that it changes nothing."""
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perdure.cli import machine_checks
+from tests.cli.modules import SHOP
+from tests.cli.shell import Answer, Shell, Zygote, command, environment
+
+HOLDS = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+
+
+def findings(done: Answer) -> dict[str, tuple[str, str]]:
+    """What was found by each check, with its state; the last one where a check speaks more than once."""
+    checks = Answer(0, done.out, done.err).json["checks"]
+    return {each["check"]: (each["state"], each["found"]) for each in checks}
+
+
+def change(shell: Shell, sql: str) -> None:
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
+        db.execute(sql)
+        db.commit()
+
+
+@pytest.fixture
+def used(shell: Shell) -> Shell:
+    """A shell whose database has been used."""
+    assert shell("run", "shop:greet", '["a"]').code == 0
+    return shell
+
+
+def test_an_empty_folder_is_well(shell: Shell) -> None:
+    done = shell("doctor")
+    assert done.code == 0
+    found = findings(done)
+    assert found["python"][1].endswith(sys.version.split()[0])
+    assert re.search(r"^SQLite 3\.\d+\.\d+, every commit is synced \(synchronous = full\)$", found["sqlite"][1])
+    assert re.search(r"^fsync works and takes [\d.e-]+ ms$", found["fsync"][1])
+    assert found["database"] == ("ok", f"{shell.folder / 'perdure.db'} is not there yet; the first run creates it")
+    assert sorted(path.name for path in shell.folder.iterdir()) == ["shop.py", "trip.py"]
+
+
+def test_a_database_in_use_is_looked_at_and_left_alone(used: Shell) -> None:
+    """Not a byte of it changes, and no file appears beside it."""
+    before = {path: path.read_bytes() for path in used.folder.rglob("*") if path.is_file()}
+
+    done = used("doctor")
+
+    assert done.code == 0
+    found = findings(done)
+    assert {state for state, _ in found.values()} == {"ok"}
+    assert found["database"][1].endswith(" kB, with a write-ahead log")
+    assert found["workers"] == ("ok", "none is alive")
+    assert found["runs"] == ("ok", "none open")
+    assert {path: path.read_bytes() for path in used.folder.rglob("*") if path.is_file()} == before
+
+
+def test_workers_are_seen_alive_and_dead(used: Shell) -> None:
+    with used.at_work() as worker:
+        assert findings(used("doctor"))["workers"] == ("ok", f"1 worker alive (process {worker.pid}, 0 runs)")
+        worker.send(signal.SIGKILL)
+        worker.wait()
+    state, said = findings(used("doctor"))["worker"]
+    assert state == "warning"
+    assert said == f"process {worker.pid} on {os.uname().nodename}, 0 runs: is gone"
+
+
+def test_a_worker_that_hangs_or_is_elsewhere_is_told(used: Shell) -> None:
+    with used.at_work() as worker:
+        worker.send(signal.SIGSTOP)
+        change(used, "update workers set lease_until = lease_until - 60000")
+        assert "has not renewed its lease for" in findings(used("doctor"))["worker"][1]
+        change(used, "update workers set host = 'elsewhere'")
+        assert "on elsewhere, 0 runs: on another machine" in findings(used("doctor"))["worker"][1]
+
+
+def test_runs_that_nobody_takes_or_that_are_held_are_told(shell: Shell) -> None:
+    assert shell("start", "shop:greet", '["a"]', "--id", "g-1").code == 0
+    change(shell, "update runs set wake_at = wake_at - 60000")
+    state, said = findings(shell("doctor"))["runs"]
+    assert state == "warning"
+    assert re.match(r"1 run open; 1 run could go on, since 60\.\d s at most, but no worker takes them", said)
+    code, seen = shell.at_terminal("doctor")
+    assert code == 0
+    assert "\n                      → start one that has the code: `perdure worker MODULE`\n" in seen
+    change(shell, "update runs set held = 'mismatch'")
+    assert findings(shell("doctor"))["runs"] == ("warning", "1 run open; 1 held")
+
+
+@pytest.mark.parametrize(
+    ("sql", "check", "state", "said"),
+    [
+        ("update perdure_schema set version = 99", "schema", "trouble", "99; this Perdure knows up to "),
+        ("update perdure_schema set version = 1", "schema", "warning", "1; this Perdure makes it "),
+        ("update runs set updated_at = updated_at + 3600000", "clock", "warning", "was last written 60 min in the fut"),
+        ("pragma journal_mode = delete", "database", "warning", "has no write-ahead log"),
+    ],
+)
+def test_what_is_wrong_with_a_database_is_told(used: Shell, sql: str, check: str, state: str, said: str) -> None:
+    change(used, sql)
+    done = used("doctor")
+    found = findings(done)[check]
+    assert (done.code, found[0]) == (1 if state == "trouble" else 0, state)
+    assert said in found[1]
+
+
+def test_files_that_are_no_database_are_trouble(used: Shell) -> None:
+    whole = (used.folder / "perdure.db").read_bytes()
+    (used.folder / "torn.db").write_bytes(whole[:8192] + os.urandom(len(whole) - 8192))
+    with closing(sqlite3.connect(used.folder / "other.db")) as db:
+        db.execute("create table customers (name)")
+    for name, check, state in (
+        ("shop.py", "database", "trouble"),
+        ("torn.db", "database", "trouble"),
+        ("no/such/folder.db", "disk", "trouble"),
+        ("other.db", "schema", "warning"),
+    ):
+        done = used("doctor", "--url", f"sqlite:///{name}")
+        assert findings(done)[check][0] == state, name
+        assert done.code == (1 if state == "trouble" else 0)
+
+
+def test_a_write_lock_that_is_never_free_is_told(used: Shell) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(used.folder / "perdure.db.locks" / "write")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    assert findings(used("doctor"))["locks"] == ("warning", "somebody holds the write lock all the time")
+    holder.communicate(b"\n")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_folder_that_cannot_be_written_is_told(zygote: Zygote) -> None:
+    """As another user: nothing can be written, neither by doctor nor by a run."""
+    with tempfile.TemporaryDirectory() as name:
+        shell = Shell(zygote, Path(name))
+        (shell.folder / "shop.py").write_text(SHOP)
+        assert shell("run", "shop:greet", '["a"]').code == 0
+        shell.folder.chmod(0o755)
+
+        done = shell("doctor", AS_USER="65534")
+
+        assert done.code == 1
+        found = findings(done)
+        assert found["fsync"][0] == found["locks"][0] == found["database"][0] == "trouble"
+        for words in (
+            ["run", "shop:greet", '["a"]'],
+            ["run", "shop:greet", '["a"]', "--url", "sqlite:///new.db"],
+            ["start", "shop:greet", '["a"]'],
+            ["worker", "shop"],
+            ["list"],
+        ):
+            done = shell(*words, AS_USER="65534")
+            assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done.err
+            assert re.match(r"error: sqlite:///.* `perdure doctor.*` looks closer\n", done.err)
+
+
+def test_little_space_and_strange_disks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits are moved, for the disk cannot be."""
+    monkeypatch.setattr(machine_checks, "LITTLE_SPACE", 2**60)
+    assert next(each.state for each in machine_checks.check_disk(tmp_path)) == "warning"
+    monkeypatch.setattr(machine_checks, "TOO_LITTLE_SPACE", 2**60)
+    assert next(each.state for each in machine_checks.check_disk(tmp_path)) == "trouble"
+    monkeypatch.setattr(machine_checks, "SLOW_SYNC_MS", 0)
+    assert "warning" in {each.state for each in machine_checks.check_disk(tmp_path) if each.check == "fsync"}
+    mounts = tmp_path / "mounts"
+    monkeypatch.setattr(machine_checks, "MOUNTS", mounts)
+    for kind, state in (("nfs4", "trouble"), ("tmpfs", "warning"), ("ext4", "ok")):
+        mounts.write_text(f"/dev/root / ext4 rw 0 0\nserver:/home {tmp_path} {kind} rw 0 0\n")
+        assert [each.state for each in machine_checks.check_disk(tmp_path) if each.check == "file system"] == [state]
+
+
+def test_in_a_process_of_its_own_it_says_the_same(used: Shell) -> None:
+    """Nothing that the other tests had loaded is missing."""
+    done = subprocess.run(
+        command("doctor", "--json"), cwd=used.folder, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert findings(Answer(0, done.stdout, done.stderr)).keys() == findings(used("doctor")).keys()

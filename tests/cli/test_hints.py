@@ -1,0 +1,28 @@
+"""Hints: commands that are shown to be copied."""
+
+import re
+
+from tests.cli.shell import Shell
+
+
+def test_hints_name_the_database_that_was_typed(shell: Shell) -> None:
+    """A hint is there to be copied; without the URL it would speak of another database."""
+    url = ("--url", "sqlite:///my shop.db")
+    for id in ("d-1", "d-2"):
+        failed = shell("run", "shop:declines", "--id", id, *url)
+    _, listed = shell.at_terminal("list", "--limit", "1", "--status", "failed", "--workflow", "declines", *url)
+    _, shown = shell.at_terminal("show", "d-1", *url)
+    _, without = shell.at_terminal("show", "d-1", PERDURE_URL=url[1])
+    late = shell("run", "shop:checkout", '["o-1"]', "--id", "o-1", "--wait", "0.3", *url)
+    _, followed = shell.at_terminal("run", "shop:checkout", '["o-1"]', "--id", "o-1", "--wait", "1", *url)
+
+    assert "`perdure show d-2 --url 'sqlite:///my shop.db'` tells where\n" in failed.err
+    more = (
+        r"more: perdure list --status failed --workflow declines --limit 1 --after \S+ --url 'sqlite:///my shop.db'\n"
+    )
+    assert re.search(more, listed)
+    assert "every step: perdure events d-1 --url 'sqlite:///my shop.db'\n" in shown
+    assert "every step: perdure events d-1\n" in without
+    assert "--id o-1 --url 'sqlite:///my shop.db'\n" in late.err
+    assert "send it: perdure signal o-1 approved PAYLOAD --url 'sqlite:///my shop.db'" in followed
+    assert "`perdure list --url 'sqlite:///my shop.db'` shows the runs" in shell("show", "nope", *url).err

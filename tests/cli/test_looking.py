@@ -1,0 +1,102 @@
+"""`perdure list`, `show` and `events`: runs as they stand, and what they did."""
+
+import re
+
+import pytest
+
+from tests.cli.shell import Shell
+
+
+def test_list_filters_and_pages(shell: Shell) -> None:
+    for number in ("1", "2", "3"):
+        assert shell("run", "shop:greet", f'["{number}"]', "--id", f"g-{number}").code == 0
+    shell("run", "shop:declines", "--id", "d-1")
+
+    first = shell("list", "--limit", "2", "--workflow", "greet").json
+    rest = shell("list", "--limit", "2", "--workflow", "greet", "--after", first[-1]["run_id"]).json
+    failed = shell("list", "--status", "failed", "--status", "running").json
+
+    assert [run["workflow_id"] for run in first] == ["g-3", "g-2"]
+    assert [run["workflow_id"] for run in rest] == ["g-1"]
+    assert [(run["workflow_id"], run["status"]) for run in failed] == [("d-1", "FAILED")]
+    code, seen = shell.at_terminal("list", "--limit", "3")
+    assert code == 0
+    assert re.search(r"d-1 +declines +FAILED +.* ago +\d+ ms +ValueError: the card \[bold\]was\[/\] declined", seen)
+    assert re.search(r"g-3 +greet +COMPLETED", seen)
+    assert f"more: perdure list --limit 3 --after {first[1]['run_id']}\n" in seen
+    assert re.match(r"id +workflow +status +started +took +note\n", seen)
+    assert " \n" not in seen
+
+
+def test_show_tells_what_a_run_waits_for(shell: Shell) -> None:
+    shell.waits_for_approval("o-1")
+
+    code, seen = shell.at_terminal("show", "o-1")
+
+    assert code == 0
+    assert re.search(r"id +o-1\n", seen)
+    assert re.search(r"workflow +checkout\n", seen)
+    assert re.search(r"status +SUSPENDED\n", seen)
+    assert re.search(r'input +\{"order":"o-1"\}\n', seen)
+    assert re.search(r"waits for +signal approved\n", seen)
+    shown = shell("show", "o-1").json
+    assert shown["waiting_for"] == [{"kind": "signal", "place": "signal(approved)", "name": "approved"}]
+    assert shell("show", shown["run_id"]).json["workflow_id"] == "o-1"
+
+
+def test_show_tells_where_a_run_failed(shell: Shell) -> None:
+    shell("run", "shop:declines", "--id", "d-1")
+    code, seen = shell.at_terminal("show", "d-1")
+    assert code == 0
+    assert re.search(r"error +ValueError: the card \[bold\]was\[/\] declined\n", seen)
+    assert re.search(r'File ".*shop.py", line \d+, in declines', seen)
+    assert re.search(r'in the activity refuse:\n.*File ".*shop.py", line \d+, in refuse', seen, re.DOTALL)
+    assert "perdure/worker" not in seen
+
+
+def test_events_are_the_history_in_order(shell: Shell) -> None:
+    assert shell("run", "shop:stumbles", "--id", "s-1").json == 7
+    history = shell("events", "s-1").json
+    assert [(event["seq"], event["kind"]) for event in history] == [
+        (1, "RunStarted"),
+        (2, "ActivityCompleted"),
+        (3, "RunCompleted"),
+    ]
+    assert history[1]["body"]["result"] == 7
+    code, seen = shell.at_terminal("events", "s-1")
+    assert code == 0
+    assert re.search(r"2 +\d\d:\d\d:\d\d .*✓ stumble +→ 7 {2}\(.*2 attempts\)\n", seen)
+    assert len(re.findall(r"\d{4}-\d\d-\d\d", seen)) == 1
+
+
+@pytest.mark.parametrize("columns", ["60", "140"])
+def test_events_show_what_activities_were_given(shell: Shell, columns: str) -> None:
+    """A narrow terminal wraps the last column only; a place is named where the activity's name is not enough."""
+    shell.run_until("ActivityCompleted", "run", "shop:waits_a_day", '["o-1"]', "--id", "o-1", count=2)
+
+    code, seen = shell.at_terminal("events", "o-1", COLUMNS=columns)
+
+    assert code == 0
+    assert max(len(line) for line in seen.splitlines()) <= int(columns)
+    assert " \n" not in seen
+    told = " ".join(seen.split())
+    assert re.search(r'✓ reserve {"order":"o-1"} → "hold-o-1" \(\d+ ms\) 3 ', told)
+    assert re.search(r'✓ reserve {"order":"o-1"} → "hold-o-1" \(\d+ ms\) at reserve#2$', told)
+
+
+def test_a_limited_wait_reads_as_one(shell: Shell) -> None:
+    shell.run_until("ActivityCompleted", "run", "shop:waits_a_day", '["o-1"]', "--id", "o-1", count=2)
+    _, listed = shell.at_terminal("list")
+    _, shown = shell.at_terminal("show", "o-1")
+    assert "signal approved; timer due in 24 h\n" in listed
+    assert re.search(r"waits for +signal approved\n +timer due \S+ \S+ \(in 24 h\)\n", shown)
+
+
+def test_show_tells_every_error_of_a_group(shell: Shell) -> None:
+    """A task group's own text names no cause; its parts do."""
+    shell("run", "shop:groups", "--id", "g-1")
+    code, seen = shell.at_terminal("show", "g-1")
+    assert code == 0
+    assert re.search(r"^  \+ Exception Group Traceback .*^    \| ValueError: the card", seen, re.DOTALL | re.MULTILINE)
+    assert re.search(r'in the activity refuse:\n.*File ".*shop.py", line \d+, in refuse', seen, re.DOTALL)
+    assert "perdure/worker" not in seen
