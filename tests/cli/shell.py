@@ -44,6 +44,7 @@ class Zygote:
             [sys.executable, script, str(theirs.fileno())], pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL
         )
         theirs.close()
+        self._begun: list[Command] = []
 
     def fork(self, words: tuple[str, ...], folder: Path, environment: dict[str, str], files: list[int]) -> "Command":
         """Begin a command with these files as its streams."""
@@ -51,9 +52,13 @@ class Zygote:
         request = {"words": words, "folder": str(folder), "environment": environment}
         socket.send_fds(self._socket, [json.dumps(request).encode()], [*files, writer])
         os.close(writer)
-        return Command(os.fdopen(reader))
+        self._begun.append(Command(os.fdopen(reader)))
+        return self._begun[-1]
 
     def close(self) -> None:
+        """End whatever a failed test has left behind, and the process itself."""
+        for command in self._begun:
+            command.__exit__()
         self._socket.close()
         self._process.wait(PATIENCE)
 
