@@ -28,8 +28,11 @@ class Clock(Protocol):
     def now(self) -> int:
         """Engine time in milliseconds."""
 
+    def is_over(self, at: int) -> bool:
+        """Whether this millisecond is over: a timer set somewhere within one must not fire within another."""
+
     def call_at(self, at: int, callback: Callable[[], None]) -> Alarm:
-        """Call back on the running loop at about this engine time; whoever is called looks at now() again."""
+        """Call back on the running loop when about this millisecond is over; whoever is called looks again."""
 
 
 class SystemClock:
@@ -55,7 +58,10 @@ class SystemClock:
                 self._ahead_ns += behind
             return self._last_ns // 1_000_000
 
+    def is_over(self, at: int) -> bool:
+        return self.now() > at
+
     def call_at(self, at: int, callback: Callable[[], None]) -> Alarm:
         loop = asyncio.get_running_loop()
         # One hour at most: a loop's timer does not see that the machine slept.
-        return loop.call_later(min(max(0, at - self.now()) / 1000, 3600.0), callback)
+        return loop.call_later(min(max(0, at + 1 - self.now()) / 1000, 3600.0), callback)

@@ -92,9 +92,13 @@ class SqliteReads:
         return int(number)
 
     async def next_wake(self, namespace: str, queues: Sequence[str], workflows: Sequence[str]) -> int | None:
-        parameters = {"namespace": namespace, "queues": _json(queues), "workflows": _json(workflows)}
-        (at,) = await self._ask(lambda db: db.execute(self._read["next_wake"], parameters).fetchone())
-        return None if at is None else int(at)
+        known = {"namespace": namespace, "workflows": _json(workflows)}
+
+        def look(db: sqlite3.Connection) -> list[int]:
+            levels = [{"queue": queue, "priority": priority} for queue, priority in ripe_levels(db, queues)]
+            return [at for level in levels for (at,) in db.execute(self._read["next_wake"], known | level)]
+
+        return min(await self._ask(look), default=None)
 
     async def run(self, namespace: str, run_id: str) -> RunRow | None:
         found = await self._ask(lambda db: run_rows(db, "run", namespace=namespace, run_id=run_id))
@@ -145,6 +149,12 @@ def _json(values: Sequence[str]) -> str:
 def _dicts(cursor: sqlite3.Cursor) -> list[dict[str, object]]:
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def ripe_levels(db: sqlite3.Connection, queues: Sequence[str]) -> list[tuple[str, int]]:
+    """The queues and priorities that have free runs with a time to wake at."""
+    sql = queries("reads")["ripe_levels"]
+    return [(queue, priority) for queue in queues for (priority,) in db.execute(sql, {"queue": queue})]
 
 
 def run_rows(db: sqlite3.Connection, name: str, **parameters: object) -> list[RunRow]:

@@ -42,7 +42,7 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.queries import Bulk, queries
-from perdure.stores.sqlite_reads import run_rows
+from perdure.stores.sqlite_reads import ripe_levels, run_rows
 
 # What is longer than this does not stay in its row.
 LONGEST_IN_ROW = 1024
@@ -300,8 +300,25 @@ def _update(name: str) -> Callable[[sqlite3.Connection, Any], Answer | None]:
 
 
 def _claim_runs(db: sqlite3.Connection, claim: ClaimRuns) -> Answer:
-    parameters = claim._asdict() | {"queues": _json(claim.queues), "workflows": _json(claim.workflows)}
-    return Applied([run_id for (run_id,) in db.execute(_sql("claim_runs"), parameters).fetchall()])
+    """Level by level: the highest priority first, and within one the queues share alike."""
+    levels = sorted(ripe_levels(db, claim.queues), key=lambda level: -level[1])
+    taken: list[str] = []
+    for place, (queue, priority) in enumerate(levels):
+        alike = sum(other == priority for _, other in levels[place:])
+        share = -(-(claim.limit - len(taken)) // alike)
+        if share <= 0:
+            break
+        parameters = {
+            "worker_id": claim.worker_id,
+            "namespace": claim.namespace,
+            "queue": queue,
+            "priority": priority,
+            "workflows": _json(claim.workflows),
+            "now": claim.now,
+            "limit": share,
+        }
+        taken += [run_id for (run_id,) in db.execute(_sql("claim_runs"), parameters).fetchall()]
+    return Applied(taken)
 
 
 def _free_mismatches(db: sqlite3.Connection, free: FreeMismatches) -> Answer:

@@ -31,6 +31,10 @@ class VirtualClock:
     def now(self) -> int:
         return self._now
 
+    def is_over(self, at: int) -> bool:
+        # Virtual time has no moments within a millisecond.
+        return self._now >= at
+
     def call_at(self, at: int, callback: Callable[[], None]) -> VirtualAlarm:
         alarm = VirtualAlarm(callback)
         heapq.heappush(self._alarms, (at, next(self._numbers), alarm))

@@ -55,8 +55,7 @@ class Alarms:
 
     def _ring(self) -> None:
         self._alarm = None
-        now = self._clock.now()
-        while self._heap and self._heap[0][0] <= now:
+        while self._heap and self._clock.is_over(self._heap[0][0]):
             _, _, live, call = heapq.heappop(self._heap)
             if not live.is_gone:
                 self._ring_one(live, call)

@@ -43,6 +43,8 @@ def _key(body: Body) -> str:
             return STOP
 
 
+# So many waits are shown in a run's row; a parent of thousands has more.
+MOST_SHOWN = 100
 # Requests to stop are not waited for; they come.
 STOP = ""
 
@@ -206,7 +208,11 @@ class LiveRun:
 
     def waiting(self) -> str:
         """What the run waits for, as JSON for people and programs."""
-        return msgspec.json.encode([self._shown(c) for c in self.program.pending.values() if c.is_waiting]).decode()
+        waiting = [call for call in self.program.pending.values() if call.is_waiting]
+        shown = [self._shown(call) for call in waiting[:MOST_SHOWN]]
+        if len(waiting) > MOST_SHOWN:
+            shown.append({"kind": "more", "place": "", "name": f"and {len(waiting) - MOST_SHOWN:,} more"})
+        return msgspec.json.encode(shown).decode()
 
     def _shown(self, call: Pending) -> dict[str, object]:
         match call:

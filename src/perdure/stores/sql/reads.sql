@@ -57,15 +57,37 @@ select place, attempt, name, failure, at, next_at
  where run_id = :run_id
  order by place, attempt;
 
--- next_wake: when the next free run becomes ripe.
-select min(wake_at)
-  from runs
- where owner is null
+-- ripe_levels: the priorities of a queue's free runs, highest first; from one to the next without what is between.
+with recursive levels (priority) as (
+    select max(priority)
+      from runs indexed by runs_ripe
+     where queue = :queue
+       and owner is null
+       and wake_at is not null
+     union all
+    select (select max(priority)
+              from runs indexed by runs_ripe
+             where queue = :queue
+               and owner is null
+               and wake_at is not null
+               and priority < levels.priority)
+      from levels
+     where levels.priority is not null
+)
+select priority from levels where priority is not null;
+
+-- next_wake: when the next free run of one queue and one priority becomes ripe.
+select wake_at
+  from runs indexed by runs_ripe
+ where queue = :queue
+   and priority = :priority
+   and owner is null
    and wake_at is not null
    and held is null
    and namespace = :namespace
-   and queue in (select value from json_each(:queues))
-   and workflow in (select value from json_each(:workflows));
+   and workflow in (select value from json_each(:workflows))
+ order by wake_at
+ limit 1;
 
 -- children_of: the runs these runs have started.
 select parent_id, run_id

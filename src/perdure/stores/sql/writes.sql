@@ -198,7 +198,8 @@ update runs
  where run_id = :run_id
    and owner = :worker_id;
 
--- claim_runs: take the ripest free runs of these queues that this worker has code for.
+-- claim_runs: take the ripest free runs of one queue and one priority that this worker has code for.
+-- The index is named and other columns are kept from it: closed runs would be walked otherwise.
 update runs
    set owner = :worker_id,
        has_begun = 1,
@@ -206,14 +207,16 @@ update runs
        waiting = null
  where run_id in (
          select run_id
-           from runs
-          where owner is null
+           from runs indexed by runs_ripe
+          where queue = :queue
+            and priority = :priority
+            and owner is null
+            and wake_at is not null
             and wake_at <= :now
             and held is null
             and namespace = :namespace
-            and queue in (select value from json_each(:queues))
             and workflow in (select value from json_each(:workflows))
-          order by priority desc, wake_at, run_id
+          order by wake_at
           limit :limit
        )
 returning run_id;
