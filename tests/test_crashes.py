@@ -101,7 +101,9 @@ async def replays_itself(env: Environment, workflow: Workflow[..., Any]) -> bool
     for event in events[1:-1]:
         program.deliver(event)
     try:
-        return program.is_done and rows.body_of(program.end()) == rows.body_of(events[-1].fact)
+        end = program.end()
+        assert not isinstance(end, BaseException)
+        return program.is_done and rows.body_of(end) == rows.body_of(events[-1].fact)
     finally:
         program.evict()
 

@@ -15,7 +15,7 @@ from perdure.app.homes import Home
 from perdure.app.run import Run, final_ending, handle_of, page_of, refuse_in_workflows, result_of
 from perdure.app.views import Page
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.functions import BoundCall, ConflictPolicy, Workflow, workflows
+from perdure.authoring.functions import DEFAULTS, BoundCall, ConflictPolicy, Workflow, workflows
 from perdure.clock import Clock, SystemClock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
@@ -26,7 +26,7 @@ from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.stores.port import Store
-from perdure.stores.records import RunFilter, RunRow
+from perdure.stores.records import RunFilter
 from perdure.stores.sqlite import SqliteStore
 from perdure.worker.worker import Worker, WorkerSettings
 
@@ -178,19 +178,21 @@ class Perdure:
             return error
 
     async def _start(self, wanted: Workflow[..., Any], arguments: Arguments) -> Run[Any]:
-        found = await self._begin(self._opened, wanted, arguments)
-        return handle_of(self._home, found, wanted.signature.result)
-
-    async def _begin(self, engine: Engine, wanted: Workflow[..., Any], arguments: Arguments) -> RunRow | OwnedRun:
         request = _request(wanted, arguments)
-        if wanted.settings.id is None:
-            return await engine.start(request)
-        return await conflicts.start(engine, request, wanted.settings.on_conflict)
+        if request.is_plain:
+            found = await self._opened.start(request)
+        else:
+            found = await conflicts.start(self._opened, request, wanted.settings.on_conflict)
+        return handle_of(self._home, found, wanted.signature.result)
 
     async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Start a run and wait for its result."""
         wanted, engine = self._checked(workflow), self._opened
-        found = await self._begin(engine, wanted, wanted.signature.record(args, kwargs))
+        request = _request(wanted, wanted.signature.record(args, kwargs))
+        if request.is_plain:
+            found = await engine.start(request)
+        else:
+            found = await conflicts.start(engine, request, wanted.settings.on_conflict)
         # No handle and no waiter where they are not needed: most runs have ended by the time their start is answered.
         owned = found if isinstance(found, OwnedRun) else None
         ending = None if owned is None else owned.ending
@@ -276,6 +278,8 @@ def _statuses(status: "Status | str | Sequence[Status | str] | None") -> tuple[s
 def _request(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest:
     data, args, kwargs = arguments
     settings = wanted.settings
+    if settings is DEFAULTS:
+        return StartRequest(wanted.name, data.decode(), arguments=(args, kwargs), is_plain=True)
     return StartRequest(
         wanted.name,
         data.decode(),

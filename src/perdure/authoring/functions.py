@@ -58,6 +58,10 @@ class WorkflowOptions(msgspec.Struct, frozen=True):
     traits: Traits = PLAIN
 
 
+# What most runs are started with; compared by identity.
+DEFAULTS = WorkflowOptions()
+
+
 class Function(Generic[P, R]):
     """A decorated function: its name, its signature, and `.fn`, the original."""
 
@@ -311,7 +315,7 @@ def workflow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
         if not inspect.iscoroutinefunction(_checked(fn, "workflow")):
             raise BadOption(f"the workflow {fn.__qualname__} is a plain def; write `async def {fn.__name__}`")
-        decorated: Workflow[..., Any] = Workflow(fn, name or fn.__name__, WorkflowOptions())
+        decorated: Workflow[..., Any] = Workflow(fn, name or fn.__name__, DEFAULTS)
         workflows.add(decorated)
         return decorated
 

@@ -91,7 +91,8 @@ class StartGroup(Group):
 
     def settle(self, answer: Settlement) -> None:
         # Told first: whatever becomes of the run, its start is on disk.
-        self._tell(answer)
+        if not self.settled.done():
+            self.settled.set_result(answer)
         is_applied = answer is APPLIED or isinstance(answer, Applied)
         if self._host is None:
             return
@@ -106,10 +107,6 @@ class StartGroup(Group):
         self._host.adopt(self._owned, None)
         for message in early:
             self._host.notice(self._owned.run_id, message, None)
-
-    def _tell(self, answer: Settlement) -> None:
-        if not self.settled.done():
-            self.settled.set_result(answer)
 
 
 class ChildStart(StartGroup):
@@ -137,6 +134,10 @@ class ChildStart(StartGroup):
     @property
     def of_owner(self) -> bool:  # type: ignore[override]  # an attribute there
         return True
+
+    def settle(self, answer: Settlement) -> None:
+        self._tell(answer)
+        super().settle(answer)
 
     def _tell(self, answer: Settlement) -> None:
         if isinstance(answer, Taken):

@@ -15,17 +15,25 @@ _row: Any = tuple.__new__
 
 def new_run(ids: Ids, request: StartRequest, now: int, namespace: str, tenure: object) -> OwnedRun:
     """The run that the request asks for."""
-    run_id = request.run_id or run_id_after(ids, now, request.supersedes)
-    seed = ids.seed() if request.seed is None else request.seed
-    owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, seed, now)
+    if request.is_plain:
+        run_id = ids.run_id(now)
+        owned = OwnedRun(run_id, run_id, request.workflow, request.input, ids.seed(), now)
+    else:
+        run_id = request.run_id or run_id_after(ids, now, request.supersedes)
+        seed = ids.seed() if request.seed is None else request.seed
+        owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, seed, now)
+        _dress(owned, request, now)
     owned.arguments = request.arguments
     owned.tenure = tenure
     if namespace != "main":
         owned.namespace = namespace
-    if request.queue != "default":
-        owned.queue = request.queue
-    if request.priority:
-        owned.priority = request.priority
+    return owned
+
+
+def _dress(owned: OwnedRun, request: StartRequest, now: int) -> None:
+    """Give a run what it was asked for with."""
+    owned.queue = request.queue
+    owned.priority = request.priority
     if request.traits is not PLAIN or request.delay_ms:
         traits, begins_at = request.traits, now + request.delay_ms
         owned.traits = msgspec.structs.replace(
@@ -33,7 +41,6 @@ def new_run(ids: Ids, request: StartRequest, now: int, namespace: str, tenure: o
             delayed_until=begins_at if request.delay_ms else None,
             close_at=None if traits.timeout_ms is None else begins_at + traits.timeout_ms,
         )
-    return owned
 
 
 def run_id_after(ids: Ids, now: int, predecessor: str | None) -> str:

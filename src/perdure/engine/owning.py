@@ -203,7 +203,7 @@ class OwningEngine(ReadingEngine):
         if owned.tenure is not self._tenure:
             return
         child = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
-        hosted = self._hosts(request)
+        hosted = self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
         operations = self._insert(request, child, hosted=hosted)
 
         def again() -> None:
@@ -309,9 +309,6 @@ class OwningEngine(ReadingEngine):
             await self.pause(ms)
         finally:
             self._pauses -= 1
-
-    def _hosts(self, request: StartRequest) -> bool:
-        return self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
 
     def _insert(self, request: StartRequest, owned: OwnedRun, *, hosted: bool) -> tuple[Operation, ...]:
         """The operations that insert a run; messages for one that will live here are kept until it does."""

@@ -33,6 +33,7 @@ class StartRequest(msgspec.Struct, frozen=True, gc=False):
 
     `arguments` are those of `input`, restored, for a host in the same process. Children have their
     run_id and seed from their parent; `supersedes` is the closed run whose workflow_id this one takes.
+    `is_plain` says that nothing is given but workflow, input and arguments, as for most.
     """
 
     workflow: str
@@ -46,6 +47,7 @@ class StartRequest(msgspec.Struct, frozen=True, gc=False):
     run_id: str | None = None
     seed: int | None = None
     supersedes: str | None = None
+    is_plain: bool = False
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):

@@ -140,12 +140,10 @@ class StoreEngine(OwningEngine):
             raise NotOpen
         if self._committer.is_full:
             await self._committer.room()
-        now = self.clock.now()
-        owned = new_run(self._ids, request, now, self.namespace, self._tenure)
-        hosted = self._hosts(request)
-        group = StartGroup(
-            self._insert(request, owned, hosted=hosted), owned, self._host, self._arriving, hosted=hosted
-        )
+        owned = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
+        hosted = self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
+        operations = self._insert(request, owned, hosted=hosted)
+        group = StartGroup(operations, owned, self._host, self._arriving, hosted=hosted)
         self._committer.submit(group)
         answer = await group.settled
         if answer is APPLIED:

@@ -81,6 +81,9 @@ class PendingActivity(PendingCall):
 
     __slots__ = ("activity", "args", "attempts", "data", "kwargs")
 
+    # Only there after a failed one.
+    attempts: int
+
     def __init__(
         self, program: "Program", place: str, activity: Activity[..., Any], arguments: codec.Arguments
     ) -> None:
@@ -88,14 +91,14 @@ class PendingActivity(PendingCall):
         self.place = place
         self.future = asyncio.Future(loop=program.loop)
         self.activity = activity
-        self.attempts = 1
         self.data, self.args, self.kwargs = arguments
 
     def attempt(self) -> Attempt:
         """What the activity's code can know of this attempt."""
         owned = self.program.owned
         key = f"{owned.run_id}/{self.place}"
-        return Attempt(self.activity.name, key, self.attempts, owned.workflow_id, owned.run_id, owned.workflow)
+        number = getattr(self, "attempts", 1)
+        return Attempt(self.activity.name, key, number, owned.workflow_id, owned.run_id, owned.workflow)
 
     @property
     def resources(self) -> Sequence[object]:
@@ -318,30 +321,26 @@ class Program:
     def is_done(self) -> bool:
         return self._main is not None and self._main.done()
 
-    def end(self) -> events.Closing:
+    def end(self) -> events.Closing | ContinueAsNew:
         """What the workflow returned or raised, once it is done."""
-        assert self._main is not None
-        if self._main.cancelled():
+        main = self._main
+        assert main is not None
+        if main.cancelled():
             if self.cancelled is not None:
                 return events.RunCancelled(self.cancelled.reason)
             return events.RunFailed(Failure("asyncio.CancelledError", "the workflow cancelled itself"))
-        error = self._main.exception()
+        error = main.exception()
         if error is None:
             try:
-                data, _ = self._workflow.signature.result.record(self._main.result(), self._workflow.result_name)
+                data, _ = self._workflow.signature.result.record(main.result(), self._workflow.result_name)
                 return events.RunCompleted(msgspec.Raw(data))
             except BadInput as refused:
                 error = refused
-        return events.RunFailed(failure_of(error))
-
-    def successor_input(self) -> str | None:
-        """The input of the run that is to continue this one, if the workflow ended so."""
-        assert self._main is not None
-        error = None if self._main.cancelled() else self._main.exception()
         # A task group wraps whatever leaves it.
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        return error.call.arguments[0].decode() if isinstance(error, ContinueAsNew) else None
+        inner = error
+        while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+            inner = inner.exceptions[0]
+        return inner if isinstance(inner, ContinueAsNew) else events.RunFailed(failure_of(error))
 
     def places(self) -> list[str]:
         """Where the code waits."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.authoring.calls import ContinueAsNew
 from perdure.authoring.functions import Workflow, workflows
 from perdure.clock import Alarm
 from perdure.engine.port import Advance, Engine, HandBack, Hold, OwnedRun, StartRequest
@@ -162,12 +163,17 @@ class Worker:
             owned.resources = self._resources
         live = LiveRun(owned, workflow, owned.created_at if loaded is None else self._clock.now())
         self._live[owned.run_id] = live
-        if owned.traits is not PLAIN and live.deadline is not None:
-            self._effects.end_by(live, live.deadline)
-        if loaded is None:
+        if owned.traits is not PLAIN:
             live.annotated = (owned.traits.attributes, None)
+            if live.deadline is not None:
+                self._effects.end_by(live, live.deadline)
+        if loaded is None:
             self._replay(live, [])
-            return
+        else:
+            self._bring_back(live, loaded)
+
+    def _bring_back(self, live: LiveRun, loaded: LoadedRun) -> None:
+        """Give a run its past."""
         live.annotated = (loaded.row.attributes, loaded.row.step)
         live.children = set(loaded.children) or None
         for failed in loaded.attempts:
@@ -229,15 +235,16 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
-            self._resume(live)
+            if history:
+                self._mind_deadline(live)
+            self._settle(live, None)
 
-    def _resume(self, live: LiveRun) -> None:
-        """The history is used up: go on live."""
+    def _mind_deadline(self, live: LiveRun) -> None:
+        """A run that was asked to stop, by a history, goes on having to end by then."""
         cancelled = live.program.cancelled
         if cancelled is not None and cancelled.close_at is not None:
             live.close_at = cancelled.close_at
             self._effects.end_by(live, cancelled.close_at)
-        self._settle(live, None)
 
     async def _replay_in_slices(self, live: LiveRun, history: list[Event]) -> None:
         """A long history, with pauses in which other runs go on."""
@@ -258,7 +265,8 @@ class Worker:
             self._give_up(live, error)
         else:
             live.is_leaving = live.is_replaying = False
-            self._resume(live)
+            self._mind_deadline(live)
+            self._settle(live, None)
 
     def _redeliver(self, live: LiveRun, event: Event, history: Sequence[Event]) -> None:
         """One event of the history; after the last one the code is where nobody has been before."""
@@ -403,16 +411,19 @@ class Worker:
             self._end(live, RunTimedOut(f"it took longer than its timeout of {timeout:g} s"))
 
     def _close(self, live: LiveRun) -> None:
-        program = live.program
-        successor = program.successor_input()
-        if successor is None:
-            self._end(live, program.end())
-            return
-        owned = live.owned
+        end = live.program.end()
+        if isinstance(end, ContinueAsNew):
+            self._continue(live, end.call.arguments[0].decode())
+        else:
+            self._end(live, end)
+
+    def _continue(self, live: LiveRun, input: str) -> None:
+        """Close the run, and start the one that goes on in its place."""
+        owned, program = live.owned, live.program
         traits = msgspec.structs.replace(
             owned.traits, attributes=program.attributes_text, continued_from=owned.run_id, delayed_until=None
         )
-        request = StartRequest(owned.workflow, successor, owned.workflow_id, owned.queue, owned.priority, traits=traits)
+        request = StartRequest(owned.workflow, input, owned.workflow_id, owned.queue, owned.priority, traits=traits)
         self._engine.continue_run(owned, request)
         live.is_leaving = True
         program.evict()
