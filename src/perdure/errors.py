@@ -15,7 +15,7 @@
     ├── NotAllowedInWorkflow      workflow code must not do this directly
     ├── NotOpen                   the Perdure object is not open
     ├── RunNotFound
-    ├── RunClosed                 the run has ended; it takes no more messages
+    ├── RunClosed                 the run has ended; it cannot be signalled or stopped
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── RunEnded                  how result() reports an end that is not a success
     │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
@@ -205,7 +205,7 @@ class RunNotFound(PerdureError, LookupError):
 
 
 class RunClosed(PerdureError):
-    """The run has ended; it takes no more messages."""
+    """The run has ended; it cannot be signalled or stopped any more."""
 
     def __init__(self, id: str, status: str) -> None:
         super().__init__(id, status)
@@ -213,7 +213,7 @@ class RunClosed(PerdureError):
         self.status = status
 
     def __str__(self) -> str:
-        return f"run {self.id!r} has ended ({self.status}) and takes no more messages; nothing was sent"
+        return f"run {self.id!r} has ended ({self.status}); there is nobody to signal and nothing to stop any more"
 
 
 class IdConflict(PerdureError):

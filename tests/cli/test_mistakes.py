@@ -112,7 +112,7 @@ RUNS: list[tuple[str, int, str]] = [
         64,
         "PAYLOAD is not JSON (yes): invalid character at character 1; for example: true, 42",
     ),
-    ("signal taken approved", 1, "has ended (COMPLETED) and takes no more messages; nothing was sent"),
+    ("signal taken approved", 1, "has ended (COMPLETED); there is nobody to signal and nothing to stop any more"),
     (
         "list --status fialed",
         64,

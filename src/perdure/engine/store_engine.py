@@ -106,6 +106,8 @@ class StoreEngine(OwningEngine):
         for waiter in [w for waiters in self._waiters.values() for w in waiters]:
             if not waiter.done():
                 waiter.set_exception(NotOpen())
+                # Whoever waited may be gone by now; nobody needs to be told of that.
+                waiter.exception()
         await self._store.close()
 
     def abandon(self) -> None:
