@@ -10,6 +10,7 @@ that decides, and a run that is not ours is waited for instead.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -29,6 +30,8 @@ from perdure.worker.program import PendingChild
 log = logging.getLogger("perdure.worker")
 
 AGAIN_MS = 1000
+# So many starts of children are on their way to disk at once.
+MOST_UNDER_WAY = 500
 
 
 class Children:
@@ -37,17 +40,35 @@ class Children:
     def __init__(self, engine: Engine, advance: Callable[..., None]) -> None:
         self._engine = engine
         self._advance = advance
+        self._queue: deque[tuple[LiveRun, PendingChild]] = deque()
+        self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, live: LiveRun, call: PendingChild) -> None:
-        """Start the child, unless it has been before."""
+        """Start the child in its turn, unless it has been before."""
         if live.children is None:
             live.children = set()
         if call.run_id in live.children:
             return
         live.children.add(call.run_id)
         live.owned.has_children = True
-        self._start(live, call, self._request(live, call))
+        live.starting += 1
+        self._queue.append((live, call))
+        if self._under_way < MOST_UNDER_WAY:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Start what waits for its turn: thousands at once would all be in memory before the first has ended."""
+        while self._queue and self._under_way < MOST_UNDER_WAY:
+            live, call = self._queue.popleft()
+            live.starting -= 1
+            if not live.is_gone and not live.is_leaving and call.is_waiting:
+                self._start(live, call, self._request(live, call))
+
+    def clear(self) -> None:
+        """Forget what waits for its turn: nothing is ours any more."""
+        self._queue.clear()
+        self._under_way = 0
 
     def _request(self, live: LiveRun, call: PendingChild) -> StartRequest:
         """The child's start; what its options do not say it has from its parent."""
@@ -71,7 +92,13 @@ class Children:
         )
 
     def _start(self, live: LiveRun, call: PendingChild, request: StartRequest) -> None:
+        self._under_way += 1
+        live.starting += 1
+
         def then(holder: RunRow | None) -> None:
+            self._under_way -= 1
+            live.starting -= 1
+            self._go_on()
             if holder is not None and not live.is_gone and call.is_waiting:
                 self._spawn(self._patiently(live, lambda: self._settle_conflict(live, call, request, holder)))
 

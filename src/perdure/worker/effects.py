@@ -67,8 +67,9 @@ class Effects:
         self.is_stopped = False
 
     def clear(self) -> None:
-        """Forget all timers."""
+        """Forget all timers, and the children that wait for their turn."""
         self._alarms.clear()
+        self._children.clear()
 
     def abandon(self) -> None:
         """Wait for nothing any more, as if the process had died."""

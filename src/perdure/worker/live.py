@@ -38,7 +38,7 @@ def _key(body: Body) -> str:
         case SignalSent(name):
             return f"signal({name})"
         case ChildResult(place) | ChildFailure(place):
-            return f"child({place})"
+            return place
         case _:
             return STOP
 
@@ -139,8 +139,9 @@ class LiveRun:
     is_leaving = False
     is_replaying = False
     deferred: "list[Step] | None" = None
-    # The children this run has started, by their run_ids.
+    # The children this run has started, by their run_ids, and how many of them are not on disk yet.
     children: set[str] | None = None
+    starting = 0
     # When there is no more waiting for clean-up.
     close_at: int | None = None
     # What the row says of attributes and step.
@@ -198,12 +199,16 @@ class LiveRun:
 
     def is_waiting_outside(self) -> bool:
         """Whether only time or a message can move the run: no step of its own is under way, or still to be begun."""
-        return not self.running and all(
-            isinstance(call, PendingTimer | PendingSignal)
-            or (isinstance(call, PendingChild) and not call.attached and call.run_id in (self.children or ()))
-            or self.retry_at(call.place) is not None
-            for call in self.program.pending.values()
-            if call.is_waiting
+        return (
+            not self.running
+            and not self.starting
+            and all(
+                isinstance(call, PendingTimer | PendingSignal)
+                or (isinstance(call, PendingChild) and not call.attached and call.run_id in (self.children or ()))
+                or self.retry_at(call.place) is not None
+                for call in self.program.pending.values()
+                if call.is_waiting
+            )
         )
 
     def waiting(self) -> str:

@@ -151,7 +151,7 @@ class PendingChild(PendingCall):
     @property
     def key(self) -> str:
         """What its message is found by; the run that sends it may be one that continues the child."""
-        return f"child({self.place})"
+        return self.place
 
 
 class PendingTimer:
@@ -199,8 +199,8 @@ class Program:
     _attributes: dict[str, object] | None = None
     _seq = 1
     _keyed: dict[str, float] | None = None
-    # Who waits for a message, by what it is found by, in the order they began to.
-    _waiting: "dict[str, dict[str, PendingSignal | PendingChild]] | None" = None
+    # Who waits for a signal, by what it is found by, in the order they began to.
+    _waiting: "dict[str, dict[str, PendingSignal]] | None" = None
 
     def __init__(self, workflow: Workflow[..., Any], owned: OwnedRun) -> None:
         self.owned = owned
@@ -260,8 +260,6 @@ class Program:
             case PendingValue(), ValueRecorded(value):
                 pending.future.set_result(codec.load(bytes(value)))
             case PendingChild(), ChildCompleted() | events.ChildFailed() as ended:
-                if self._waiting is not None:
-                    self._waiting.pop(pending.key, None)
                 self._answer_child(pending, event, ended)
             case _:
                 raise self._mismatch(event)
@@ -371,7 +369,6 @@ class Program:
         data, _, _ = workflow.signature.record(args, kwargs)
         call = PendingChild(self, self._place(workflow.name), workflow, data)
         self._add(call)
-        self._wait_for(call)
         return call
 
     def record(self, fn: Callable[[], Any]) -> PendingValue:
@@ -386,13 +383,16 @@ class Program:
         self._wait_for(call)
         return call
 
-    def _wait_for(self, call: PendingSignal | PendingChild) -> None:
+    def _wait_for(self, call: PendingSignal) -> None:
         if self._waiting is None:
             self._waiting = {}
         self._waiting.setdefault(call.key, {})[call.place] = call
 
     def waits_by(self, key: str) -> PendingSignal | PendingChild | None:
-        """The call that waits longest for a message of this key."""
+        """The call that waits longest for a message of this key; for a child's that is its place."""
+        child = self.pending.get(key)
+        if isinstance(child, PendingChild):
+            return child if child.is_waiting else None
         calls = (self._waiting or {}).get(key)
         while calls:
             place, call = next(iter(calls.items()))
