@@ -169,15 +169,17 @@ class ResourceNotFound(PerdureError, LookupError):
 
 
 class NotAllowedInWorkflow(PerdureError):
-    """Workflow code must not do this directly, since a replay would do it again."""
+    """Workflow code must not do this directly, since a replay would do it again; `where` is its file and line."""
 
-    def __init__(self, what: str, instead: str) -> None:
-        super().__init__(what, instead)
+    def __init__(self, what: str, instead: str, where: str | None = None) -> None:
+        super().__init__(what, instead, where)
         self.what = what
         self.instead = instead
+        self.where = where
 
     def __str__(self) -> str:
-        return f"{self.what} is not possible inside a workflow, a replay would repeat it; {self.instead}"
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.what} is not possible inside a workflow, a replay would repeat it; {self.instead}"
 
 
 class NotOpen(PerdureError):

@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVa
 import msgspec
 
 from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.refusals import refuse_unrepeatable
 from perdure.authoring.registry import Registry, checked_name
 from perdure.authoring.runtime import current
 from perdure.codec import Arguments, Signature, ValueType
@@ -322,6 +323,7 @@ def workflow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None
         if not inspect.iscoroutinefunction(_checked(fn, "workflow")):
             raise BadOption(f"the workflow {fn.__qualname__} is a plain def; write `async def {fn.__name__}`")
         decorated: Workflow[..., Any] = Workflow(fn, name or fn.__name__, DEFAULTS)
+        refuse_unrepeatable(decorated)
         workflows.add(decorated)
         return decorated
 

@@ -29,6 +29,7 @@ from perdure.worker.activities import ActivityRunner
 from perdure.worker.claims import Claims
 from perdure.worker.effects import Effects
 from perdure.worker.failures import failure_of
+from perdure.worker.guards import guarded
 from perdure.worker.live import Inbox, LiveRun, Step
 from perdure.worker.loop import NeverWaits, watch_generators
 from perdure.worker.parking import SWEEP_MS, Parking
@@ -73,7 +74,7 @@ class Worker:
         self._clock = engine.clock
         self._settings = settings
         self._known = known
-        self._workflow = workflows.get if known is None else known.get
+        self._workflow: Callable[[str], Workflow[..., Any] | None] = workflows.get if known is None else known.get
         self._live: dict[str, LiveRun] = {}
         # Runs that room was made for and whose start is on its way to disk.
         self._expected = 0
@@ -91,6 +92,7 @@ class Worker:
     async def begin(self) -> None:
         """Start to work, once the engine is open."""
         self._unwatch = watch_generators()
+        self._workflow = guarded(self._workflow)
         await self._engine.free_mismatches(self._names())
         self.look_around()
         self._schedule_sweep()
