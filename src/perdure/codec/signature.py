@@ -1,0 +1,161 @@
+"""A function's signature, compiled: binds, writes and restores the arguments of its calls.
+
+In:   a function; calls of it, or arguments as JSON.
+Out:  one JSON object of arguments by name, and the arguments as they will be restored.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property
+from inspect import Parameter
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from perdure.codec.hints import Hints
+from perdure.codec.values import ValueType
+from perdure.codec.wire import LARGEST_VALUE, encode, encoded
+from perdure.errors import BadArguments
+
+# A call's arguments: as written, and by position and keyword as they will be restored.
+Arguments: TypeAlias = tuple[bytes, tuple[Any, ...], dict[str, Any]]
+
+Raw = msgspec.Raw
+_by_name = msgspec.json.Decoder(dict[str, Raw])
+_in_order = msgspec.json.Decoder(list[Raw])
+
+
+class Signature:
+    """A function's parameters and result, compiled once: binds, writes and restores arguments."""
+
+    def __init__(self, fn: Callable[..., object], name: str) -> None:
+        self.name = name
+        self._signature = inspect.signature(fn)
+        self._hints = Hints(fn)
+        kinds = [p.kind for p in self._signature.parameters.values()]
+        self._is_simple = all(k is Parameter.POSITIONAL_OR_KEYWORD for k in kinds)
+
+    @cached_property
+    def parameters(self) -> dict[str, ValueType]:
+        """The parameters' types by name, in order; `*args` is a tuple, `**kwargs` a dict."""
+        types = {}
+        for name, parameter in self._signature.parameters.items():
+            kind, unresolved = self._hints.of(name)
+            if parameter.kind is Parameter.VAR_POSITIONAL:
+                kind = tuple[kind, ...]  # type: ignore[valid-type]  # built at run time
+            elif parameter.kind is Parameter.VAR_KEYWORD:
+                kind = dict[str, kind]  # type: ignore[valid-type]  # built at run time
+            types[name] = ValueType(kind, unresolved)
+        return types
+
+    @cached_property
+    def result(self) -> ValueType:
+        return ValueType(*self._hints.of("return"))
+
+    @cached_property
+    def _exact(self) -> list[tuple[str, frozenset[Any]]] | None:
+        """For calls by position only: each parameter's name, and the types that need no second look."""
+        return [(name, kind.exact) for name, kind in self.parameters.items()] if self._is_simple else None
+
+    def record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        """Bind and write a call's arguments; BadArguments or BadValue when they do not fit."""
+        exact = self._exact
+        if not kwargs and exact is not None and len(args) == len(exact):
+            named: dict[str, object] = {}
+            for name, types in exact:
+                value = args[len(named)]
+                if type(value) not in types:
+                    break
+                named[name] = value
+            else:
+                try:
+                    data = encode(named)
+                except Exception:  # noqa: BLE001 - which argument it is, and why, is found out slowly
+                    return self._record_slowly(args, kwargs)
+                if len(data) <= LARGEST_VALUE:
+                    return data, args, kwargs
+        return self._record_slowly(args, kwargs)
+
+    def _record_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        written = {}
+        restored = {}
+        for name, value in self._bound(args, kwargs).items():
+            data, restored[name] = self.parameters[name].record(value, self._where(name))
+            written[name] = Raw(data)
+        return encoded(written, self.name), *self._placed(restored)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if self._is_simple and not kwargs and len(args) == len(self.parameters):
+            return dict(zip(self.parameters, args, strict=True))
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise BadArguments(self.name, f"{error}; it takes {self._signature}") from None
+
+    def _where(self, name: str) -> str:
+        return f"{self.name}, argument {name!r}"
+
+    def restore(self, data: bytes | Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The positional and keyword arguments to call the function with."""
+        return self._restored(_by_name.decode(data))
+
+    def _restored(self, given: dict[str, Raw]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        types = self.parameters
+        unknown = given.keys() - types.keys()
+        if unknown:
+            raise BadArguments(
+                self.name, f"it has no parameter {', '.join(sorted(unknown))}; it takes {self._signature}"
+            )
+        return self._placed({name: types[name].restore(value, self._where(name)) for name, value in given.items()})
+
+    def _placed(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Values by parameter, as the function is called with them."""
+        if self._is_simple and len(values) == len(self.parameters):
+            return tuple(values[name] for name in self.parameters), {}
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        by_keyword = False
+        for name, parameter in self._signature.parameters.items():
+            if name not in values:
+                by_keyword = True
+                continue
+            match parameter.kind:
+                case Parameter.VAR_POSITIONAL:
+                    args.extend(cast("tuple[Any, ...]", values[name]))
+                case Parameter.VAR_KEYWORD:
+                    kwargs.update(cast("dict[str, Any]", values[name]))
+                case Parameter.KEYWORD_ONLY:
+                    kwargs[name] = values[name]
+                case Parameter.POSITIONAL_OR_KEYWORD if by_keyword:
+                    kwargs[name] = values[name]
+                case _:
+                    args.append(values[name])
+        return tuple(args), kwargs
+
+    def from_json(self, data: bytes) -> Arguments:
+        """Arguments given as a JSON object by name or an array in order, checked like a call."""
+        try:
+            is_array = isinstance(msgspec.json.decode(data), list)
+            given = self._in_place(_in_order.decode(data)) if is_array else _by_name.decode(data)
+        except msgspec.ValidationError:
+            trouble = "give the arguments as a JSON object by name or an array in order"
+            raise BadArguments(self.name, trouble) from None
+        except msgspec.DecodeError as error:
+            raise BadArguments(self.name, f"the arguments are not JSON: {error}") from None
+        return self.record(*self._restored(given))
+
+    def _in_place(self, items: list[Raw]) -> dict[str, Raw]:
+        """Arguments given in order, by the names of their parameters."""
+        given: dict[str, Raw] = {}
+        left = items[::-1]
+        for name, parameter in self._signature.parameters.items():
+            if not left or parameter.kind is Parameter.VAR_KEYWORD:
+                break
+            if parameter.kind is Parameter.VAR_POSITIONAL:
+                given[name] = Raw(encode(left[::-1]))
+                left = []
+            else:
+                given[name] = left.pop()
+        if left:
+            raise BadArguments(self.name, f"{len(items)} given; it takes {self._signature}")
+        return given

@@ -1,0 +1,115 @@
+"""One annotation, compiled: values of it to JSON, and back.
+
+In:   an annotation, and values.
+Out:  JSON, and what a reader of it will get; BadValue when that is not the value.
+"""
+
+import inspect
+import types
+import typing
+from functools import cached_property
+from types import NoneType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+
+from perdure.codec.bulk import LARGE, are_alike
+from perdure.codec.decoders import Decoder, decoder_of
+from perdure.codec.likeness import Difference, difference
+from perdure.codec.wire import LARGEST_VALUE, TOO_DEEP, encode, encoded, odd_number
+from perdure.errors import BadValue
+
+# Values of exactly these types are restored as themselves; no need to look.
+PLAIN: frozenset[Any] = frozenset({str, int, bool, NoneType})
+
+
+class ValueType:
+    """One annotation, compiled: writes values and restores them.
+
+    `unresolved` says why there is none, if there is one that could not be resolved.
+    """
+
+    def __init__(self, annotation: object, unresolved: str | None = None) -> None:
+        self.annotation = annotation
+        self.unresolved = unresolved
+        self.is_plain = _says_nothing(annotation)
+        self.exact = PLAIN if self.is_plain else _exact(annotation)
+
+    @cached_property
+    def _decoder(self) -> Decoder:
+        return decoder_of(Any if self.is_plain else self.annotation)
+
+    def record(self, value: object, where: str) -> tuple[bytes, object]:
+        """What is written, and what the reader of it will get."""
+        if type(value) in self.exact:
+            try:
+                data = encode(value)
+            except Exception:  # noqa: BLE001 - told below
+                data = encoded(value, where)
+            if len(data) <= LARGEST_VALUE:
+                return data, value
+        data = encoded(value, where)
+        try:
+            restored = self.restore(data, where)
+            is_alike = len(data) > LARGE and are_alike(value, restored)
+            found = None if is_alike else difference(value, restored)
+        except BadValue as refused:
+            raise BadValue(where, odd_number(value, data) or refused.trouble) from None
+        except RecursionError:
+            raise BadValue(where, TOO_DEEP) from None
+        if found is not None:
+            raise BadValue(where, self._told(found))
+        return data, restored
+
+    def _told(self, found: Difference) -> str:
+        trouble = found.trouble
+        if found.is_of_type:
+            name, _, _ = trouble.partition(" would ")
+            trouble = (
+                f"{name} values come back as {name} only under an annotation; annotate the type"
+                if self.is_plain
+                else f"{trouble}; annotate it as {name}, or pass what would come back"
+            )
+        if self.unresolved is not None:
+            trouble += f", so that it can be resolved: {self.unresolved}"
+        return f"{trouble} - at `${found.path}`" if found.path else trouble
+
+    def restore(self, data: bytes | msgspec.Raw, where: str) -> object:
+        """The value as annotated; BadValue when it does not fit."""
+        try:
+            return self._decoder.decode(data)
+        except RecursionError:
+            raise BadValue(where, TOO_DEEP) from None
+        except (msgspec.DecodeError, NotImplementedError) as error:
+            raise BadValue(where, f"{error} (annotated as {_shown(self.annotation)})") from None
+        except (TypeError, NameError) as error:
+            raise BadValue(
+                where, f"values annotated as {_shown(self.annotation)} cannot be restored: {error}"
+            ) from None
+        except Exception as error:  # noqa: BLE001 - a value's own code may raise anything
+            raise BadValue(where, str(error) or type(error).__name__) from None
+
+
+def _says_nothing(annotation: object) -> bool:
+    if isinstance(annotation, typing.TypeVar):
+        return annotation.__bound__ is None and not annotation.__constraints__
+    return annotation in (Any, object, inspect.Parameter.empty)
+
+
+def _exact(annotation: Any) -> frozenset[Any]:
+    """The plain types whose values the annotation restores as themselves."""
+    if annotation is None:
+        return frozenset({NoneType})
+    if isinstance(annotation, type):
+        return frozenset({annotation}) & PLAIN
+    if isinstance(annotation, typing.NewType):
+        return _exact(annotation.__supertype__)
+    if get_origin(annotation) is Annotated and not any(isinstance(m, msgspec.Meta) for m in annotation.__metadata__):
+        return _exact(annotation.__origin__)
+    if get_origin(annotation) in {Union, types.UnionType} and {*get_args(annotation)} <= PLAIN | {float}:
+        return PLAIN & {*get_args(annotation)}
+    return frozenset()
+
+
+def _shown(annotation: object) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
