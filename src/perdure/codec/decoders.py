@@ -25,6 +25,8 @@ def decoder_of(annotation: Any) -> Decoder:
     """A decoder for values of this annotation."""
     try:
         return _decoder(annotation)
+    except RecursionError:
+        raise TypeError("it is an alias that refers to itself; use a dataclass, a struct or a model") from None
     except TypeError as error:
         try:
             return _decoder(_readable(annotation))

@@ -63,7 +63,7 @@ def _to_json(value: Any) -> object:
 def _unwritable(kind: type) -> str:
     name = kind.__name__
     # As values msgspec writes these itself; so it asks about a key.
-    if kind in _NO_KEYS or issubclass(kind, tuple | msgspec.Struct) or dataclasses.is_dataclass(kind):
+    if kind in _NO_KEYS or kind in _PLAIN or issubclass(kind, tuple | msgspec.Struct) or dataclasses.is_dataclass(kind):
         return f"a {name} cannot be a key in JSON; pass a list of pairs instead of the dict"
     for plain in _PLAIN:
         if issubclass(kind, plain):

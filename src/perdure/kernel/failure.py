@@ -3,18 +3,22 @@
 import msgspec
 
 UNKNOWN_ARGUMENTS = msgspec.Raw(b"null")
+NO_ATTRIBUTES = msgspec.Raw(b"{}")
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error's type as `module.QualifiedName`, its text, and what it takes to make it again.
 
-    `arguments` is JSON; null when the error's own arguments could not be kept.
+    `arguments` is JSON; null when the error's own arguments could not be kept. `attributes`
+    are those of its attributes that could be, `errors` those in an exception group.
     """
 
     type: str
     message: str
     arguments: msgspec.Raw = UNKNOWN_ARGUMENTS
     traceback: str = ""
+    attributes: msgspec.Raw = NO_ATTRIBUTES
+    errors: tuple["Failure", ...] = ()
 
     @property
     def summary(self) -> str:

@@ -1,52 +1,114 @@
 """Errors <-> failures: what is kept of an error, and how it is raised again.
 
-Nothing is ever imported to revive an error: its type must be a builtin, or a class
-of a module that is loaded already.
+In:   an error that was raised; later, what was kept of it.
+Out:  a failure, as a value; the error again, of its own type, where that is at hand.
+Nothing is ever imported to revive an error: its type must be a builtin, or a class of
+a module that is loaded already. Of its code nothing runs but `kind(*args)` and `str`.
 """
 
-import sys
+import inspect
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import GetSetDescriptorType, MemberDescriptorType, TracebackType
 from typing import Any
 
 import msgspec
 
-from perdure import codec
-from perdure.kernel.failure import UNKNOWN_ARGUMENTS, Failure
+from perdure.kernel.failure import NO_ATTRIBUTES, UNKNOWN_ARGUMENTS, Failure
+from perdure.worker.keepsakes import keep, restore
+from perdure.worker.loaded import class_named, name_of
 
 _OURS = str(Path(__file__).parent.parent)
 LONGEST_MESSAGE = 4000
 LONGEST_TRACEBACK = 8000
 
+# Of a group of errors: so many are kept at each level, so many levels, so many bytes in all.
+MOST_ERRORS = 50
+DEEPEST_GROUP = 10
+LARGEST_GROUP = 64 * 1024
+
+_NOTES = "__notes__"
+
+
+# Keeping
+
 
 def failure_of(error: BaseException) -> Failure:
     """What is kept of an error."""
-    kind = type(error)
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - an error whose text fails is still an error
-        message = f"<{kind.__name__} whose text cannot be shown>"
+    failure = _failure(error, DEEPEST_GROUP)
+    if failure.errors and len(msgspec.json.encode(failure.errors)) > LARGEST_GROUP:
+        failure = msgspec.structs.replace(failure, errors=())
+    return msgspec.structs.replace(failure, traceback=_traceback(error))
+
+
+def _failure(error: BaseException, left: int) -> Failure:
+    errors: tuple[Failure, ...]
+    message, errors = _text(error), ()
     if isinstance(error, BaseExceptionGroup):
-        message = f"{message}: {'; '.join(_leaves(error))}"
-    trace = "".join(traceback.format_exception(kind, error, _users_part(error.__traceback__)))
+        message = f"{message}: {'; '.join(_leaves(error, left))}"
+        errors = _members(error, left)
+    args, attributes = _recipe(error)
+    kept = {name: value for name, value in attributes.items() if _is_attribute(name) and keep(value) is not None}
     return Failure(
-        f"{kind.__module__}.{kind.__qualname__}",
-        _clean(message, LONGEST_MESSAGE),
-        _arguments(error),
-        _clean(trace, LONGEST_TRACEBACK),
+        _clean(name_of(type(error))),
+        _clean(message),
+        arguments=keep(list(args)) or UNKNOWN_ARGUMENTS,
+        attributes=keep(kept) or NO_ATTRIBUTES,
+        errors=errors,
     )
 
 
-def _leaves(group: "BaseExceptionGroup[BaseException]") -> list[str]:
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error whose text fails is still an error
+        return f"<{type(error).__name__} whose text cannot be shown>"
+
+
+def _leaves(group: "BaseExceptionGroup[BaseException]", left: int) -> list[str]:
     """The errors in a group, and in groups in it, by type and text."""
     found = []
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            found += _leaves(error)
+    for error in group.exceptions[:MOST_ERRORS]:
+        if isinstance(error, BaseExceptionGroup) and left:
+            found += _leaves(error, left - 1)
         else:
-            found.append(f"{type(error).__name__}: {error}")
+            found.append(f"{type(error).__name__}: {_text(error)}")
     return found
+
+
+def _members(group: "BaseExceptionGroup[BaseException]", left: int) -> tuple[Failure, ...]:
+    if not left:
+        return ()
+    kept = [_failure(error, left - 1) for error in group.exceptions[:MOST_ERRORS]]
+    more = len(group.exceptions) - len(kept)
+    return (*kept, _failure(RuntimeError(f"and {more} more errors"), 0)) if more else tuple(kept)
+
+
+def _recipe(error: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What its type is to be called with, and its attributes, as the error itself would have it copied."""
+    if isinstance(error, BaseExceptionGroup):
+        return (error.message,), vars(error)
+    try:
+        kind, args, *more = error.__reduce__()
+        if kind is type(error):
+            return tuple(args), dict(more[0] or {}) if more else {}
+    except Exception:  # noqa: BLE001, S110 - an error that cannot be copied is still an error
+        pass
+    return error.args, vars(error)
+
+
+def _is_attribute(name: object) -> bool:
+    return name == _NOTES or (type(name) is str and not name.startswith("__"))
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        lines = traceback.format_exception(type(error), error, _users_part(error.__traceback__))
+    except Exception:  # noqa: BLE001 - whatever an error's own code does, the error is kept
+        return ""
+    # What was raised, and where, stands at the end; what caused it at the beginning.
+    return _clean("".join(lines), LONGEST_TRACEBACK, LONGEST_TRACEBACK // 2)
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
@@ -57,53 +119,76 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
     return part or trace
 
 
-def _clean(text: str, longest: int) -> str:
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= longest else text[:longest] + " ..."
+def _clean(text: str, longest: int = LONGEST_MESSAGE, end: int = 0) -> str:
+    """What can be written of a text: of a long one its beginning, and as much of its end as is wanted."""
+    if len(text) > longest:
+        text = f"{text[: longest - end]} ...{text[len(text) - end :]}"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _arguments(error: BaseException) -> msgspec.Raw:
-    try:
-        data, _ = codec.ValueType(Any).record(list(error.args), "error")
-    except Exception:  # noqa: BLE001 - an error whose arguments cannot be kept is still an error
-        return UNKNOWN_ARGUMENTS
-    return msgspec.Raw(data) if len(data) <= LONGEST_MESSAGE else UNKNOWN_ARGUMENTS
+# Reviving
 
 
 def revive(failure: Failure) -> Exception | None:
     """The error again, when its type is at hand; else None.
 
     Made by its constructor if that takes the arguments and gives the same text, else
-    without it: then it has its type and text, but not the attributes it was given.
+    without it. Attributes that could not be kept are missing; if the text is another one
+    without them, a note tells what it was.
     """
-    kind = _known_type(failure.type)
-    if kind is None:
+    kind = class_named(failure.type)
+    if kind is None or not issubclass(kind, Exception):
         return None
-    arguments = msgspec.json.decode(failure.arguments)
-    if isinstance(arguments, list):
-        try:
-            error = kind(*arguments)
-            if type(error) is kind and str(error) == failure.message:
-                return error
-        except Exception:  # noqa: BLE001, S110 - its constructor wants something else
-            pass
+    if issubclass(kind, ExceptionGroup):
+        return _revived_group(kind, failure)
+    args = restore(failure.arguments)
+    known = isinstance(args, list)
+    made = _tried(lambda: kind(*args), kind, failure) if known else None
+    if made is not None and _is_told(made, failure):
+        return made
+    bare = _tried(lambda: _bare(kind, tuple(args) if known else (failure.message,)), kind, failure)
+    if bare is not None and not _is_told(bare, failure):
+        bare.add_note(f"its text was: {failure.message}")
+    return bare
+
+
+def _revived_group(kind: Any, failure: Failure) -> Exception | None:
+    args = restore(failure.arguments)
+    members = [revive(each) or RuntimeError(each.summary) for each in failure.errors]
+    return _tried(lambda: kind(*args, members), kind, failure)
+
+
+def _tried(make: Callable[[], Any], kind: type[Exception], failure: Failure) -> Exception | None:
+    """A new error with the attributes it had, unless its type does not have it."""
     try:
-        error = kind.__new__(kind)
-        error.args = tuple(arguments) if isinstance(arguments, list) else (failure.message,)
+        error = make()
+        if type(error) is not kind:
+            return None
+        attributes = restore(failure.attributes)
+        for name, value in attributes.items() if isinstance(attributes, dict) else ():
+            if _is_attribute(name):
+                _set(error, name, value)
     except Exception:  # noqa: BLE001 - a type that cannot be made again is reported by its text
         return None
     return error
 
 
-def _known_type(name: str) -> type[Exception] | None:
-    """The class, if it is loaded; nested classes and modules with dots are both possible."""
-    parts = name.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
-        found: object = sys.modules.get(".".join(parts[:cut]))
-        if found is None:
-            continue
-        for part in parts[cut:]:
-            found = getattr(found, part, None)
-        if isinstance(found, type) and issubclass(found, Exception):
-            return found
-    return None
+def _bare(kind: type[Exception], args: tuple[Any, ...]) -> Exception:
+    """An error made without its constructor."""
+    builtin: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    error: Exception = builtin.__new__(kind)
+    error.args = args
+    return error
+
+
+def _set(error: Exception, name: str, value: object) -> None:
+    """Set an attribute of the error itself; builtin errors have some that are not in their dict."""
+    place = inspect.getattr_static(type(error), name, None)
+    if isinstance(place, GetSetDescriptorType | MemberDescriptorType):
+        place.__set__(error, value)
+    else:
+        vars(error)[name] = value
+
+
+def _is_told(error: Exception, failure: Failure) -> bool:
+    return _clean(_text(error)) == failure.message
