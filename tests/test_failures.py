@@ -202,6 +202,25 @@ async def test_a_workflow_sees_the_error_the_activity_raised(env: Environment, n
         assert looked[name](seen[-1]) == looked[name](original)
 
 
+@workflow
+async def catches_a_childs(name: str) -> str:
+    try:
+        await fails_as_made(name)
+    except Exception as error:  # noqa: BLE001 - any error
+        seen.append(error)
+        return type(error).__qualname__
+    return ""
+
+
+@pytest.mark.parametrize("name", looked)
+async def test_a_parent_sees_the_error_its_child_raised(env: Environment, name: str) -> None:
+    async with env:
+        original = made[name]()
+        run = await env.start(catches_a_childs, name)
+        assert await env.result(run) == type(original).__qualname__
+        assert looked[name](seen[-1]) == looked[name](original)
+
+
 @pytest.mark.parametrize("name", looked)
 async def test_whoever_waits_for_a_run_gets_its_error_as_the_cause(env: Environment, name: str) -> None:
     async with env:

@@ -894,21 +894,26 @@ _seen: list[Any] = []
 
 
 def carrier(name: str, annotation: Any) -> Any:
-    """A workflow that takes a value, passes it to an activity, waits for it as a signal, and returns it."""
+    """A workflow that passes its argument to an activity and a child, waits for it as a signal, and returns it."""
     wanted: Signal[Any] = Signal("wanted", annotation)
 
     async def passes_on(value: Any) -> Any:
         return value
 
+    async def keeps(value: Any) -> Any:
+        return value
+
     async def carries(value: Any) -> Any:
         passed = await passed_on(value)
+        kept = await child(passed)
         received = await wanted.receive()
-        _seen.append((value, passed, received))
-        return passed
+        _seen.append((value, passed, kept, received))
+        return kept
 
-    for fn in (passes_on, carries):
+    for fn in (passes_on, keeps, carries):
         fn.__annotations__ = {"value": annotation, "return": annotation}
     passed_on = activity(name=f"passes on {name}")(passes_on)
+    child = workflow(name=f"keeps {name}")(keeps)
     return workflow(name=f"carries {name}")(carries), wanted
 
 
@@ -917,7 +922,7 @@ TAKERS = {name: carrier(f"refused {name}", annotation)[0] for name, annotation, 
 
 
 async def test_values_travel_through_runs_as_they_are(env: Environment) -> None:
-    """As an argument, to and from an activity, as a signal and as a result; with a crash on the way."""
+    """As an argument, to and from an activity and a child, as a signal and a result; with a crash on the way."""
     async with env:
         for name, _, value in RESTORED:
             await env.start(CARRIERS[name][0].options(id=name), value)

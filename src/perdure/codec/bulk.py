@@ -64,7 +64,7 @@ class _Level:
 
     def _go_into_fields(self, names: tuple[str, ...], mine: list[Any], theirs: list[Any]) -> bool:
         # Attributes beside the fields are for likeness to judge.
-        if any(len(getattr(each, "__dict__", names)) != len(names) for each in mine):
+        if not {*names}.issuperset(chain.from_iterable(getattr(each, "__dict__", ()) for each in mine)):
             return False
         try:
             for name in names:

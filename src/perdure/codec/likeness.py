@@ -28,11 +28,11 @@ _LOST = object()
 
 
 class Difference(msgspec.Struct):
-    """What would come back changed: where in the value, and how. `is_of_type`: another type would come back."""
+    """What would come back changed: how, and where in the value. `lost_type` is set when it is the type that would."""
 
     trouble: str
     path: str = ""
-    is_of_type: bool = False
+    lost_type: str | None = None
 
     def inside(self, step: str) -> "Difference":
         """The same, seen from one level up."""
@@ -205,10 +205,9 @@ def _fields(names: tuple[str, ...], value: Any, restored: Any, left: int) -> Dif
         found = difference(getattr(value, name, _LOST), getattr(restored, name, _LOST), left - 1)
         if found is not None:
             return found.inside(f".{name}")
-    mine = getattr(value, "__dict__", None)
-    if not mine or len(mine) == len(names):
-        return None
-    return _undeclared(type(value), {name: mine[name] for name in mine if name not in names}, vars(restored))
+    mine: dict[str, object] = getattr(value, "__dict__", {})
+    beside = mine.keys() - names
+    return _undeclared(type(value), {name: mine[name] for name in sorted(beside)}, vars(restored)) if beside else None
 
 
 def _undeclared(kind: type, mine: dict[str, object], theirs: dict[str, object]) -> Difference | None:
@@ -294,4 +293,4 @@ def _other_type(value: object, restored: object) -> Difference | None:
         return None
     if restored is _LOST or value is _LOST:
         return _changed(value, restored)
-    return Difference(f"{_name(value)} would come back as {_name(restored)}", is_of_type=True)
+    return Difference(f"{_name(value)} would come back as {_name(restored)}", lost_type=_name(value))

@@ -26,7 +26,7 @@ PLAIN: frozenset[Any] = frozenset({str, int, bool, NoneType})
 class ValueType:
     """One annotation, compiled: writes values and restores them.
 
-    `unresolved` says why there is none, if there is one that could not be resolved.
+    `unresolved` tells why the annotation is not known, though there is one.
     """
 
     def __init__(self, annotation: object, unresolved: str | None = None) -> None:
@@ -57,19 +57,18 @@ class ValueType:
             raise BadValue(where, odd_number(value, data) or refused.trouble) from None
         except RecursionError:
             raise BadValue(where, TOO_DEEP) from None
+        except Exception as error:  # noqa: BLE001 - a value's own code may raise anything
+            raise BadValue(where, f"it cannot be compared with what would come back: {error!r}") from None
         if found is not None:
             raise BadValue(where, self._told(found))
         return data, restored
 
     def _told(self, found: Difference) -> str:
-        trouble = found.trouble
-        if found.is_of_type:
-            name, _, _ = trouble.partition(" would ")
-            trouble = (
-                f"{name} values come back as {name} only under an annotation; annotate the type"
-                if self.is_plain
-                else f"{trouble}; annotate it as {name}, or pass what would come back"
-            )
+        trouble, name = found.trouble, found.lost_type
+        if name is not None and self.is_plain:
+            trouble = f"{name} values come back as {name} only under an annotation; annotate the type"
+        elif name is not None:
+            trouble = f"{trouble}; annotate it as {name}, or pass what would come back"
         if self.unresolved is not None:
             trouble += f", so that it can be resolved: {self.unresolved}"
         return f"{trouble} - at `${found.path}`" if found.path else trouble
