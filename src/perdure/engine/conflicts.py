@@ -51,7 +51,12 @@ async def superseding(engine: Engine, request: StartRequest, found: RunRow, reso
 
 
 def _same(one: str, other: str) -> bool:
-    return one == other or codec.load(one.encode()) == codec.load(other.encode())
+    return one == other or _canonical(one) == _canonical(other)
+
+
+def _canonical(text: str) -> bytes:
+    """JSON in one way of writing it; a number is not a truth value, nor a whole one a float."""
+    return msgspec.json.encode(codec.load(text.encode()), order="sorted")
 
 
 def _digest(workflow: str, input: str) -> str:
