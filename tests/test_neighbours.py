@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,6 +151,25 @@ async def test_closing_does_not_wait_for_a_database_that_cannot_be_written(tmp_p
             await app.start(listens, 1)
             path.rename(tmp_path / "elsewhere.db")
     assert not path.exists()
+
+
+async def test_one_who_comes_to_wait_as_the_run_ends_disturbs_nobody(tmp_path: Path) -> None:
+    """The first has been told, but has not woken up yet, when the second puts itself down."""
+    async with Perdure(f"sqlite:///{tmp_path}/test.db", grace=0) as app:
+        run = await app.start(listens.options(id="o-1"), 1)
+        found = await app.get("o-1")
+        engine: Any = app._engine
+        tell, second = engine._tell_waiters, []
+
+        def tell_with_another_on_its_way(*args: object) -> None:
+            second.append(asyncio.create_task(found.result()))
+            tell(*args)
+
+        engine._tell_waiters = tell_with_another_on_its_way
+        first = asyncio.create_task(run.result())
+        await run.signal(word, 3)
+        assert await first == 3
+        assert await second[0] == 3
 
 
 async def test_the_same_object_can_be_opened_again_and_keeps_its_lease(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ class ReadingEngine:
 
     def _forget_waiter(self, run_id: str, future: "asyncio.Future[Ending]") -> None:
         waiters = self._waiters.get(run_id)
-        if waiters is not None:
+        # One that was told is not among those that came since.
+        if waiters is not None and future in waiters:
             waiters.remove(future)
             if not waiters:
                 del self._waiters[run_id]
