@@ -12,7 +12,7 @@ import perdure
 SOURCE = Path(__file__).parent.parent / "src" / "perdure"
 LAYERS = [
     "errors",
-    "clock codec ids",
+    "clock codec ids threads",
     "kernel",
     "stores",
     "engine",

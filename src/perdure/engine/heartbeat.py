@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 
 from perdure.clock import elapsed
+from perdure.threads import tell_loop
 
 log = logging.getLogger("perdure.engine")
 
@@ -25,6 +26,7 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._stop = threading.Event()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._turned_at = elapsed()
         self._has_warned = False
         self._has_failed = False
@@ -37,7 +39,7 @@ class Heartbeat:
         self._stop.set()
 
     async def stopped(self) -> None:
-        await self._loop.run_in_executor(None, self._thread.join)
+        await self._ended
 
     def _turn(self) -> None:
         self._turned_at = elapsed()
@@ -51,6 +53,7 @@ class Heartbeat:
                 self._warn(stalled)
             if stalled < GIVE_UP_SECONDS:
                 self._beat()
+        tell_loop(self._ended)
 
     def _beat(self) -> None:
         try:

@@ -16,7 +16,6 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +27,7 @@ from perdure.stores.locks import FileLock, Presence, is_held
 from perdure.stores.operations import Batch
 from perdure.stores.queries import migrations, queries
 from perdure.stores.sqlite_reads import SqliteReads
+from perdure.threads import Threads, tell_loop
 
 OLDEST_SQLITE = (3, 38, 0)
 # While a typical commit takes less than this many seconds, it is made on the loop's own thread.
@@ -77,16 +77,18 @@ class SqliteStore(SqliteReads):
         self.has_changed()
         if self._threads:
             self._loop = asyncio.get_running_loop()
-            self._readers = ThreadPoolExecutor(1, thread_name_prefix="perdure-reader")
+            self._readers = Threads(1, "perdure-reader")
+            self._written: asyncio.Future[None] = self._loop.create_future()
             self._writer = threading.Thread(target=self._write_jobs, name="perdure-writer", daemon=True)
             self._writer.start()
 
     async def close(self) -> None:
         if self._writer is not None:
             self._jobs.put(None)
-            await asyncio.get_running_loop().run_in_executor(None, self._writer.join)
+            await self._written
         if self._readers is not None:
-            self._readers.shutdown()
+            self._readers.close()
+            self._readers.join()
         for worker_id in list(self._keepalives):
             self.let_die(worker_id)
         if self._presence is not None:
@@ -236,6 +238,7 @@ class SqliteStore(SqliteReads):
         while (job := self._jobs.get()) is not None:
             batch, done = job
             self._loop.call_soon_threadsafe(done, self._apply(batch))
+        tell_loop(self._written)
 
     def _apply(self, batch: Batch) -> Outcome:
         """Write the batch, when the lock is ours."""

@@ -1,10 +1,9 @@
 """What the SQLite store reads, from a connection of its own, so that no read waits for a write."""
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -14,6 +13,7 @@ from perdure.kernel.messages import Message
 from perdure.stores import rows
 from perdure.stores.queries import listing, queries
 from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, WorkerRow
+from perdure.threads import Threads
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class SqliteReads:
 
     url: str
     _reader: sqlite3.Connection
-    _readers: ThreadPoolExecutor | None = None
+    _readers: Threads | None = None
 
     def __init__(self) -> None:
         self._read = queries("reads")
@@ -32,7 +32,7 @@ class SqliteReads:
         try:
             if self._readers is None:
                 return question(self._reader)
-            return await asyncio.get_running_loop().run_in_executor(self._readers, question, self._reader)
+            return cast("T", await self._readers.run(partial(question, self._reader)))
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(self.url, f"{error}; try again") from None
 

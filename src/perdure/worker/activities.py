@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from perdure.clock import Alarm, Clock
-from perdure.worker.threads import Threads
+from perdure.threads import Threads
 
 Ended: TypeAlias = Callable[[BaseException | None, Any], None]
 
@@ -110,7 +110,7 @@ class ActivityRunner:
         self.in_threads = 0
         self.in_tasks = 0
         self._calm: asyncio.Future[None] | None = None
-        self._threads = Threads(threads)
+        self._threads = Threads(threads, "perdure-activity")
         self._deadlines: list[tuple[int, int, Attempt, float]] = []
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None

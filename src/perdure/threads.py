@@ -1,14 +1,14 @@
 """Threads for plain functions.
 
-Daemon threads, unlike those of concurrent.futures: an activity that outlasts its
-worker must not keep the process from ending.
+Daemon threads, unlike those of concurrent.futures: an activity that outlasts its worker must
+not keep the process from ending. And they take work as long as anybody gives them some; a pool
+takes no more once the main thread has ended, while other threads may still be using the engine.
 """
 
 import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 Job: TypeAlias = tuple[Callable[[], Any], "asyncio.Future[Any]"]
@@ -17,9 +17,10 @@ Job: TypeAlias = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 class Threads:
     """Up to so many threads, made when they are needed; further work waits for a free one."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, name: str) -> None:
         self._most = most
-        self._made = 0
+        self._name = name
+        self._made: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
 
@@ -27,15 +28,21 @@ class Threads:
         """A future of the running loop for what the work returns or raises."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._jobs.put((work, future))
-        if not self._idle.acquire(blocking=False) and self._made < self._most:
-            self._made += 1
-            threading.Thread(target=self._work, name=f"perdure-activity-{self._made}", daemon=True).start()
+        if not self._idle.acquire(blocking=False) and len(self._made) < self._most:
+            thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._made) + 1}", daemon=True)
+            thread.start()
+            self._made.append(thread)
         return future
 
     def close(self) -> None:
         """Let idle threads end; busy ones end with their work."""
-        for _ in range(self._made):
+        for _ in self._made:
             self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait until all have ended, once they were closed."""
+        for thread in self._made:
+            thread.join()
 
     def _next(self) -> Job | None:
         try:
@@ -55,11 +62,18 @@ class Threads:
                 value = work()
             except BaseException as raised:  # noqa: BLE001 - it is the outcome of the work, not of the thread
                 error = raised
-            try:
-                future.get_loop().call_soon_threadsafe(partial(_settle, future, error, value))
-            except RuntimeError:
-                return  # The loop is closed: nobody is there to hear of it.
+            if not tell_loop(future, value, error):
+                return
             del job, work, future, error, value
+
+
+def tell_loop(future: "asyncio.Future[Any]", value: object = None, error: BaseException | None = None) -> bool:
+    """Settle a future from another thread; False when its loop is closed, and nobody is there to hear of it."""
+    try:
+        future.get_loop().call_soon_threadsafe(_settle, future, error, value)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _settle(future: "asyncio.Future[Any]", error: BaseException | None, value: Any) -> None:
@@ -68,6 +82,6 @@ def _settle(future: "asyncio.Future[Any]", error: BaseException | None, value: A
     if error is None:
         future.set_result(value)
     elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError(f"the activity raised {error!r}"))
+        future.set_exception(RuntimeError(f"the function raised {error!r}"))
     else:
         future.set_exception(error)
