@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format bench kill-cycles clean
+.PHONY: help demo test lint check format generate bench kill-cycles clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ check: lint test ## green before every commit
 format: $(READY) ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+generate: $(READY) ## write the sync classes anew from the async ones
+	$(BIN)/python -m tools.generate_sync
 
 bench: $(READY) ## how fast, beside the floor of this machine (about four minutes)
 	$(BIN)/python -m bench

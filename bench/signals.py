@@ -40,7 +40,8 @@ async def _from_there(folder: Path, size: int) -> float:
     with processes.begun("bench.receiver", folder, RUNS, size) as receiver:
         assert processes.said(receiver, "waiting") == RUNS
         async with opened(folder, worker=False) as app:
-            rate = await _per_second([await app.get(f"receiver-{number}") for number in range(RUNS)], size)
+            runs = [await app.get(f"receiver-{number}", workflow=receive_all) for number in range(RUNS)]
+            rate = await _per_second(runs, size)
         processes.end(receiver)
     _check(folder, size)
     return rate

@@ -144,7 +144,7 @@ async def test_a_deadline_holds_when_the_run_was_parked_or_its_worker_died(env: 
         assert (await run.describe()).status is Status.SUSPENDED
         await env.crash()
         await env.pass_time(258)
-        run = await env.app.get("c")
+        run = await env.app.get("c", workflow=cleans_up_slowly)
         assert (await run.describe()).closed_at is None
         await env.pass_time(3)
         assert (await run.describe()).status is Status.CANCELLED

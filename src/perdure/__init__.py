@@ -14,6 +14,8 @@ _HOMES = {
         "Run",
         "RunEvent",
         "RunInfo",
+        "SyncPerdure",
+        "SyncRun",
         "UnreadMessage",
         "Wait",
     ),
@@ -60,6 +62,7 @@ _HOMES = {
         "NotInActivity",
         "NotInWorkflow",
         "NotOpen",
+        "OpenElsewhere",
         "PerdureError",
         "ResourceNotFound",
         "RunCancelled",
@@ -73,6 +76,7 @@ _HOMES = {
         "StoreUnavailable",
         "UnknownWorkflow",
         "ValueTooLarge",
+        "WouldDeadlock",
     ),
     "perdure.kernel.conflict": ("OnConflict",),
     "perdure.kernel.retry": ("Retry",),
@@ -105,6 +109,8 @@ if TYPE_CHECKING:
     from perdure.app import Run as Run
     from perdure.app import RunEvent as RunEvent
     from perdure.app import RunInfo as RunInfo
+    from perdure.app import SyncPerdure as SyncPerdure
+    from perdure.app import SyncRun as SyncRun
     from perdure.app import UnreadMessage as UnreadMessage
     from perdure.app import Wait as Wait
     from perdure.authoring.attempts import Attempt as Attempt
@@ -143,6 +149,7 @@ if TYPE_CHECKING:
     from perdure.errors import NotInActivity as NotInActivity
     from perdure.errors import NotInWorkflow as NotInWorkflow
     from perdure.errors import NotOpen as NotOpen
+    from perdure.errors import OpenElsewhere as OpenElsewhere
     from perdure.errors import PerdureError as PerdureError
     from perdure.errors import ResourceNotFound as ResourceNotFound
     from perdure.errors import RunCancelled as RunCancelled
@@ -156,6 +163,7 @@ if TYPE_CHECKING:
     from perdure.errors import StoreUnavailable as StoreUnavailable
     from perdure.errors import UnknownWorkflow as UnknownWorkflow
     from perdure.errors import ValueTooLarge as ValueTooLarge
+    from perdure.errors import WouldDeadlock as WouldDeadlock
     from perdure.kernel.conflict import OnConflict as OnConflict
     from perdure.kernel.retry import Retry as Retry
     from perdure.kernel.status import Status as Status

@@ -14,6 +14,8 @@
     ├── ResourceNotFound          the worker was given no resource of this type
     ├── NotAllowedInWorkflow      workflow code must not do this directly
     ├── NotOpen                   the Perdure object is not open
+    │   └── OpenElsewhere         it was opened by the process this one was forked from
+    ├── WouldDeadlock             a blocking call on the very thread that would have to answer it
     ├── RunNotFound
     ├── RunClosed                 the run has ended; it cannot be signalled or stopped
     ├── IdConflict                the id is taken by another workflow or other arguments
@@ -183,7 +185,7 @@ class NotAllowedInWorkflow(PerdureError):
 
 
 class NotOpen(PerdureError):
-    """The Perdure object was used outside its `async with` block."""
+    """The Perdure object was used outside its `async with`, or its `with`, block."""
 
     def __init__(self, url: str | None = None) -> None:
         super().__init__(url)
@@ -191,7 +193,36 @@ class NotOpen(PerdureError):
 
     def __str__(self) -> str:
         which = "this Perdure is not open" if self.url is None else f"no Perdure is open on {self.url!r}"
-        return f"{which}; use it inside `async with Perdure(url) as app:`"
+        return f"{which}; use it inside `async with Perdure(url) as app:` or `with Perdure(url).sync() as app:`"
+
+
+class OpenElsewhere(NotOpen):
+    """The process this one was forked from opened the Perdure; its thread did not come along."""
+
+    def __init__(self, url: str, opened_by: int) -> None:
+        Exception.__init__(self, url, opened_by)
+        self.url = url
+        self.opened_by = opened_by
+
+    def __str__(self) -> str:
+        return (
+            f"the Perdure on {self.url!r} was opened by process {self.opened_by}, from which this one was forked; "
+            "open another one here, after the fork: `with Perdure(url).sync() as app:`"
+        )
+
+
+class WouldDeadlock(PerdureError):
+    """A blocking call was made on the thread that would have to answer it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
+
+    def __str__(self) -> str:
+        return (
+            f"this call would wait for itself for ever: it was made on the thread that works {self.url!r}; "
+            "write the activity as a plain `def`, which has a thread of its own"
+        )
 
 
 class RunNotFound(PerdureError, LookupError):

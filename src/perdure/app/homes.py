@@ -1,4 +1,10 @@
-"""Where handles find their engine: the Perdure objects that are open in this process, by database."""
+"""Where handles find their engine: the Perdure objects that are open in this process, by database.
+
+And by event loop: an engine of another loop, such as that of a sync bridge, could wake up nobody on this one.
+"""
+
+from asyncio import AbstractEventLoop
+from asyncio.events import _get_running_loop
 
 from perdure.engine.port import Engine
 from perdure.errors import NotOpen
@@ -11,19 +17,22 @@ class Home:
         self.url = url
         self.namespace = namespace
         self._engine: Engine | None = None
+        self._loop: AbstractEventLoop | None = None
 
     @property
     def engine(self) -> Engine:
         if self._engine is not None:
             return self._engine
-        for home in _open:
-            if (home.url, home.namespace) == (self.url, self.namespace) and home._engine is not None:
+        loop = _get_running_loop()
+        for home in tuple(_open):
+            if (home.url, home.namespace, home._loop) == (self.url, self.namespace, loop) and home._engine is not None:
                 return home._engine
         raise NotOpen(self.url)
 
     def open(self, engine: Engine) -> None:
         """Handles of this database find this engine from now on."""
         self._engine = engine
+        self._loop = _get_running_loop()
         _open.append(self)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ Puts the parts together: store, engine, worker.
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 from urllib.parse import unquote
 
 from perdure.app.homes import Home
@@ -26,9 +26,12 @@ from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.stores.port import Store
-from perdure.stores.records import RunFilter
+from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
 from perdure.worker.worker import Worker, WorkerSettings
+
+if TYPE_CHECKING:
+    from perdure.app.sync import SyncPerdure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +56,7 @@ class Perdure:
         queues: Sequence[str] = ("default",),
         worker: bool = True,
         namespace: str = "main",
-        workflows: Sequence[Workflow[..., Any]] | None = None,
+        workflows: Sequence[Workflow[..., object]] | None = None,
         resources: Sequence[object] = (),
         max_live: int = 10_000,
         park_after: Duration = 10.0,
@@ -112,6 +115,15 @@ class Perdure:
             await worker.end(self._grace_ms if error is None else 0)
         await engine.close()
 
+    def sync(self) -> "SyncPerdure":
+        """The same for code that does not await: `with Perdure(url).sync() as app:`, every method blocking.
+
+        The engine runs on a thread of its own; any thread may use the bridge and its handles.
+        """
+        from perdure.app.sync import SyncPerdure  # noqa: PLC0415 - it is generated from this class
+
+        return SyncPerdure(self)
+
     @property
     def _opened(self) -> Engine:
         refuse_in_workflows()
@@ -140,7 +152,7 @@ class Perdure:
         attributes: Mapping[str, object] | None = None,
         delay: Duration | None = None,
         on_conflict: ConflictPolicy | OnConflict | None = None,
-    ) -> Run[Any]:
+    ) -> Run[object]:
         """Start a registered workflow by its name, with JSON arguments."""
         known = self._workflow(workflow)
         if known is None:
@@ -200,20 +212,37 @@ class Perdure:
             ending = await final_ending(engine, found.run_id, owned)
         return cast("R", result_of(found.workflow_id, ending, wanted.signature.result))
 
-    async def get(self, id: str | None = None, *, run_id: str | None = None) -> Run[Any]:
-        """The newest run with this id, or the one with exactly this run_id; RunNotFound."""
+    @overload
+    async def get(self, id: str, *, workflow: Workflow[..., R]) -> Run[R]: ...
+    @overload
+    async def get(self, id: str, *, workflow: None = None) -> Run[object]: ...
+    @overload
+    async def get(self, *, run_id: str, workflow: Workflow[..., R]) -> Run[R]: ...
+    @overload
+    async def get(self, *, run_id: str, workflow: None = None) -> Run[object]: ...
+    async def get(
+        self,
+        id: str | None = None,
+        *,
+        run_id: str | None = None,
+        workflow: Workflow[..., object] | None = None,
+    ) -> Run[object]:
+        """The newest run with this id, or the one with exactly this run_id; RunNotFound.
+
+        Say whose run it is, `get("o-17", workflow=checkout)`, and its result has the workflow's type.
+        """
         engine = self._opened
         if (id is None) == (run_id is None):
             raise BadOption("get() takes an id or a run_id, one of them")
         row = await (engine.read(str(run_id)) if id is None else engine.find(id))
-        known = self._workflow(row.workflow)
+        known = self._workflow(row.workflow) if workflow is None else _workflow_of(row, workflow)
         return handle_of(self._home, row, _ANY if known is None else known.signature.result)
 
     async def list(
         self,
         *,
         status: "Status | str | Sequence[Status | str] | None" = None,
-        workflow: "Workflow[..., Any] | str | None" = None,
+        workflow: "Workflow[..., object] | str | None" = None,
         id: str | None = None,
         entity_id: str | None = None,
         correlation_id: str | None = None,
@@ -240,11 +269,26 @@ class Perdure:
 
     def _checked(self, workflow: object) -> Workflow[..., Any]:
         if not isinstance(workflow, Workflow):
-            name = getattr(workflow, "__qualname__", repr(workflow))
-            raise BadOption(f"{name} is not a workflow; decorate it with @workflow")
+            raise _no_workflow(workflow)
         if self._is_worker and self._known is not None and workflow.name not in self._known:
             raise UnknownWorkflow(workflow.name, tuple(self._known))
         return workflow
+
+
+def _no_workflow(given: object) -> BadOption:
+    name = getattr(given, "__qualname__", repr(given))
+    return BadOption(f"{name} is not a workflow; decorate it with @workflow")
+
+
+def _workflow_of(row: RunRow, given: object) -> Workflow[..., Any]:
+    """The workflow somebody takes a run to be of, when it is."""
+    if not isinstance(given, Workflow):
+        raise _no_workflow(given)
+    if given.name != row.workflow:
+        raise BadOption(
+            f"run {row.workflow_id!r} is one of {row.workflow!r}, not of {given.name!r}; name its own workflow, or none"
+        )
+    return given
 
 
 def _bound(call: object) -> BoundCall[Any]:

@@ -32,7 +32,7 @@ from perdure.kernel.messages import SignalSent
 from perdure.stores.records import RunFilter, RunRow
 from perdure.worker.failures import revive
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 EVENTS_PAGE = 500
@@ -44,7 +44,7 @@ FOLLOW_MS = 100
 _ANY = ValueType(Any)
 
 
-class Run(Generic[R]):
+class Run(Generic[R_co]):
     """The handle of a run: `id` is the caller's key, `run_id` is ours.
 
     Awaiting it is awaiting its result. It can be pickled, and works wherever a Perdure is
@@ -64,10 +64,10 @@ class Run(Generic[R]):
         refuse_in_workflows()
         return self._home.engine
 
-    def __await__(self) -> Generator[Any, None, R]:
+    def __await__(self) -> Generator[Any, None, R_co]:
         return self.result().__await__()
 
-    async def result(self, timeout: Duration | None = None) -> R:
+    async def result(self, timeout: Duration | None = None) -> R_co:
         """What the workflow returned, once it has, in this run or one that continues it.
 
         RunFailed with its error as the cause, RunCancelled, RunTerminated or RunTimedOut otherwise.
@@ -81,7 +81,7 @@ class Run(Generic[R]):
                     ending = await final_ending(self._engine, self.run_id, self._owned)
             except TimeoutError:
                 raise TimeoutError(f"run {self.id!r} has no result after {timeout}; it goes on") from None
-        return cast("R", result_of(self.id, ending, self._result))
+        return cast("R_co", result_of(self.id, ending, self._result))
 
     async def describe(self) -> RunInfo:
         """The run as it stands now."""

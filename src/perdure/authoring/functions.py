@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from enum import StrEnum
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
@@ -63,12 +63,14 @@ class WorkflowOptions(msgspec.Struct, frozen=True):
 DEFAULTS = WorkflowOptions()
 
 
-class Function(Generic[P, R]):
+class Function(Generic[P, R_co]):
     """A decorated function: its name, its signature, and `.fn`, the original."""
 
     kind = "function"
+    # Of an activity it gives a value or a coroutine: whoever calls it knows which of them was written.
+    fn: Callable[P, Any]
 
-    def __init__(self, fn: Callable[P, Any], name: str) -> None:
+    def __init__(self, fn: Callable[P, object], name: str) -> None:
         self.fn = fn
         self.name = name
         self.signature = Signature(fn, name)
@@ -79,6 +81,12 @@ class Function(Generic[P, R]):
         self.__module__ = fn.__module__
         self.__wrapped__ = fn
 
+    if TYPE_CHECKING:
+        # An `async def` to type checkers. Were it said to return a Coroutine[Any, Any, R], which is the same,
+        # mypy would take these for Anys of the user's and answer Any to a gather() of different functions.
+        async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+            raise NotImplementedError
+
     @property
     def origin(self) -> str:
         return f"{self.fn.__module__}.{self.fn.__qualname__}"
@@ -87,24 +95,27 @@ class Function(Generic[P, R]):
         return f"<{self.kind} {self.name}>"
 
 
-class Activity(Function[P, R]):
+class Activity(Function[P, R_co]):
     """A step: runs at least once, its outcome is recorded exactly once."""
 
     kind = "activity"
     key: str | None = None
 
-    def __init__(self, fn: Callable[P, Any], name: str, options: ActivityOptions) -> None:
+    def __init__(self, fn: Callable[P, object], name: str, options: ActivityOptions) -> None:
         super().__init__(fn, name)
         self.settings = options
         self.is_async = inspect.iscoroutinefunction(fn)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def _begun(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
         call = self._call(args, kwargs)
         # A task made of this call is a branch of its run; branches are named by their coroutines.
         call.__qualname__ = self.name  # type: ignore[attr-defined]  # it is a coroutine object
         return call
 
-    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    if not TYPE_CHECKING:
+        __call__ = _begun
+
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
         runtime = current()
         if runtime is None:
             return await self._call_plainly(args, kwargs)
@@ -115,14 +126,14 @@ class Activity(Function[P, R]):
             call.abandon()
             raise
 
-    async def _call_plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    async def _call_plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
         if self.is_async:
-            return cast("R", await self.fn(*args, **kwargs))
-        return cast("R", await asyncio.to_thread(self.fn, *args, **kwargs))
+            return cast("R_co", await self.fn(*args, **kwargs))
+        return cast("R_co", await asyncio.to_thread(self.fn, *args, **kwargs))
 
     def options(
         self, *, retry: Retry | None = None, timeout: Duration | None = None, key: str | None = None
-    ) -> "Activity[P, R]":
+    ) -> "Activity[P, R_co]":
         """A copy of this activity that is tried differently.
 
         A call with a `key` is known by it instead of by its place in the code, which may then be moved.
@@ -144,22 +155,26 @@ class BoundCall(Generic[R_co]):
         return f"<call of {self.workflow.name}>"
 
 
-class Workflow(Function[P, R]):
+class Workflow(Function[P, R_co]):
     """A durable function: its steps survive the process that runs it."""
 
     kind = "workflow"
+    fn: Callable[P, Coroutine[Any, Any, R_co]]
 
-    def __init__(self, fn: Callable[P, Any], name: str, options: WorkflowOptions) -> None:
+    def __init__(self, fn: Callable[P, Coroutine[Any, Any, R_co]], name: str, options: WorkflowOptions) -> None:
         super().__init__(fn, name)
         self.settings = options
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def _begun(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
         call = self._call(args, kwargs)
         # As for activities: a task made of this call is named after the workflow.
         call.__qualname__ = self.name  # type: ignore[attr-defined]  # it is a coroutine object
         return call
 
-    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    if not TYPE_CHECKING:
+        __call__ = _begun
+
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
         runtime = current()
         if runtime is None:
             raise NotInWorkflow(
@@ -169,12 +184,12 @@ class Workflow(Function[P, R]):
         call = runtime.run_child(self, args, kwargs)
         # As `answered` does, without a coroutine more for each of thousands of children.
         try:
-            return cast("R", await call.future)
+            return cast("R_co", await call.future)
         except asyncio.CancelledError:
             call.abandon()
             raise
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R]:
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R_co]:
         """The workflow with these arguments, for `start_many`; BadArguments when they do not fit."""
         return BoundCall(self, self.signature.record(args, kwargs))
 
@@ -191,7 +206,7 @@ class Workflow(Function[P, R]):
         delay: Duration | None = None,
         on_conflict: ConflictPolicy | OnConflict | None = None,
         on_parent_close: ParentClosePolicy | OnParentClose | None = None,
-    ) -> "Workflow[P, R]":
+    ) -> "Workflow[P, R_co]":
         """A copy of this workflow that is started differently; what is not given stays as it is.
 
         `timeout` ends the run as TIMED_OUT, `delay` begins it later, a higher `priority` is taken first.

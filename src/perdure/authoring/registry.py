@@ -55,4 +55,5 @@ class Registry(Generic[N]):
         return None if known is None else known()
 
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(name for name, known in self._known.items() if known() is not None))
+        # A list of its own first: another thread may import a module with more of them meanwhile.
+        return tuple(sorted(name for name, known in list(self._known.items()) if known() is not None))

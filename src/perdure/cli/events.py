@@ -85,13 +85,14 @@ def _follow(name: str, after: int, url: str, namespace: str, *, is_shown: bool) 
 
 async def _followed(name: str, after: int, url: str, namespace: str) -> "AsyncIterator[RunEvent]":
     async with client(url, namespace) as app:
-        run, info = await found(app, name), None
-        while info is None or info.continued_to is not None:
-            if info is not None:
-                run, after = await app.get(run_id=info.continued_to), 0
+        run = await found(app, name)
+        while True:
             async for event in run.events(after=after, follow=True):
                 yield event
-            info = await run.describe()
+            continued_to = (await run.describe()).continued_to
+            if continued_to is None:
+                return
+            run, after = await app.get(run_id=continued_to), 0
 
 
 async def _show_each(history: "AsyncIterator[RunEvent]", *, is_shown: bool) -> None:

@@ -1,0 +1,199 @@
+"""Perdure and its handles for code that does not await.
+
+Generated from the async classes by `make generate`; change those, not this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ParamSpec, TypeVar, overload
+
+from perdure.app.run import Run
+from perdure.app.sync_bridge import SyncApp, SyncHandle
+from perdure.app.views import FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
+from perdure.authoring.durations import Duration
+from perdure.authoring.functions import BoundCall, ConflictPolicy, Workflow
+from perdure.authoring.signals import Signal
+from perdure.errors import PerdureError
+from perdure.kernel.conflict import OnConflict
+from perdure.kernel.status import Status
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+
+class SyncRun(SyncHandle[R_co]):
+    """The handle of a run, for code that does not await: `id` is the caller's key, `run_id` is ours.
+
+    Any thread may use it. It can be pickled, and works wherever a `Perdure(url).sync()` is open on the same database.
+    """
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def run_id(self) -> str:
+        return self._inner.run_id
+
+    @property
+    def workflow(self) -> str:
+        return self._inner.workflow
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """What the workflow returned, once it has, in this run or one that continues it.
+
+        RunFailed with its error as the cause, RunCancelled, RunTerminated or RunTimedOut otherwise.
+        """
+        return self._bridge.wait(self._inner.result(timeout))
+
+    def describe(self) -> RunInfo:
+        """The run as it stands now."""
+        return self._bridge.wait(self._inner.describe())
+
+    def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None) -> None:
+        """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once."""
+        self._bridge.wait(self._inner.signal(signal, payload, id=id))
+
+    def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
+        """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.
+
+        After the `deadline` it is closed as it is; `force` does so at once. The request is on disk when
+        this returns, also when no worker is there; a run that has not begun is closed by then.
+        """
+        self._bridge.wait(self._inner.cancel(reason, deadline=deadline, force=force))
+
+    def terminate(self, reason: str | None = None) -> None:
+        """End the run at once, without clean-up."""
+        self._bridge.wait(self._inner.terminate(reason))
+
+    def events(self, after: int = 0, *, follow: bool = False) -> Iterator[RunEvent]:
+        """The run's history after an event's number, in order; `follow` goes on until the run has ended."""
+        return self._bridge.iterate(self._inner.events(after, follow=follow))
+
+    def children(self, *, limit: int = 100, after: str | None = None) -> Page:
+        """The runs this run has started, newest first."""
+        return self._bridge.wait(self._inner.children(limit=limit, after=after))
+
+    def attempts(self) -> list[FailedAttempt]:
+        """The failed attempts of the run's activities that were, or will be, followed by another."""
+        return self._bridge.wait(self._inner.attempts())
+
+    def unread(self) -> list[UnreadMessage]:
+        """What is in the run's inbox and was not taken yet, oldest first."""
+        return self._bridge.wait(self._inner.unread())
+
+
+class SyncPerdure(SyncApp):
+    """A durable workflow engine for code that does not await: `with Perdure(url).sync() as app:`.
+
+    The methods are those of Perdure, and wait. The engine runs on a thread of its own; any thread may use this.
+    """
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def namespace(self) -> str:
+        return self._inner.namespace
+
+    def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:
+        """Start a run; it is on disk when this returns. The same id again gives the run that has it."""
+        return SyncRun(self._bridge, self._bridge.wait(self._inner.start(workflow, *args, **kwargs)))
+
+    def start_json(
+        self,
+        workflow: str,
+        arguments: bytes,
+        *,
+        id: str | None = None,
+        queue: str | None = None,
+        timeout: Duration | None = None,
+        priority: int | None = None,
+        entity_id: str | None = None,
+        correlation_id: str | None = None,
+        attributes: Mapping[str, object] | None = None,
+        delay: Duration | None = None,
+        on_conflict: ConflictPolicy | OnConflict | None = None,
+    ) -> SyncRun[object]:
+        """Start a registered workflow by its name, with JSON arguments."""
+        return SyncRun(
+            self._bridge,
+            self._bridge.wait(
+                self._inner.start_json(
+                    workflow,
+                    arguments,
+                    id=id,
+                    queue=queue,
+                    timeout=timeout,
+                    priority=priority,
+                    entity_id=entity_id,
+                    correlation_id=correlation_id,
+                    attributes=attributes,
+                    delay=delay,
+                    on_conflict=on_conflict,
+                )
+            ),
+        )
+
+    def start_many(self, *calls: BoundCall[R]) -> list[SyncRun[R] | PerdureError]:
+        """Start many runs in few transactions: `start_many(*(pack.call(n) for n in orders))`.
+
+        The answers come in the order of the calls; one that cannot be started is answered with its error
+        and harms no other.
+        """
+        return [
+            SyncRun(self._bridge, item) if isinstance(item, Run) else item
+            for item in self._bridge.wait(self._inner.start_many(*calls))
+        ]
+
+    def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start a run and wait for its result."""
+        return self._bridge.wait(self._inner.run(workflow, *args, **kwargs))
+
+    @overload
+    def get(self, id: str, *, workflow: Workflow[..., R]) -> SyncRun[R]: ...
+    @overload
+    def get(self, id: str, *, workflow: None = None) -> SyncRun[object]: ...
+    @overload
+    def get(self, *, run_id: str, workflow: Workflow[..., R]) -> SyncRun[R]: ...
+    @overload
+    def get(self, *, run_id: str, workflow: None = None) -> SyncRun[object]: ...
+    def get(
+        self, id: str | None = None, *, run_id: str | None = None, workflow: Workflow[..., object] | None = None
+    ) -> SyncRun[object]:
+        """The newest run with this id, or the one with exactly this run_id; RunNotFound.
+
+        Say whose run it is, `get("o-17", workflow=checkout)`, and its result has the workflow's type.
+        """
+        work = self._inner.get(id, run_id=run_id, workflow=workflow)  # type: ignore[call-overload]  # the overloads are those above
+        return SyncRun(self._bridge, self._bridge.wait(work))
+
+    def list(
+        self,
+        *,
+        status: Status | str | Sequence[Status | str] | None = None,
+        workflow: Workflow[..., object] | str | None = None,
+        id: str | None = None,
+        entity_id: str | None = None,
+        correlation_id: str | None = None,
+        parent_id: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page:
+        """Runs that match, newest first; `after` takes the cursor of the page before."""
+        return self._bridge.wait(
+            self._inner.list(
+                status=status,
+                workflow=workflow,
+                id=id,
+                entity_id=entity_id,
+                correlation_id=correlation_id,
+                parent_id=parent_id,
+                limit=limit,
+                after=after,
+            )
+        )
