@@ -1,0 +1,277 @@
+# pyright: strict
+"""Right lines, and the types they give; both type checkers accept every one."""
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime, timedelta
+from typing import assert_type
+
+from perdure import (
+    Activity,
+    Attempt,
+    BoundCall,
+    FailedAttempt,
+    Info,
+    Page,
+    Perdure,
+    PerdureError,
+    Retry,
+    Run,
+    RunEvent,
+    RunInfo,
+    Signal,
+    Status,
+    SyncPerdure,
+    SyncRun,
+    UnreadMessage,
+    Workflow,
+    activity,
+    at,
+    attempt,
+    continue_as_new,
+    info,
+    now,
+    patched,
+    resource,
+    rng,
+    select,
+    set_attributes,
+    side_effect,
+    sleep,
+    uuid4,
+    workflow,
+)
+from tests.typing.shop import Line, Pool, approved, charge, checkout, notify, pick, price, reserve, shipped
+
+# Decorated functions have the names, the parameters and the results of what was decorated.
+
+
+async def called() -> None:
+    assert_type(await reserve("o-17"), str)
+    assert_type(await charge("o-17", 4200), str)
+    assert_type(await charge("o-17", cents=4200, currency="USD"), str)
+    assert_type(await price("sku"), float)
+    assert_type(await pick("o-17", 3), int)
+    assert_type(await checkout("o-17", 4200, gift=True), str)
+    assert_type(await checkout.fn("o-17", 4200), str)
+    assert_type(await rate("a", stars=1), int)
+    assert_type(await stamp(), bytes)
+    assert_type(await rating("a"), int)
+    assert_type(checkout.name, str)
+    assert_type(charge.is_async, bool)
+
+
+any_workflow: Workflow[..., object] = checkout
+any_activity: Activity[..., object] = charge
+exact_workflow: Workflow[[str, int], int] = pick
+exact_activity: Activity[[str], float] = price
+
+
+# Options keep the signature.
+
+
+async def with_options() -> None:
+    wanted = checkout.options(
+        id="o-17",
+        queue="night",
+        timeout=timedelta(days=2),
+        priority=3,
+        entity_id="customer-4",
+        correlation_id="c-1",
+        attributes={"tenant": "acme", "lines": 3},
+        delay=0.5,
+        on_conflict="replace",
+        on_parent_close="abandon",
+    )
+    assert_type(await wanted("o-17", 4200, gift=True), str)
+    assert_type(await charge.options(retry=Retry(max_attempts=2), timeout=30)("o-17", 1), str)
+    assert_type(await pick.options(id="p")("o-17", 1), int)
+
+
+# Calls are values.
+
+assert_type(pick.call("o-17", 3), BoundCall[int])
+assert_type(notify.call([Line("a", 1)]), BoundCall[None])
+calls: list[BoundCall[object]] = [pick.call("o-17", 3), checkout.call("o-17", cents=1)]
+
+
+# Signals know their payload, said either way.
+
+assert_type(approved, Signal[bool])
+assert_type(shipped, Signal[Line])
+assert_type(Signal("lines", list[Line]), Signal[list[Line]])
+assert_type(Signal[int | None]("maybe"), Signal[int | None])
+bare: Signal[None] = Signal("bare")
+
+
+# Decorators with options, on functions of both kinds.
+
+
+@activity(name="rated", retry=Retry(non_retryable=(ValueError,)))
+async def rate(sku: str, *, stars: int = 5) -> int:
+    return stars
+
+
+@activity(timeout=3)
+def stamp() -> bytes:
+    return b""
+
+
+@workflow(name="rating")
+async def rating(sku: str) -> int:
+    return await rate(sku, stars=3)
+
+
+# From outside.
+
+
+async def outside(runs: list[Run[object]]) -> None:
+    async with Perdure("sqlite://", workflows=[checkout, pick], resources=[Pool()], lease=timedelta(minutes=1)) as app:
+        assert_type(app, Perdure)
+        run = await app.start(checkout, "o-17", 4200)
+        assert_type(run, Run[str])
+        assert_type(run.id, str)
+        assert_type(run.run_id, str)
+        assert_type(run.workflow, str)
+        assert_type(await run.result(), str)
+        assert_type(await run.result(timeout=timedelta(seconds=3)), str)
+        assert_type(await run, str)
+        assert_type(await app.start(checkout.options(id="o-17"), "o-17", cents=4200, gift=True), Run[str])
+        assert_type(await app.run(checkout, "o-17", 4200), str)
+        assert_type(await app.run(notify, [Line("a", 1)]), None)
+        assert_type(await asyncio.gather(run, app.run(pick, "o-17", 1)), tuple[str, int])
+        runs.append(run)
+        runs += [await app.start(pick, "o-17", 1), await app.start(notify, [])]
+
+        many = await app.start_many(*(pick.call("o-17", shelf) for shelf in range(3)))
+        assert_type(many, list[Run[int] | PerdureError])
+        started = [each for each in many if not isinstance(each, PerdureError)]
+        assert_type(started, list[Run[int]])
+        assert_type(await asyncio.gather(*(each.result() for each in started)), list[int])
+        mixed: list[Run[object] | PerdureError] = await app.start_many(*calls)
+        assert_type(mixed[0], Run[object] | PerdureError)
+
+        assert_type(await app.start_json("the-checkout", b'["o-17", 4200]', id="o-17"), Run[object])
+        assert_type(await app.get("o-17"), Run[object])
+        assert_type(await app.get(run_id="r"), Run[object])
+        assert_type(await app.get("o-17", workflow=checkout), Run[str])
+        assert_type(await app.get(run_id="r", workflow=pick), Run[int])
+
+        page = await app.list(status=[Status.FAILED, "running"], workflow=checkout, limit=10, after=None)
+        assert_type(page, Page)
+        assert_type(page[0], RunInfo)
+        assert_type(page[:2], list[RunInfo])
+        assert_type(page.cursor, str | None)
+        assert_type([each.status for each in page], list[Status])
+
+        await run.signal(approved, True)
+        await run.signal(shipped, Line("a", 1), id="once")
+        await run.signal("by-name", {"any": "payload"})
+        await run.cancel("enough", deadline=timedelta(minutes=1))
+        await run.cancel(force=True)
+        await run.terminate()
+        assert_type(await run.describe(), RunInfo)
+        assert_type((await run.describe()).attributes, dict[str, object])
+        assert_type(run.events(follow=True), AsyncIterator[RunEvent])
+        async for event in run.events(after=3):
+            assert_type(event, RunEvent)
+            assert_type(event.body, dict[str, object])
+        assert_type(await run.children(limit=3), Page)
+        assert_type(await run.attempts(), list[FailedAttempt])
+        assert_type(await run.unread(), list[UnreadMessage])
+
+
+# Inside a workflow.
+
+
+def roll() -> int:
+    return 4
+
+
+async def roll_slowly() -> float:
+    return 4.0
+
+
+@workflow
+async def everything(cursor: int = 0) -> list[int]:
+    assert_type(await reserve("o-17"), str)
+    assert_type(await charge("o-17", 4200), str)
+    assert_type(await pick("o-17", 1), int)
+    assert_type(await asyncio.gather(*(pick("o-17", shelf) for shelf in range(10))), list[int])
+    assert_type(await asyncio.gather(pick("o-17", 1), price("a"), checkout("o-17", 1)), tuple[int, float, str])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(pick.options(on_parent_close="cancel")("o-17", 3))
+    assert_type(task.result(), int)
+    assert_type(await asyncio.wait_for(charge("o-17", 1), timeout=3), str)
+
+    assert_type(await approved.receive(), bool)
+    assert_type(await shipped.receive(timeout=timedelta(days=1)), Line)
+    async for line in shipped:
+        assert_type(line, Line)
+        break
+    assert_type(await select(first=pick("o-17", 1), second=pick("o-17", 2)), tuple[str, int])
+    match await select(expire=sleep(30), answer=approved.receive()):
+        case ("expire", None):
+            pass
+        case (_, answer):
+            assert_type(answer, bool | None)
+
+    assert_type(await side_effect(roll), int)
+    assert_type(await side_effect(roll_slowly), float)
+    assert_type(await side_effect(lambda: "text"), str)
+    assert_type(now(), datetime)
+    assert_type(rng(), random.Random)
+    assert_type(uuid4(), uuid.UUID)
+    assert_type(info(), Info)
+    assert_type(patched("v2"), bool)
+    at("packing")
+    set_attributes(tenant="acme", lines=3, gone=None)
+    await sleep(3)
+    await sleep(timedelta(hours=1))
+    if cursor > 100:
+        continue_as_new(cursor + 1)
+    if cursor > 10:
+        continue_as_new(everything.call(cursor=3))
+    return [cursor]
+
+
+# Inside an activity.
+
+
+@activity
+def looks_around() -> str:
+    assert_type(attempt(), Attempt)
+    assert_type(attempt().number, int)
+    assert_type(resource(Pool), Pool)
+    return attempt().key
+
+
+# For code that does not await.
+
+
+def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
+    with Perdure("sqlite://").sync() as app:
+        assert_type(app, SyncPerdure)
+        run = app.start(checkout, "o-17", 4200)
+        assert_type(run, SyncRun[str])
+        assert_type(run.id, str)
+        assert_type(run.result(), str)
+        assert_type(run.result(timeout=3), str)
+        assert_type(app.run(checkout.options(id="o-17"), "o-17", cents=4200), str)
+        assert_type(app.start_many(pick.call("o-17", 1)), list[SyncRun[int] | PerdureError])
+        assert_type(app.start_json("the-checkout", b"{}"), SyncRun[object])
+        assert_type(app.get("o-17"), SyncRun[object])
+        assert_type(app.get("o-17", workflow=checkout), SyncRun[str])
+        assert_type(app.list(status="failed"), Page)
+        assert_type(run.events(follow=True), Iterator[RunEvent])
+        assert_type([event.kind for event in run.events()], list[str])
+        assert_type(run.describe(), RunInfo)
+        assert_type(run.children(), Page)
+        assert_type(run.attempts(), list[FailedAttempt])
+        assert_type(run.unread(), list[UnreadMessage])
+        run.signal(approved, True)
+        run.cancel("enough")
+        run.terminate()
+        passed_on(run)
