@@ -18,9 +18,12 @@ import weakref
 from asyncio.events import Handle, TimerHandle, _get_running_loop, _set_running_loop
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
+from types import CoroutineType
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from perdure.errors import NotAllowedInWorkflow
+from perdure.worker import replacements
+from perdure.worker.primitives import RunFuture
 
 log = logging.getLogger("perdure.worker")
 
@@ -32,6 +35,8 @@ MOST_REFUSALS = 100
 LONGEST_SECONDS = 1000 * 365 * 86_400
 
 Work: TypeAlias = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
+# A generator, held weakly, and the hash of the task that began it.
+Begun: TypeAlias = "tuple[weakref.ref[AsyncGenerator[Any, Any]], int]"
 
 
 class Evicted(BaseException):
@@ -73,9 +78,38 @@ class RunTask(asyncio.Task[Any]):
     """A task that hashes by the run's salt and its number, so that sets of tasks have a fixed order."""
 
     _run_hash: int
+    # What to add to the requests to cancel that asyncio counts.
+    _more_requests = 0
+    _is_to_be_cancelled_again = False
 
     def __hash__(self) -> int:
         return self._run_hash
+
+    # Since 3.13 `uncancel` also takes back a request that was not felt yet. Before, nothing can; so here the one
+    # request that may be taken back, that of a group which ends with errors, is made when the step is over.
+
+    def cancel_again(self) -> None:
+        """Feel the cancellation once more at the next await of this step or after it, unless it is taken back."""
+        self._is_to_be_cancelled_again = True
+        self.get_loop().call_next(self._cancel_again)  # type: ignore[attr-defined]  # a run's loop
+
+    def _cancel_again(self) -> None:
+        if self._is_to_be_cancelled_again:
+            self._is_to_be_cancelled_again = False
+            if self.cancel():
+                self._more_requests -= 1
+
+    def cancelling(self) -> int:
+        return super().cancelling() + self._more_requests
+
+    def uncancel(self) -> int:
+        requests = self.cancelling()
+        if requests > 0:
+            requests -= 1
+            self._more_requests -= 1
+        if requests == 0:
+            self._is_to_be_cancelled_again = False
+        return requests
 
 
 class Timers(Protocol):
@@ -101,8 +135,11 @@ class RunLoop(asyncio.AbstractEventLoop):
     # Most runs leave these as they are.
     is_dead = False
     _tasks: dict[RunTask, None] | None = None
-    _generators: "dict[int, weakref.ref[AsyncGenerator[Any, Any]]] | None" = None
+    _generators: "dict[int, Begun] | None" = None
+    _lost_generators: list[AsyncGenerator[Any, Any]] | None = None
+    _turns: Any = None
     _made = 0
+    _hashed = 0
     _refusals = 0
 
     def __init__(self, runtime: Timers, salt: int, started_at: int) -> None:
@@ -125,10 +162,11 @@ class RunLoop(asyncio.AbstractEventLoop):
         outer = _get_running_loop()
         _set_running_loop(self)
         ready = self._ready
+        self._turns = turns = iter(ready)
         done = 0
         try:
             # What is appended meanwhile is run too, in its turn.
-            for item in ready:
+            for item in turns:
                 done += 1
                 try:
                     if type(item) is tuple:
@@ -145,15 +183,25 @@ class RunLoop(asyncio.AbstractEventLoop):
                     raise NeverWaits
         finally:
             del ready[:done]
+            # An error's traceback may keep this frame, which must not keep anything else.
+            item = callback = args = context = None
             _set_running_loop(outer)
             if collects:
                 gc.enable()
 
     def begin(self, work: Work) -> RunTask:
         """Make the run's main task."""
+        replacements.install(RunLoop)
         # It hashes like any task of its run, but needs no keeping: the program holds it. Its branch is the root.
         self._main = task = self._made_task(work, Context())
         return task
+
+    def call_next(self, callback: Callable[[], object]) -> None:
+        """Call back right after what runs now, before everything else that is ready."""
+        if self.is_dead:
+            return
+        ready = self._ready
+        ready.insert(len(ready) - self._turns.__length_hint__(), (callback, (), copy_context()))
 
     def fire(self, timer: RunTimer) -> None:
         """Run a timer's callback with the next drain."""
@@ -213,13 +261,25 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> "asyncio.Future[Any]":
         self.refuse_when_dead()
-        return asyncio.Future(loop=self)
+        return RunFuture(loop=self)
+
+    def next_hash(self) -> int:
+        """The hash of a future that is put into a set for the first time."""
+        self._hashed += 1
+        return self._salt - self._hashed
+
+    def open_tasks(self) -> list[RunTask]:
+        """The tasks that are not done, in the order they were made."""
+        return [task for task in (self._main, *(self._tasks or ())) if task is not None and not task.done()]
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **_: Any) -> Any:
         self.refuse_when_dead(coro)
-        context = copy_context() if context is None else context.copy()
-        title = getattr(coro, "__qualname__", type(coro).__name__)
-        context.run(current_branch.set, context.get(current_branch, self.root).child(title))
+        if context is None:
+            context = copy_context()
+            context.run(current_branch.set, context.get(current_branch, self.root).child(_title(coro)))
+        if type(coro) is not CoroutineType and asyncio.iscoroutine(coro):
+            coro = _awaited(coro)
+        # A context that is given is shared with whoever gave it, and so is its branch.
         task = self._made_task(coro, context)
         # asyncio itself keeps tasks weakly; a run's task must not vanish.
         if self._tasks is None:
@@ -241,6 +301,9 @@ class RunLoop(asyncio.AbstractEventLoop):
     def _forget(self, task: "asyncio.Future[Any]") -> None:
         if self._tasks is not None:
             self._tasks.pop(task, None)  # type: ignore[call-overload]  # it is one of ours
+        # Asked by `exception()`, it would no longer tell of an error that nobody looks at.
+        if self._generators is not None and (task.cancelled() or task._exception is not None):
+            self._close_generators_of(task)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self.is_dead:
@@ -270,16 +333,37 @@ class RunLoop(asyncio.AbstractEventLoop):
         """Remember a generator that was begun in this run."""
         if self._generators is None:
             self._generators = {}
-        self._generators[id(generator)] = weakref.ref(generator)
+        self._generators[id(generator)] = (weakref.ref(generator), hash(asyncio.current_task()))
+
+    def _close_generators_of(self, failed: "asyncio.Future[Any]") -> None:
+        """Close what the code of a failed task left open, newest first.
+
+        The error's traceback holds it, for how long depends on the version of Python.
+        """
+        for reference, task in reversed(list((self._generators or {}).values())):
+            generator = reference()
+            if task == hash(failed) and generator is not None and _is_waiting(generator):
+                self._close_generator(generator)
+
+    def _close_generator(self, generator: Any) -> None:
+        closing: Any = _closed(generator)
+        closing.__qualname__ = f"{generator.__qualname__}.aclose"
+        self.create_task(closing)
 
     def finish_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         """Close a generator that nobody holds any more, here and now, inside its own run."""
         if self._generators is not None:
             self._generators.pop(id(generator), None)
-        if not self.is_dead and _get_running_loop() is self:
-            self.create_task(generator.aclose())
-        elif not _unwind(generator.aclose()):
-            _graveyard.append(generator)
+        is_inside = _get_running_loop() is self
+        if is_inside and not self.is_dead:
+            self._close_generator(generator)
+        elif is_inside:
+            _bury_unless_unwound(generator, generator.aclose())
+        else:
+            # The collector found it, at a moment that no replay would find again: it stays until its run is evicted.
+            self._lost_generators = [*(self._lost_generators or ()), generator]
+            if self.is_dead:
+                self.evict()
 
     # The end
 
@@ -298,9 +382,12 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.is_dead = True
         self._ready.clear()
         main, self._main = self._main, None
-        if not self._tasks and not self._generators and (main is None or main.done()):
-            self.runtime = None  # type: ignore[assignment]  # a dead loop asks for nothing
-            return
+        if self._tasks or self._generators or self._lost_generators or (main is not None and not main.done()):
+            self._unwind_all(main)
+        # A program and its loop would hold each other until a collection finds them.
+        self.runtime = None  # type: ignore[assignment]  # a dead loop asks for nothing
+
+    def _unwind_all(self, main: RunTask | None) -> None:
         outer = _get_running_loop()
         _set_running_loop(self)
         collects = gc.isenabled()
@@ -308,21 +395,22 @@ class RunLoop(asyncio.AbstractEventLoop):
         try:
             for task in [*reversed(self._tasks or {}), *([main] if main is not None else [])]:
                 coro = task.get_coro()
-                if coro is not None and not _unwind(coro):
-                    _graveyard.append(coro)
-                    log.error("workflow code would not end when its run was evicted: %r", coro)
-            for number, reference in list((self._generators or {}).items()):
-                _owners.pop(number, None)
-                generator = reference()
-                if generator is not None and not _unwind(generator.aclose()):
-                    _graveyard.append(generator)
+                if coro is not None:
+                    _bury_unless_unwound(coro, coro)
+            for generator in [*self._adopted_generators(), *(self._lost_generators or ())]:
+                _bury_unless_unwound(generator, generator.aclose())
         finally:
-            self._tasks = self._generators = None
-            # A program and its loop would hold each other until a collection finds them.
-            self.runtime = None  # type: ignore[assignment]  # a dead loop asks for nothing
+            self._tasks = self._generators = self._lost_generators = None
             _set_running_loop(outer)
             if collects:
                 gc.enable()
+
+    def _adopted_generators(self) -> list[AsyncGenerator[Any, Any]]:
+        """Those still alive; nobody else will ask for their owner."""
+        adopted = self._generators or {}
+        for number in adopted:
+            _owners.pop(number, None)
+        return [generator for reference, _ in adopted.values() if (generator := reference()) is not None]
 
 
 def _finish(future: "asyncio.Future[None]") -> None:
@@ -330,9 +418,30 @@ def _finish(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-def _refusing(name: str) -> Callable[..., NoReturn]:
+def _is_waiting(generator: Any) -> bool:
+    """Whether a generator was begun, has not ended, and is in nobody's hands at the moment."""
+    return generator.ag_frame is not None and not generator.ag_running
+
+
+async def _awaited(awaitable: Any) -> Any:
+    """The same as a plain coroutine: before 3.13, steps of async generators go wrong if cancelled before they begin."""
+    return await awaitable
+
+
+async def _closed(generator: AsyncGenerator[Any, Any]) -> None:
+    await generator.aclose()
+
+
+def _title(coro: Any) -> str:
+    """What a task made of this is called in places."""
+    title: str = getattr(coro, "__qualname__", type(coro).__name__)
+    # The library's wrapper of other awaitables has one name on 3.11 and another one later.
+    return "_wrap_awaitable" if title.endswith("._wrap_awaitable") else title
+
+
+def _refusing(name: str, instead: str) -> Callable[..., NoReturn]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise NotAllowedInWorkflow(f"{name.replace('_', ' ')} of the event loop", "do it in an activity")
+        raise NotAllowedInWorkflow(f"{name.replace('_', ' ')} of the event loop", instead)
 
     return refuse
 
@@ -344,11 +453,20 @@ for _name in (
     *("sock_recv", "sock_recv_into", "sock_sendall", "sock_connect", "sock_accept", "sock_sendfile"),
     *("getaddrinfo", "getnameinfo", "add_signal_handler", "remove_signal_handler", "run_until_complete", "run_forever"),
 ):
-    setattr(RunLoop, _name, _refusing(_name))
+    setattr(RunLoop, _name, _refusing(_name, "do it in an activity"))
+
+for _name in ("stop", "close", "shutdown_asyncgens", "shutdown_default_executor", "set_task_factory"):
+    setattr(RunLoop, _name, _refusing(_name, "the worker takes care of it"))
 
 
 # Code that refuses to end is kept for ever: its finalizer would run inside another run.
 _graveyard: list[object] = []
+
+
+def _bury_unless_unwound(code: object, coro: Any) -> None:
+    if not _unwind(coro):
+        _graveyard.append(code)
+        log.error("workflow code would not end when its run was evicted: %r", code)
 
 
 def _unwind(coro: Any) -> bool:
