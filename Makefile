@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench kill-cycles clean
+.PHONY: help demo test lint check format generate bench kill-cycles programs pythons clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,6 +41,12 @@ bench: $(READY) ## how fast, beside the floor of this machine (about four minute
 
 kill-cycles: $(READY) ## a hundred kill -9 under load, checked by an oracle log
 	$(BIN)/python -m pytest tests/processes -m long
+
+programs: $(READY) ## five thousand random programs, replayed at every prefix of their histories
+	$(BIN)/python -m tests.programs check --count 5000
+
+pythons: $(READY) ## histories recorded on each of PYTHONS and replayed on all of them
+	$(BIN)/python -m tests.programs across $(PYTHONS) --count 600
 
 clean:          ## remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -1,0 +1,324 @@
+"""The world around a generated program: answers its calls, kills it, and replays it.
+
+In:   a program and a seed.
+Out:  a recording: its history, what every drain asked for, and its end; or Differs.
+
+It drives `Program` as a worker does, with the kernel making the events: one fact at a
+time, only for calls that still wait, in an order and at times that chance decides.
+Between facts the garbage collector may come, or a crash.
+"""
+
+import gc
+import hashlib
+import inspect
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+import tests.programs.abilities  # noqa: F401 - what programs are drawn from
+from perdure.authoring.calls import ContinueAsNew
+from perdure.engine.port import OwnedRun
+from perdure.kernel import events
+from perdure.kernel.commands import Command, FireTimer, ReceiveMessage, RecordOutcome, TakeNote
+from perdure.kernel.events import ActivityCompleted, CancelRequested, ChildCompleted, Event, Patched, ValueRecorded
+from perdure.kernel.messages import SignalSent
+from perdure.kernel.run import RunState, decide, evolve
+from perdure.kernel.status import Status
+from perdure.worker.failures import failure_of
+from perdure.worker.loop import _graveyard
+from perdure.worker.program import (
+    UNRESTORED,
+    Mismatch,
+    Pending,
+    PendingActivity,
+    PendingChild,
+    PendingSignal,
+    PendingTimer,
+    PendingValue,
+    Program,
+)
+from tests.programs.drawing import Part
+from tests.programs.performing import Broken, drawn_program, really_run
+
+Raw = msgspec.Raw
+
+STARTED_AT = 1_000_000
+# A history that is longer is cut off there; it must replay all the same.
+MOST_EVENTS = 80
+CRASHES = 0.06
+CANCELS = 0.3
+COLLECTIONS = 0.2
+FAILURES = 0.15
+LATEST_MS = 4000
+FAR_MS = 600_000
+DIGITS = 8
+
+
+class Drain(msgspec.Struct, frozen=True, array_like=True):
+    """What one drain showed: calls made, calls given up, and where the code waits now, each in order."""
+
+    calls: list[list[Any]]
+    given_up: list[str]
+    waits_at: list[str]
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """What is kept in files of a drain or an end: enough to tell whether another one is the same."""
+
+    text: str
+
+    @classmethod
+    def of(cls, value: object) -> "Digest":
+        return cls(hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:DIGITS])
+
+
+class Recording(msgspec.Struct):
+    """A program's life: `drains` has one more than `events`, since one comes before the first event."""
+
+    program: Part
+    seed: int
+    events: list[Event]
+    drains: list[Drain | Digest]
+    end: str | Digest | None
+
+
+class Differs(Exception):  # noqa: N818 - it names the trouble
+    """A replay did not do what was recorded."""
+
+
+class Incarnation:
+    """A program in memory, from its beginning until it is killed."""
+
+    def __init__(self, program: Part, seed: int) -> None:
+        data, _, _ = drawn_program.signature.record((program,), {})
+        owned = OwnedRun("run-1", "drawn", drawn_program.name, data.decode(), seed, STARTED_AT)
+        self.program = Program(drawn_program, owned)
+
+    def begin(self, history: list[Event]) -> Drain:
+        """Run up to the first wait, as a replay if there is a history."""
+        self.program.replay(history)
+        self.program.begin()
+        return self._drain()
+
+    def deliver(self, event: Event, restored: object = UNRESTORED, *, is_last: bool = True) -> Drain:
+        """Hand over an event; after the last one the code is where nobody has been before."""
+        self.program.is_replaying = self.program.is_replaying and not is_last
+        self.program.deliver(event, restored)
+        return self._drain()
+
+    def _drain(self) -> Drain:
+        program = self.program
+        fresh, program.fresh = program.fresh, []
+        given_up, program.abandoned = program.abandoned or [], None
+        return Drain([shown(call) for call in fresh], [call.place for call in given_up], list(self.waiting()))
+
+    def take_patches(self) -> list[str]:
+        """The changes the code came by for the first time."""
+        asides, self.program.asides = self.program.asides, None
+        return [] if asides is None else asides.patches
+
+    def waiting(self) -> dict[str, Pending]:
+        return {place: call for place, call in self.program.pending.items() if call.is_waiting}
+
+    def end(self) -> str | None:
+        """How the program ended; addresses in the texts of errors are of no interest."""
+        if not self.program.is_done:
+            return None
+        closing = self.program.end()
+        match closing:
+            case events.RunCompleted(result):
+                return bytes(result).decode()
+            case events.RunFailed(failure):
+                return re.sub("0x[0-9a-f]+", "0x", failure.summary)
+            case ContinueAsNew(call=call):
+                return f"continued with {call.arguments[0].decode()}"
+            case _:
+                return repr(closing)
+
+    def kill(self) -> None:
+        buried = len(_graveyard)
+        self.program.evict()
+        loop = self.program.loop
+        if len(_graveyard) > buried or loop._tasks or loop._generators or loop._ready or not loop.is_dead:
+            raise Differs("code was left in memory")
+
+
+def shown(call: Pending) -> list[Any]:
+    """A call as it is compared."""
+    match call:
+        case PendingActivity():
+            return ["activity", call.place, call.activity.name, call.data.decode()]
+        case PendingTimer():
+            return ["timer", call.place, call.fire_at]
+        case PendingSignal():
+            return ["signal", call.place, call.signal.name]
+        case PendingChild():
+            return ["child", call.place, call.workflow.name, call.data.decode(), call.run_id]
+        case PendingValue():
+            return ["value", call.place]
+
+
+class World:
+    """Chance, time, and what it has said so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.now = STARTED_AT
+        self.state = RunState(Status.RUNNING, 1, STARTED_AT)
+        self._messages = 0
+        self._cancels_at = self.chance.randint(1, 15) if self.chance.random() < CANCELS else None
+
+    def next_event(self, waiting: dict[str, Pending]) -> tuple[Event, object]:
+        """An event for one of the calls, and its value as restored already, if it is an activity's."""
+        self.now += self.chance.choice([0, 1, self.chance.randrange(LATEST_MS)])
+        if self._cancels_at == self.state.seq:
+            return self.event(TakeNote(CancelRequested("enough"))), UNRESTORED
+        call = self._choose(list(waiting.values()))
+        answer: Callable[[World, Any], tuple[Command, object]] = ANSWERS[type(call)]
+        command, restored = answer(self, call)
+        return self.event(command), restored
+
+    def event(self, command: Command) -> Event:
+        """What the rules make of a command."""
+        event = decide(self.state, command, self.now)
+        assert isinstance(event, Event)
+        self.state = evolve(self.state, event)
+        return event
+
+    def _choose(self, calls: list[Pending]) -> Pending:
+        """Timers mostly in their order, the far ones last of all; messages to whoever waits longest."""
+        timers = sorted((call for call in calls if isinstance(call, PendingTimer)), key=lambda timer: timer.fire_at)
+        others: list[Pending] = [call for call in calls if not isinstance(call, PendingTimer)]
+        if others or len(timers) > 1:
+            timers = [timer for timer in timers if timer.fire_at < self.now + FAR_MS] or timers[: not others]
+        if timers and (not others or self.chance.random() < 0.3):
+            return timers[0] if self.chance.random() < 0.95 else self.chance.choice(timers)
+        chosen = self.chance.choice(others)
+        if not isinstance(chosen, PendingSignal):
+            return chosen
+        return next(c for c in others if isinstance(c, PendingSignal) and c.signal.name == chosen.signal.name)
+
+    def answer_activity(self, call: PendingActivity) -> tuple[Command, object]:
+        name, data = call.activity.name, Raw(call.data)
+        if self.chance.random() < FAILURES:
+            error = self.chance.choice([Broken("broken"), KeyError("lost"), TimeoutError("late")])
+            return RecordOutcome(call.place, events.ActivityFailed(name, data, failure_of(error), self.now)), UNRESTORED
+        value = self.chance.randrange(100)
+        kind = call.activity.signature.result
+        result, restored = kind.record(str(value) if name == "other_drawn_step" else value, name)
+        return RecordOutcome(call.place, ActivityCompleted(name, data, Raw(result), self.now)), restored
+
+    def answer_timer(self, call: PendingTimer) -> tuple[Command, object]:
+        self.now = max(self.now, call.fire_at)
+        return FireTimer(call.place, call.fire_at), UNRESTORED
+
+    def answer_signal(self, call: PendingSignal) -> tuple[Command, object]:
+        self._messages += 1
+        payload = Raw(str(self.chance.randrange(100)).encode())
+        body = SignalSent(call.signal.name, payload)
+        return ReceiveMessage(call.place, self._messages, f"m{self._messages}", body), UNRESTORED
+
+    def answer_child(self, call: PendingChild) -> tuple[Command, object]:
+        name, child_id, run_id = call.workflow.name, call.child_id, call.run_id
+        if self.chance.random() < FAILURES:
+            failed = events.ChildFailed(name, child_id, run_id, failure_of(Broken("child")))
+            return RecordOutcome(call.place, failed), UNRESTORED
+        result = Raw(str(self.chance.randrange(100)).encode())
+        return RecordOutcome(call.place, ChildCompleted(name, child_id, run_id, result)), UNRESTORED
+
+    def answer_value(self, call: PendingValue) -> tuple[Command, object]:
+        return RecordOutcome(call.place, ValueRecorded(Raw(msgspec.json.encode(call.fn())))), UNRESTORED
+
+
+# How the world answers each kind of call.
+ANSWERS: dict[type[Any], Callable[..., tuple[Command, object]]] = {
+    PendingActivity: World.answer_activity,
+    PendingTimer: World.answer_timer,
+    PendingSignal: World.answer_signal,
+    PendingChild: World.answer_child,
+    PendingValue: World.answer_value,
+}
+
+
+def record(program: Part, seed: int) -> Recording:
+    """Let a program live, with crashes; every recovery must bring it back as it was."""
+    world = World(seed)
+    live = Incarnation(program, seed)
+    recording = Recording(program, seed, [], [live.begin([])], None)
+    while True:
+        for change_id in live.take_patches():
+            event = world.event(TakeNote(Patched(change_id)))
+            recording.events.append(event)
+            recording.drains.append(live.deliver(event))
+        waiting = live.waiting()
+        if live.program.is_done or not waiting or len(recording.events) >= MOST_EVENTS:
+            break
+        event, restored = world.next_event(waiting)
+        recording.events.append(event)
+        recording.drains.append(live.deliver(event, restored))
+        if world.chance.random() < COLLECTIONS:
+            gc.collect(0)
+        if world.chance.random() < CRASHES:
+            live.kill()
+            live = replayed(recording, len(recording.events))
+    recording.end = live.end()
+    live.kill()
+    return recording
+
+
+def leftovers() -> list[object]:
+    """Code of programs that is still suspended somewhere, and steps that ran although only the world answers."""
+    gc.collect()
+    suspended = [
+        code
+        for code in gc.get_objects()
+        if (inspect.iscoroutine(code) and inspect.getcoroutinestate(code) == inspect.CORO_SUSPENDED)
+        or (inspect.isasyncgen(code) and code.ag_frame is not None)
+    ]
+    return [code for code in suspended if "tests.programs" in _module_of(code)] + [*really_run]
+
+
+def _module_of(code: Any) -> str:
+    frame: Any = code.cr_frame if inspect.iscoroutine(code) else code.ag_frame
+    return str(frame.f_globals.get("__name__"))
+
+
+def replayed(recording: Recording, count: int) -> Incarnation:
+    """A new incarnation after the first `count` events, having done after each what was recorded."""
+    again = Incarnation(recording.program, recording.seed)
+    try:
+        history = recording.events[:count]
+        _compare(recording, 0, again.begin(history))
+        for number, event in enumerate(history, start=1):
+            _compare(recording, number, again.deliver(event, is_last=number == count))
+    except (Mismatch, Differs) as difference:
+        again.kill()
+        raise Differs(f"replaying {count} of {len(recording.events)} events: {difference}") from None
+    return again
+
+
+def _compare(recording: Recording, number: int, drain: Drain) -> None:
+    _compare_one(f"after event {number}", recording.drains[number], drain)
+
+
+def _compare_one(where: str, recorded: object, again: object) -> None:
+    if recorded != (Digest.of(again) if isinstance(recorded, Digest) else again):
+        raise Differs(f"{where}\n recorded {recorded}\n replayed {again}")
+
+
+def check_prefixes(recording: Recording) -> None:
+    """Replay every prefix of the history, each from the start."""
+    for count in range(len(recording.events)):
+        replayed(recording, count).kill()
+    check_whole(recording)
+
+
+def check_whole(recording: Recording) -> None:
+    """Replay the whole history, to the same end."""
+    again = replayed(recording, len(recording.events))
+    end = again.end()
+    again.kill()
+    _compare_one("at the end", recording.end, end)
