@@ -216,6 +216,23 @@ async def test_what_becomes_of_a_child_when_its_parent_ends(
         assert (left.status if left.closed_at else None) == status
 
 
+@workflow
+async def sends_one_off(when: str) -> str:
+    child = doubles.options(id="sent off", on_parent_close="abandon")
+    task = asyncio.create_task(child(3))
+    await (doubled_by_child(1) if when == "with a step" else asyncio.sleep(0))
+    return "bye" if not task.done() else "no"
+
+
+@pytest.mark.parametrize("when", ["with a step", "at the end"])
+async def test_a_child_that_outlives_its_parent_is_started_though_that_ends_at_once(
+    env: Environment, when: str
+) -> None:
+    async with env:
+        assert await env.result(await env.start(sends_one_off, when)) == "bye"
+        assert await env.result(await env.app.get("sent off")) == 6
+
+
 async def test_children_survive_the_crash_of_their_parent(env: Environment) -> None:
     """The child ends while nobody is there to hear of it; its message waits."""
     async with env:

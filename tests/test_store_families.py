@@ -105,8 +105,8 @@ async def test_what_has_begun_is_not_closed_as_unbegun(store: Store) -> None:
         write(store, a_ripe_run("fresh"))
         write(store, a_ripe_run("begun", priority=1))
         write(store, a_claim(limit=1))
-        assert (await row_of(store, "begun")).has_begun == 1
-        assert (await row_of(store, "fresh")).has_begun == 0
+        assert (await row_of(store, "begun")).begun_at == 1000
+        assert (await row_of(store, "fresh")).begun_at is None
         assert write(store, a_close("fresh", only_unbegun=True)) == Applied()
         assert write(store, a_close("begun", only_unbegun=True)) == Moved()
 

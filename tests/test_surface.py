@@ -2,7 +2,7 @@
 
 import asyncio
 import pickle
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from perdure import (
     resource,
     select,
     set_attributes,
+    side_effect,
     sleep,
     workflow,
 )
@@ -123,6 +124,24 @@ async def test_a_delayed_run_does_not_begin_before_its_time(env: Environment) ->
         assert ((await run.describe()).status, begun) == (Status.PENDING, [])
         await env.pass_time(1)
         assert await env.result(run) == "late"
+
+
+async def test_the_clock_of_a_delayed_run_begins_when_it_does(env: Environment) -> None:
+    """Else its first timer would have fired before it was set."""
+    async with env:
+        run = await env.start(describes_its_time.options(delay=3600))
+        created = (await run.describe()).created_at
+        began, waited = await env.result(run)
+        assert (began - created).total_seconds() >= 3600
+        assert waited == 600
+
+
+@workflow
+async def describes_its_time() -> tuple[datetime, float]:
+    began = now()
+    assert info().started_at == began
+    await sleep(600)
+    return began, (now() - began).total_seconds()
 
 
 async def test_a_higher_priority_is_taken_first(tmp_path: Path) -> None:
@@ -537,6 +556,27 @@ async def test_each_worker_hands_its_own_resources_to_activities(tmp_path: Path)
 async def test_an_activity_knows_which_attempt_it_is_and_a_key_for_all_of_them(env: Environment) -> None:
     async with env:
         assert await env.result(await env.start(tries_thrice)) == ("/counts_its_attempts", 3)
+
+
+@workflow
+async def records_a_date() -> date:
+    def today() -> date:
+        return date(2026, 11, 15)
+
+    return await side_effect(today)
+
+
+async def test_a_side_effect_is_recorded_under_its_annotation(env: Environment) -> None:
+    async with env:
+        assert await env.result(await env.start(records_a_date)) == date(2026, 11, 15)
+
+
+async def test_common_mistakes_with_start_are_named(env: Environment) -> None:
+    async with env:
+        with pytest.raises(BadOption, match=r"a call of remembers; .* apart: start\(remembers, ...\)"):
+            await env.app.start(remembers("x"))  # type: ignore[arg-type,var-annotated,unused-ignore]
+        with pytest.raises(BadOption, match="remember is an activity"):
+            await env.app.start(remember, "x")  # type: ignore[arg-type]
 
 
 def test_resources_are_for_activities() -> None:

@@ -27,7 +27,7 @@ class Home:
         for home in tuple(_open):
             if (home.url, home.namespace, home._loop) == (self.url, self.namespace, loop) and home._engine is not None:
                 return home._engine
-        raise NotOpen(self.url)
+        raise NotOpen(self.url.partition("#")[0])
 
     def open(self, engine: Engine) -> None:
         """Handles of this database find this engine from now on."""

@@ -6,6 +6,7 @@ Puts the parts together: store, engine, worker.
 """
 
 import asyncio
+import inspect
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
@@ -15,7 +16,7 @@ from perdure.app.homes import Home
 from perdure.app.run import Run, final_ending, handle_of, page_of, refuse_in_workflows, result_of
 from perdure.app.views import Page
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.functions import DEFAULTS, BoundCall, ConflictPolicy, Workflow, workflows
+from perdure.authoring.functions import DEFAULTS, Activity, BoundCall, ConflictPolicy, Workflow, workflows
 from perdure.clock import Clock, SystemClock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
@@ -277,6 +278,11 @@ class Perdure:
 
 def _no_workflow(given: object) -> BadOption:
     name = getattr(given, "__qualname__", repr(given))
+    if inspect.iscoroutine(given):
+        given.close()
+        return BadOption(f"this is a call of {name}; give the workflow and its arguments apart: start({name}, ...)")
+    if isinstance(given, Activity):
+        return BadOption(f"{name} is an activity; call it from a workflow, and start that")
     return BadOption(f"{name} is not a workflow; decorate it with @workflow")
 
 

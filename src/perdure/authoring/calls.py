@@ -56,6 +56,7 @@ async def side_effect(fn: Callable[[], T], /) -> T: ...
 async def side_effect(fn: Callable[[], object], /) -> object:
     """Call a small function once and record what it returned; a replay gets the record.
 
+    What is not plain JSON needs a return annotation, as with an activity.
     For anything that can fail or take long, use an activity.
     """
     runtime = required("side_effect()", "just call the function elsewhere")

@@ -20,7 +20,7 @@ from perdure.authoring.refusals import refuse_unrepeatable
 from perdure.authoring.registry import Registry, checked_name
 from perdure.authoring.runtime import current
 from perdure.codec import Arguments, Signature, ValueType
-from perdure.errors import BadOption, NotInWorkflow
+from perdure.errors import BadOption, BadValue, NotInWorkflow
 from perdure.ids import checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.retry import Retry
@@ -179,7 +179,8 @@ class Workflow(Function[P, R_co]):
         if runtime is None:
             raise NotInWorkflow(
                 f"calling the workflow {self.name!r} directly",
-                f"start it with `await app.run({self.__name__}, ...)`; `{self.__name__}.fn` is the plain function",
+                f"start it with `await app.run({self.__name__}, ...)`, in tests through `perdure.testing.Environment`; "
+                f"`{self.__name__}.fn` is the plain function",
             )
         call = runtime.run_child(self, args, kwargs)
         # As `answered` does, without a coroutine more for each of thousands of children.
@@ -244,7 +245,11 @@ def recorded_attributes(attributes: Mapping[str, object]) -> str:
     for name in attributes:
         checked_id("attribute name", name)
     given = {name: value for name, value in attributes.items() if value is not None}
-    data, _ = ValueType(Any).record(given, "the attributes")
+    try:
+        data, _ = ValueType(Any).record(given, "the attributes")
+    except BadValue as error:
+        hold = "attributes hold text, numbers, truth values and lists or dicts of them; write a date as text"
+        raise BadOption(f"{error}; {hold}") from None
     if len(data) > LARGEST_ATTRIBUTES:
         raise BadOption(
             f"the attributes take {len(data):,} bytes, the limit is {LARGEST_ATTRIBUTES:,}; keep them short"

@@ -72,6 +72,8 @@ class OwnedRun:
     priority = 0
     traits: Traits = PLAIN
     has_children = False
+    # When its code was first called, if that was later than its start.
+    begun_at: int | None = None
     # What the worker hands to activities.
     resources: Sequence[object] = ()
     tenure: object = None

@@ -73,7 +73,7 @@ class Stopping:
         """Ask an open run to stop; None when it is closed now, else what became of the message."""
         now = self._clock.now()
         is_forced = deadline_ms == 0
-        is_free = await self._free_from_the_dead(row) if is_forced else not row.has_begun
+        is_free = await self._free_from_the_dead(row) if is_forced else row.begun_at is None
         if is_free and await self._close(row, RunCancelled(reason), only_unbegun=not is_forced):
             return None
         close_at = None if deadline_ms is None else now + deadline_ms

@@ -331,6 +331,9 @@ def owned_from(loaded: LoadedRun) -> OwnedRun:
     owned.priority = row.priority
     owned.traits = rows.traits_of(row)
     owned.has_children = bool(loaded.children)
+    if row.begun_at is not None and row.begun_at != row.created_at:
+        owned.begun_at = row.begun_at
+        owned.state = RunState(Status.RUNNING, 1, row.begun_at)
     if loaded.events:
         last = loaded.events[-1]
         owned.state = RunState(Status.RUNNING, last.seq, last.at)

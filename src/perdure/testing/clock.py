@@ -50,6 +50,11 @@ class VirtualClock:
             if not alarm.is_cancelled:
                 alarm.callback()
 
+    def due_in(self, is_ignored: Callable[[Callable[[], None]], bool]) -> int | None:
+        """Milliseconds until the next call, without those to ignore; None when there is none."""
+        due = [at for at, _, alarm in self._alarms if not alarm.is_cancelled and not is_ignored(alarm.callback)]
+        return min(due) - self._now if due else None
+
     def forget_alarms(self) -> None:
         """What a crashed process had planned does not happen."""
         self._alarms.clear()

@@ -5,7 +5,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -15,6 +15,7 @@ from perdure.app import Perdure, Run, RunEvent
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import Workflow
 from perdure.engine.store_engine import StoreEngine
+from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.testing.clock import VirtualClock
@@ -45,6 +46,9 @@ class Environment:
         park_after: Duration = 10.0,
         max_live: int = 10_000,
         worker: bool = True,
+        queues: Sequence[str] = ("default",),
+        namespace: str = "main",
+        resources: Sequence[object] = (),
     ) -> None:
         self.path = path
         self.clock = clock or VirtualClock()
@@ -54,6 +58,9 @@ class Environment:
         self._park_after = park_after
         self._max_live = max_live
         self._is_worker = worker
+        self._queues = queues
+        self._namespace = namespace
+        self._resources = resources
         self.commits = 0
         self.crashes = 0
 
@@ -77,6 +84,9 @@ class Environment:
             max_live=self._max_live,
             grace=0,
             worker=self._is_worker,
+            queues=self._queues,
+            namespace=self._namespace,
+            resources=self._resources,
         )
         self.store = FaultyStore(self.path)
         if fault is not None:
@@ -101,17 +111,24 @@ class Environment:
     # Running
 
     async def alive(self, work: Awaitable[T], patience: Duration = timedelta(minutes=10)) -> T:
-        """Wait for work of the simulated process, letting time pass; Crash when the process dies first."""
+        """Wait for work of the simulated process, letting time pass; Crash when the process dies first.
+
+        Time goes straight to what is due next. When nothing is, it passes by seconds, as many as there is patience.
+        """
         task = asyncio.ensure_future(work)
+        idle = 0
         try:
-            for _ in range(int(seconds(patience, "patience"))):
+            while idle < seconds(patience, "patience"):
                 await self.settle()
                 if task.done():
                     return await task
                 if self.has_died:
                     raise Crash
-                self.clock.advance(1000)
-            raise TimeoutError(f"nothing came of {work} within {patience}")
+                due_in = self.clock.due_in(_is_housekeeping)
+                idle += due_in is None
+                self.clock.advance(max(due_in or 0, 1000))
+            name = getattr(work, "__qualname__", repr(work))
+            raise TimeoutError(f"nothing came of {name} within {patience}, and nothing is due that could bring it on")
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -161,7 +178,7 @@ class Environment:
         await self.settle()
 
     async def result(self, run: Run[R], patience: Duration = timedelta(minutes=10)) -> R:
-        """The run's result, with time passing a second at a time until it is there."""
+        """The run's result, with time passing until it is there."""
         return await self.alive(run.result(), patience)
 
     async def events(self, id: str) -> list[RunEvent]:
@@ -195,3 +212,11 @@ class Environment:
         self.bury()
         await asyncio.sleep(0)
         await self.open(fault)
+
+
+def _is_housekeeping(callback: Callable[[], None]) -> bool:
+    """What comes again and again by itself, and brings no run on."""
+    return getattr(callback, "__func__", None) in _HOUSEKEEPING
+
+
+_HOUSEKEEPING = {Watch._wake, Worker._sweep}

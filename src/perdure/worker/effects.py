@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from perdure import codec
 from perdure.authoring.attempts import running
 from perdure.engine.port import Engine
 from perdure.errors import BadInput
@@ -37,7 +36,6 @@ from perdure.worker.program import (
 Raw = msgspec.Raw
 
 SIDE_EFFECT_TIMEOUT = 60.0
-_ANY = codec.ValueType(Any)
 
 
 class Effects:
@@ -81,6 +79,9 @@ class Effects:
 
     def start(self, live: LiveRun, calls: list[Pending]) -> None:
         """Start what the program asked for; the event that made it ask is on disk."""
+        if len(calls) > 1:
+            # An activity that ends at once may end the run with it; children that were called are started all the same.
+            self._start_children(live, calls)
         for call in calls:
             # A worker that stops begins nothing; whoever gets the run does.
             if live.is_gone or self.is_stopped:
@@ -98,6 +99,16 @@ class Effects:
                     self._children.start(live, call)
                 case PendingSignal():
                     pass
+
+    def _start_children(self, live: LiveRun, calls: list[Pending]) -> None:
+        for call in calls:
+            if isinstance(call, PendingChild) and call.is_waiting and not live.is_gone and not self.is_stopped:
+                self._children.start(live, call)
+
+    def start_abandoned(self, live: LiveRun, calls: list[Pending]) -> None:
+        """A run ends that has just called these: children that shall outlive it are started before."""
+        outliving = [c for c in calls if isinstance(c, PendingChild) and c.outlives_its_parent]
+        self._start_children(live, list(outliving))
 
     def _start_activity(self, live: LiveRun, call: PendingActivity) -> None:
         place = call.place
@@ -179,7 +190,7 @@ class Effects:
                 return
             if error is None:
                 try:
-                    data, _ = _ANY.record(value, "the value of side_effect()")
+                    data, _ = call.kind.record(value, "the value of side_effect()")
                 except BadInput as refused:
                     error = refused
                 else:

@@ -38,10 +38,12 @@ from perdure.kernel.events import (
     ValueRecorded,
 )
 from perdure.kernel.failure import Failure
+from perdure.kernel.traits import OnParentClose
 from perdure.worker.failures import failure_of, revive
 from perdure.worker.loop import RunLoop, RunTask, RunTimer, current_branch
 
 UNRESTORED = object()
+_ANY = codec.ValueType(Any)
 
 
 class Mismatch(Exception):
@@ -106,13 +108,15 @@ class PendingActivity(PendingCall):
 
 
 class PendingValue(PendingCall):
-    """A side effect to be recorded."""
+    """A side effect to be recorded, under the annotation its function has."""
 
-    __slots__ = ("fn",)
+    __slots__ = ("fn", "kind")
 
     def __init__(self, program: "Program", place: str, fn: Callable[[], Any]) -> None:
         super().__init__(program, place)
         self.fn = fn
+        annotated = "return" in getattr(fn, "__annotations__", ())
+        self.kind = codec.Signature(fn, place).result if annotated else _ANY
 
 
 class PendingSignal(PendingCall):
@@ -152,6 +156,10 @@ class PendingChild(PendingCall):
     def key(self) -> str:
         """What its message is found by; the run that sends it may be one that continues the child."""
         return self.place
+
+    @property
+    def outlives_its_parent(self) -> bool:
+        return self.workflow.settings.traits.on_parent_close == OnParentClose.ABANDON
 
 
 class PendingTimer:
@@ -206,7 +214,7 @@ class Program:
         self.owned = owned
         self._workflow = workflow
         # What it lacks of a loop, workflows must not use.
-        self.loop = RunLoop(self, owned.seed, owned.created_at)  # type: ignore[abstract]
+        self.loop = RunLoop(self, owned.seed, owned.begun_at or owned.created_at)  # type: ignore[abstract]
         self.pending: dict[str, Pending] = {}
         self.fresh: list[Pending] = []
 
@@ -258,7 +266,7 @@ class Program:
             case PendingSignal(), SignalReceived() as received:
                 self._answer_signal(pending, received)
             case PendingValue(), ValueRecorded(value):
-                pending.future.set_result(codec.load(bytes(value)))
+                self._answer_value(pending, event, value)
             case PendingChild(), ChildCompleted() | events.ChildFailed() as ended:
                 self._answer_child(pending, event, ended)
             case _:
@@ -301,6 +309,12 @@ class Program:
             pending.future.set_exception(_raised(pending.activity.name, fact.failure))
         else:
             raise self._mismatch(event)
+
+    def _answer_value(self, pending: PendingValue, event: Event, value: msgspec.Raw) -> None:
+        try:
+            pending.future.set_result(pending.kind.restore(value, pending.place))
+        except BadInput as error:
+            raise Mismatch(event, self.places(), f"the recorded value does not fit the code: {error}") from None
 
     def _answer_signal(self, pending: PendingSignal, fact: SignalReceived) -> None:
         try:
@@ -479,7 +493,7 @@ class Program:
             workflow=owned.workflow,
             namespace=owned.namespace,
             queue=owned.queue,
-            started_at=datetime.fromtimestamp(owned.created_at / 1000, UTC),
+            started_at=datetime.fromtimestamp((owned.begun_at or owned.created_at) / 1000, UTC),
             history_length=self._seq,
             attributes=dict(self.attributes),
             parent_id=traits.parent_id,

@@ -414,6 +414,8 @@ class Worker:
 
     def _close(self, live: LiveRun) -> None:
         end = live.program.end()
+        if live.program.fresh:
+            self._effects.start_abandoned(live, live.program.fresh)
         if isinstance(end, ContinueAsNew):
             self._continue(live, end.call.arguments[0].decode())
         else:

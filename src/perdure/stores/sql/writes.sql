@@ -8,15 +8,15 @@ select 1
    and epoch = :epoch;
 
 -- insert_runs: new runs; a taken workflow_id or run_id inserts nothing.
-insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, has_begun)
-select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12, column7 is not null
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at)
+select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12, case when column7 is not null then column12 end
   from (values :rows)
  where column1 is not null
     on conflict do nothing;
 
 -- insert_rich_runs: the same for runs that have a parent, an entity, a deadline or the like.
-insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, has_begun, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from)
-select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12, column7 is not null, column13, column14, column15, column16, column17, column18, column18, column19, column20, column21, case when column21 is not null then 'TIMED_OUT' end, column22
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from)
+select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12, case when column7 is not null then column12 end, column13, column14, column15, column16, column17, column18, column18, column19, column20, column21, case when column21 is not null then 'TIMED_OUT' end, column22
   from (values :rows)
  where column1 is not null
     on conflict do nothing;
@@ -80,7 +80,7 @@ update runs
    and namespace = :namespace
    and owner is null
    and closed_at is null
-   and (not :only_unbegun or not has_begun)
+   and (not :only_unbegun or begun_at is null)
 returning last_seq;
 
 -- stop_children: ask the open children of a run, or the one at this place, to stop, each as it was started to.
@@ -202,7 +202,7 @@ update runs
 -- The index is named and other columns are kept from it: closed runs would be walked otherwise.
 update runs
    set owner = :worker_id,
-       has_begun = 1,
+       begun_at = coalesce(begun_at, :now),
        status = 'RUNNING',
        waiting = null
  where run_id in (

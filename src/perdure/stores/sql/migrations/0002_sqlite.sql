@@ -5,7 +5,7 @@
 alter table runs add column parent_place text;
 alter table runs add column on_parent_close text;
 alter table runs add column initial_attributes text;
-alter table runs add column has_begun integer not null default 0;
+alter table runs add column begun_at integer;
 alter table runs add column timeout_ms integer;
 alter table runs add column delayed_until integer;
 alter table runs add column close_at integer;
@@ -14,9 +14,9 @@ alter table runs add column cancel_requested_at integer;
 alter table runs add column cancel_reason text;
 alter table runs add column continued_from text;
 
--- Whoever wrote events, or owns a run, has begun it.
+-- begun_at is when a run's code was first called: its clock begins there. So far it began with the run itself.
 update runs
-   set has_begun = 1
+   set begun_at = created_at
  where owner is not null
     or closed_at is not null
     or exists (select 1 from events where events.run_id = runs.run_id);
