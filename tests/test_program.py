@@ -133,7 +133,7 @@ async def test_every_program_is_evicted_before_it_is_freed(tmp_path: Path) -> No
         await env.start(cleans_up)
         await env.settle()
     gc.collect()
-    assert [loop for loop in gc.get_objects() if isinstance(loop, RunLoop) and not loop.is_dead] == []
+    assert [loop for loop in gc.get_objects() if type(loop) is RunLoop and not loop.is_dead] == []
 
 
 async def test_code_that_will_not_end_is_kept_away_from_others(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ class Restless:
     x: int
 
     def __post_init__(self) -> None:
-        self.mood = random.Random().random()
+        self.mood = random.Random().random()  # perdure: ok
 
 
 @dataclass
