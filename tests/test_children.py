@@ -154,7 +154,7 @@ async def test_a_failed_child_raises_its_own_error(env: Environment, which: str,
 async def test_a_child_that_fails_unminded_fails_its_parent(env: Environment) -> None:
     async with env:
         run = await env.start(shares_a_child.options(id="a"), "a")
-        with pytest.raises(RunFailed, match="IdConflict.*'a' is taken"):
+        with pytest.raises(RunFailed, match="the run 'a' cannot wait for itself"):
             await env.result(run)
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from perdure.kernel.messages import CancelRequest, ChildResult, TerminateRequest
 from perdure.stores import rows
-from perdure.stores.answers import Applied, Closed, Missing, Moved, Posted, Taken
+from perdure.stores.answers import Applied, Asked, Closed, Missing, Moved, Posted, Taken
 from perdure.stores.operations import (
     Annotate,
     CloseFreeRun,
@@ -43,6 +43,10 @@ def a_rich_run(run_id: str, **changes: object) -> InsertRichRun:
 
 def a_child(run_id: str, parent: str = "p", **changes: object) -> InsertRichRun:
     return a_rich_run(run_id, parent_id=parent, parent_place=f"place of {run_id}", **changes)
+
+
+def a_live_child(run_id: str, parent: str = "p", **changes: object) -> InsertRichRun:
+    return a_child(run_id, parent, **changes)._replace(owner=WORKER, status="RUNNING", wake_at=None)
 
 
 def a_close(run_id: str, *, only_unbegun: bool = False) -> CloseFreeRun:
@@ -159,13 +163,14 @@ async def test_a_run_hands_over_to_its_successor_in_one_group(store: Store) -> N
 async def test_children_are_asked_to_stop_each_as_it_was_started_to(store: Store) -> None:
     async with opened(store):
         write(store, a_run("p"))
-        write(store, a_child("c1"))
-        write(store, a_child("c2", on_parent_close="terminate"))
-        write(store, a_child("c3", on_parent_close="abandon"))
-        write(store, a_child("other", parent="q"))
+        write(store, a_live_child("c1"))
+        write(store, a_live_child("c2", on_parent_close="terminate"))
+        write(store, a_live_child("c3", on_parent_close="abandon"))
+        write(store, a_live_child("other", parent="q"))
         answer = write(store, a_stop("p"))
         assert isinstance(answer, Applied)
-        assert sorted(answer.value) == ["c1", "c2"]  # type: ignore[call-overload]  # a list of ids
+        assert isinstance(answer.value, list)
+        assert sorted(child.run_id for child in answer.value) == ["c1", "c2"]
         kinds = {c: [type(m.body).__name__ for m in await store.unread(c)] for c in ("c1", "c2", "c3", "other")}
         assert kinds == {"c1": ["CancelRequest"], "c2": ["TerminateRequest"], "c3": [], "other": []}
         told = await row_of(store, "c1")
@@ -176,10 +181,39 @@ async def test_children_are_asked_to_stop_each_as_it_was_started_to(store: Store
 
 async def test_one_child_is_asked_by_its_place(store: Store) -> None:
     async with opened(store):
-        write(store, a_child("c1"))
-        write(store, a_child("c2"))
-        assert write(store, a_stop("p", place="place of c2")) == Applied(["c2"])
+        write(store, a_live_child("c1"))
+        write(store, a_live_child("c2"))
+        assert write(store, a_stop("p", place="place of c2")) == Applied([Asked("c2", 1, "CancelRequest")])
         assert await store.unread("c1") == []
+
+
+async def test_children_that_have_not_begun_are_closed_with_their_parent(store: Store) -> None:
+    """Their code was never called: there is nothing to clean up, and nobody is needed for it."""
+    async with opened(store):
+        write(store, a_child("c1"))
+        write(store, a_child("c2", on_parent_close="terminate"))
+        write(store, a_child("c3", on_parent_close="abandon"))
+        write(store, a_live_child("c4"))
+        assert write(store, a_stop("p")) == Applied([Asked("c4", 1, "CancelRequest")])
+        statuses = [(await row_of(store, run_id)).status for run_id in ("c1", "c2", "c3", "c4")]
+        assert statuses == ["CANCELLED", "TERMINATED", "PENDING", "RUNNING"]
+        closing = rows.closing_event(await row_of(store, "c1"))
+        assert closing is not None
+        assert (closing.seq, rows.body_of(closing.fact)) == (2, '{"reason":"over"}')
+
+
+async def test_a_request_to_stop_and_ids_of_signals_hold_for_the_successor(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1", "same"))
+        write(store, a_message("r1", "signal:once"))
+        write(store, TakeMessage(1, 2), an_event("r1", 2))
+        write(store, NoteCancel("r1", "enough", 9000, 2000))
+        supersede, move = SupersedeRun("r1", WORKER), MoveMessages("r1", "r2")
+        write(store, supersede, a_rich_run("r2", workflow_id="same", continued_from="r1"), move, an_end("r1", 3))
+        row = await row_of(store, "r2")
+        assert (row.cancel_reason, row.close_at, row.close_as) == ("enough", 9000, "CANCELLED")
+        assert write(store, a_message("r2", "signal:once")) == Applied(Posted(1, None))
+        assert await store.unread("r2") == []
 
 
 async def test_nobody_minds_a_message_to_a_run_that_has_ended(store: Store) -> None:

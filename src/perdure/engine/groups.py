@@ -147,5 +147,7 @@ class ChildStart(StartGroup):
             self._then(None)
         elif isinstance(answer, Moved):
             self._again()
-        elif isinstance(answer, Broken) and self._host is not None and self._owned.traits.parent_id is not None:
-            self._host.broken(self._owned.traits.parent_id, answer.trouble)
+        elif isinstance(answer, Broken):
+            self._then(None)
+            if self._host is not None and self._owned.traits.parent_id is not None:
+                self._host.broken(self._owned.traits.parent_id, answer.trouble)

@@ -36,7 +36,7 @@ class Lease:
         self._committer = committer
         self._clock = clock
         self._ids = ids
-        self._namespace = namespace
+        self.namespace = namespace
         self._lease_ms = lease_ms
         self._queues: tuple[str, ...] = ()
         self._renewed_at = 0
@@ -50,7 +50,7 @@ class Lease:
         self._store.keep_alive(worker_id)
         now = self._clock.now()
         registration = RegisterWorker(
-            worker_id, self._namespace, now + self._lease_ms, queues, socket.gethostname(), os.getpid(), now
+            worker_id, self.namespace, now + self._lease_ms, queues, socket.gethostname(), os.getpid(), now
         )
         outcome = await self._committer.write_alone(registration)
         if not isinstance(outcome, Committed):

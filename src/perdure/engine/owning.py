@@ -27,9 +27,9 @@ from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
 from perdure.kernel.events import CLOSINGS, Closing, Event, RunContinued
-from perdure.kernel.messages import Message
+from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.run import NotOwned, Refusal, decide, evolve
-from perdure.kernel.status import Status
+from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Outcome, Posted
 from perdure.stores.operations import (
@@ -152,14 +152,18 @@ class OwningEngine(ReadingEngine):
                 told = msgspec.structs.replace(message, number=posted.number)
                 self._notice(traits.parent_id, told, posted.count)
             if owned.has_children:
-                self._spawn(self._tell_children(owned.run_id))
+                self._spawn(self._tell_children(owned.run_id, end))
             if beside and self._host is not None:
                 self._host.look_around()
 
         return StoreClosing(self._host, owned.run_id, event, operations, ended)
 
-    async def _tell_children(self, run_id: str) -> None:
-        """Children of ours that live here were asked to stop."""
+    @abstractmethod
+    async def _tell_children(self, run_id: str, end: Closing) -> None:
+        """Children of a run that ended were asked to stop."""
+
+    async def _read_children(self, run_id: str) -> None:
+        """Notice what came for the children of a run, as far as they live here."""
         after = None
         while True:
             wanted = RunFilter(self.namespace, parent_id=run_id, before=after, limit=CHILDREN_PAGE)
@@ -202,6 +206,9 @@ class OwningEngine(ReadingEngine):
         """Start a child of an owned run; `then` gets the run that has its id, if another one does."""
         if owned.tenure is not self._tenure:
             return
+        if owned.state.status not in OPEN:
+            then(None)
+            return
         child = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
         hosted = self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
         operations = self._insert(request, child, hosted=hosted)
@@ -218,9 +225,12 @@ class OwningEngine(ReadingEngine):
         def told(answer: Settlement) -> None:
             asked = answer.value if isinstance(answer, Applied) else None
             if isinstance(asked, list):
-                self._spawn(self._read_all(asked))
+                for child in asked:
+                    body = TerminateRequest(reason) if child.kind == "TerminateRequest" else CancelRequest(reason)
+                    self._notice(child.run_id, Message(child.number, stop.message_id, body, stop.at), None)
 
-        self._ask_as_owner(owned, told, stop_child(owned.run_id, place, reason, self.clock.now()))
+        stop = stop_child(owned.run_id, place, reason, self.clock.now())
+        self._ask_as_owner(owned, told, stop)
 
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""

@@ -72,8 +72,9 @@ class OwnedRun:
     priority = 0
     traits: Traits = PLAIN
     has_children = False
-    # When its code was first called, if that was later than its start.
+    # When its code was first called, if that was later than its start; and whether it was before this worker had it.
     begun_at: int | None = None
+    has_begun_before = False
     # What the worker hands to activities.
     resources: Sequence[object] = ()
     tenure: object = None

@@ -21,11 +21,12 @@ from perdure.ids import Ids
 from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.status import Status
+from perdure.kernel.traits import OnParentClose
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Posted
 from perdure.stores.operations import CloseFreeRun, NoteCancel, Operation, PostMessage, StopChildren, TellRun
 from perdure.stores.port import Store
-from perdure.stores.records import RunRow
+from perdure.stores.records import RunFilter, RunRow
 
 log = logging.getLogger("perdure.engine")
 
@@ -73,7 +74,9 @@ class Stopping:
         """Ask an open run to stop; None when it is closed now, else what became of the message."""
         now = self._clock.now()
         is_forced = deadline_ms == 0
-        is_free = await self._free_from_the_dead(row) if is_forced else row.begun_at is None
+        is_free = (
+            await self._free_from_the_dead(row) if is_forced else row.begun_at is None and row.status == Status.PENDING
+        )
         if is_free and await self._close(row, RunCancelled(reason), only_unbegun=not is_forced):
             return None
         close_at = None if deadline_ms is None else now + deadline_ms
@@ -120,7 +123,24 @@ class Stopping:
             posted = answer.value
             self._notice(message.run_id, Message(posted.number, message.message_id, body, now), posted.count)
         self._ended(row.run_id, final)
+        await self.close_free_children(row.run_id, end)
         return True
+
+    async def close_free_children(self, run_id: str, end: object) -> None:
+        """Children that were told to stop at once, and that nobody owns: whoever is there closes them."""
+        reason = end.reason if isinstance(end, RunCancelled | RunTerminated) else None
+        after = None
+        while True:
+            wanted = RunFilter(self._lease.namespace, parent_id=run_id, before=after, limit=BITE)
+            page = await self._store.list_runs(wanted)
+            for row in page:
+                terminates = isinstance(end, RunTerminated) or row.on_parent_close == OnParentClose.TERMINATE
+                is_left_alone = row.closed_at is not None or row.on_parent_close == OnParentClose.ABANDON
+                if terminates and not is_left_alone and await self._free_from_the_dead(row):
+                    await self._close(row, RunTerminated(reason))
+            if len(page) < BITE:
+                return
+            after = page[-1].run_id
 
     async def _post(self, run_id: str, body: CancelRequest | TerminateRequest, *beside: Operation) -> Settlement:
         message_id, now = self._ids.token(), self._clock.now()

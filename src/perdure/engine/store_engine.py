@@ -21,6 +21,7 @@ from perdure.engine.stopping import Stopping, first_of
 from perdure.engine.watch import Watch
 from perdure.errors import NotOpen, RunClosed, RunNotFound, StoreError, StoreUnavailable
 from perdure.ids import Ids
+from perdure.kernel.events import Closing
 from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import RunState
 from perdure.kernel.status import Status
@@ -233,15 +234,16 @@ class StoreEngine(OwningEngine):
 
     async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int) -> int:
         """Take ripe runs and hand them to the host; answers how many."""
-        operation = ClaimRuns(self._lease.worker_id, self.namespace, queues, workflows, self.clock.now(), limit)
+        now = self.clock.now()
+        operation = ClaimRuns(self._lease.worker_id, self.namespace, queues, workflows, now, limit)
         answer = await self._committer.apply(operation, kind=OwnersQuestion)
         if not isinstance(answer, Applied) or not answer.value:
             return 0
         assert isinstance(answer.value, list)
-        await self._load(answer.value)
+        await self._load(answer.value, now)
         return len(answer.value)
 
-    async def _load(self, run_ids: list[str]) -> None:
+    async def _load(self, run_ids: list[str], claimed_at: int | None = None) -> None:
         """Bring runs of ours to life; messages that come while they are being read are not lost."""
         assert self._host is not None
         self._arriving |= {run_id: [] for run_id in run_ids}
@@ -256,6 +258,8 @@ class StoreEngine(OwningEngine):
         for loaded in found:
             owned = owned_from(loaded)
             owned.tenure = tenure
+            # The claim that begins a run leaves its own time in it.
+            owned.has_begun_before = bool(loaded.events) or loaded.row.begun_at != claimed_at
             try:
                 self._host.adopt(owned, loaded)
             except Exception as error:
@@ -278,7 +282,15 @@ class StoreEngine(OwningEngine):
         """A run that lived nowhere was closed."""
         self._tell_waiters(run_id, ending)
         if self._host is not None:
-            self._spawn(self._tell_children(run_id))
+            self._spawn(self._read_children(run_id))
+
+    async def _tell_children(self, run_id: str, end: Closing) -> None:
+        """Children of a run that ended were asked to stop: those that live here are told, free ones are closed."""
+        await self._read_children(run_id)
+        try:
+            await self._stopping.close_free_children(run_id, end)
+        except StoreUnavailable:
+            log.warning("children are left to whoever has them next", extra={"event": "children_left"})
 
     async def settle(self, patience_ms: int) -> None:
         """Until everything asked for so far is on disk; while the database is unavailable, not for longer than this."""

@@ -28,6 +28,14 @@ class Posted(msgspec.Struct, frozen=True):
     count: int | None
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A child that was asked to stop, by the message of this number and kind."""
+
+    run_id: str
+    number: int
+    kind: str
+
+
 class Taken(msgspec.Struct, frozen=True):
     """The workflow_id belongs to this run."""
 

@@ -104,7 +104,7 @@ class CloseFreeRun(NamedTuple):
 
 
 class StopChildren(NamedTuple):
-    """Ask the open children of a run to stop, each as it was started to. Answered with their ids.
+    """Ask the open children of a run to stop, each as it was started to. Answered with those Asked.
 
     With a place, only the one that was started there.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.stores.answers import APPLIED, Answer, Applied, Broken, Closed, Missing, Moved, Posted, Taken
+from perdure.stores.answers import APPLIED, Answer, Applied, Asked, Broken, Closed, Missing, Moved, Posted, Taken
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
@@ -270,8 +270,10 @@ def _supersede_run(db: sqlite3.Connection, supersede: SupersedeRun) -> Answer | 
 
 
 def _move_messages(db: sqlite3.Connection, move: MoveMessages) -> None:
-    if db.execute(_sql("move_messages"), move._asdict()).rowcount:
+    moved = sum(db.execute(_sql(name), move._asdict()).rowcount for name in ("move_messages", "move_known"))
+    if moved:
         db.execute(_sql("count_messages"), {"to_run_id": move.to_run_id})
+    db.execute(_sql("carry_cancel"), move._asdict())
 
 
 def _close_free_run(db: sqlite3.Connection, close: CloseFreeRun) -> Answer | None:
@@ -279,10 +281,12 @@ def _close_free_run(db: sqlite3.Connection, close: CloseFreeRun) -> Answer | Non
 
 
 def _stop_children(db: sqlite3.Connection, stop: StopChildren) -> Answer | None:
-    asked = [run_id for (run_id,) in db.execute(_sql("stop_children"), stop._asdict()).fetchall()]
+    db.execute(_sql("close_unbegun_children"), stop._asdict())
+    asked = [Asked(*row) for row in db.execute(_sql("stop_children"), stop._asdict()).fetchall()]
     if not asked:
         return None
-    db.execute(_sql("wake_children"), {"run_ids": _json(asked), "at": stop.at, "reason": stop.reason})
+    run_ids = _json([child.run_id for child in asked])
+    db.execute(_sql("wake_children"), {"run_ids": run_ids, "at": stop.at, "reason": stop.reason})
     return Applied(asked)
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.engine import conflicts, endings
 from perdure.engine.port import Ending, Engine, StartRequest
-from perdure.errors import IdConflict, NotOpen, PerdureError
+from perdure.errors import BadOption, IdConflict, NotOpen, PerdureError
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.conflict import GiveIt, OnConflict
 from perdure.kernel.events import ChildCompleted, ChildFailed
@@ -100,32 +100,49 @@ class Children:
             live.starting -= 1
             self._go_on()
             if holder is not None and not live.is_gone and call.is_waiting:
-                self._spawn(self._patiently(live, lambda: self._settle_conflict(live, call, request, holder)))
+                # Not to be let go of before it is settled whom it waits for.
+                live.starting += 1
+                self._spawn(self._resolve(live, call, request, holder))
 
         self._engine.start_child(live.owned, request, then)
 
-    async def _settle_conflict(self, live: LiveRun, call: PendingChild, request: StartRequest, holder: RunRow) -> None:
-        """Another run has the id."""
+    async def _resolve(self, live: LiveRun, call: PendingChild, request: StartRequest, holder: RunRow) -> None:
+        """Another run has the id: take it over, or wait for that one."""
+        try:
+            is_attached = await self._patiently(live, lambda: self._settle_conflict(live, call, request, holder))
+        finally:
+            live.starting -= 1
+        if is_attached:
+            call.attached = True
+            await self._patiently(live, lambda: self._attach(live, call, holder))
+
+    async def _settle_conflict(self, live: LiveRun, call: PendingChild, request: StartRequest, holder: RunRow) -> bool:
+        """Whether the call has to wait for the run that has the id."""
         settings = call.workflow.settings
+        if holder.run_id == live.run_id:
+            error = BadOption(f"the run {live.owned.workflow_id!r} cannot wait for itself; give the child another id")
+            self._record(live, call, ChildFailed(call.workflow.name, call.child_id, holder.run_id, failure_of(error)))
+            return False
         if settings.id is None and holder.closed_at is None:
             # Nobody chose this id; the child takes one that nobody else can have.
             self._start(live, call, msgspec.structs.replace(request, workflow_id=request.run_id))
-            return
+            return False
         policy = OnConflict.REPLACE if settings.id is None else settings.on_conflict
         resolution = await conflicts.resolution_of(self._engine, holder, request, policy)
         if isinstance(resolution, GiveIt):
-            call.attached = True
-            await self._attach(live, call, holder)
-            return
+            return True
         try:
             request = await conflicts.superseding(self._engine, request, holder, resolution)
         except IdConflict as conflict:
             failed = ChildFailed(call.workflow.name, holder.workflow_id, holder.run_id, failure_of(conflict))
             self._record(live, call, failed)
-        else:
+            return False
+        # It may have taken a while to make way, and the parent may have ended meanwhile.
+        if not live.is_gone and not live.is_leaving and call.is_waiting:
             self._start(live, call, request)
+        return False
 
-    async def _attach(self, live: LiveRun, call: PendingChild, holder: RunRow) -> None:
+    async def _attach(self, live: LiveRun, call: PendingChild, holder: RunRow) -> bool:
         """Wait for a run that is not ours."""
         run_id = holder.run_id
         ending = await self._engine.wait(run_id)
@@ -133,6 +150,7 @@ class Children:
             run_id = ending.next_run_id
             ending = await self._engine.wait(run_id)
         self._record(live, call, _outcome(call, holder.workflow_id, run_id, ending))
+        return True
 
     def _record(self, live: LiveRun, call: PendingChild, outcome: ChildCompleted | ChildFailed) -> None:
         if not live.is_gone:
@@ -146,20 +164,17 @@ class Children:
             text = reason or f"its parent {live.owned.workflow_id!r} does not wait for it any more"
             self._engine.cancel_child(live.owned, call.place, text)
 
-    async def _patiently(self, live: LiveRun, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _patiently(self, live: LiveRun, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
         """Until it is done, as long as the run is ours: nobody else will do it."""
         while not live.is_gone:
             try:
-                await work()
+                return await work()
             except NotOpen:
-                return
+                return False
             except PerdureError:
-                log.warning(
-                    "a child could not be started, will try again", exc_info=True, extra={"event": "child_failed"}
-                )
+                log.warning("a child is in trouble, will try again", exc_info=True, extra={"event": "child_failed"})
                 await self._engine.pause(AGAIN_MS)
-            else:
-                return
+        return False
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

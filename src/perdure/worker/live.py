@@ -43,6 +43,8 @@ def _key(body: Body) -> str:
             return STOP
 
 
+# How often a parked run looks after one that it waits for but has not started.
+LOOK_AGAIN_MS = 10_000
 # So many waits are shown in a run's row; a parent of thousands has more.
 MOST_SHOWN = 100
 # Requests to stop are not waited for; they come.
@@ -144,6 +146,7 @@ class LiveRun:
     starting = 0
     # When there is no more waiting for clean-up.
     close_at: int | None = None
+    close_reason: str | None = None
     # What the row says of attributes and step.
     annotated: tuple[str | None, str | None] = (None, None)
     # Only kept when every step replays from the start.
@@ -189,10 +192,13 @@ class LiveRun:
     def retry_at(self, place: str) -> int | None:
         return None if self.retries is None else self.retries.next_at.get(place)
 
-    def wake_at(self) -> int | None:
+    def wake_at(self, now: int) -> int | None:
         """When the run has something to do again by itself."""
         pending = self.program.pending
         times = [call.fire_at for call in pending.values() if isinstance(call, PendingTimer)]
+        if any(isinstance(call, PendingChild) and call.attached for call in pending.values()):
+            # Nobody tells it when a run ends that it has not started: it has to look.
+            times.append(now + LOOK_AGAIN_MS)
         if self.retries is not None:
             times += [at for place, at in self.retries.next_at.items() if place in pending]
         return min(times, default=None)
@@ -204,7 +210,7 @@ class LiveRun:
             and not self.starting
             and all(
                 isinstance(call, PendingTimer | PendingSignal)
-                or (isinstance(call, PendingChild) and not call.attached and call.run_id in (self.children or ()))
+                or (isinstance(call, PendingChild) and (call.attached or call.run_id in (self.children or ())))
                 or self.retry_at(call.place) is not None
                 for call in self.program.pending.values()
                 if call.is_waiting

@@ -49,7 +49,7 @@ class Parking:
                 self._engine.note_waiting(live.owned, live.waiting())
 
     def _park(self, live: LiveRun, now: int) -> None:
-        wake_at = live.wake_at()
+        wake_at = live.wake_at(now)
         if wake_at is not None and wake_at <= now + SWEEP_MS:
             return
         self._release(live, Park(wake_at, live.waiting()), partial(self._parked, live))
@@ -69,7 +69,8 @@ class Parking:
         only_waits = (
             not live.is_replaying and live.is_waiting_outside() and (live.inbox is None or not live.inbox.unread)
         )
-        how = Park(live.wake_at(), live.waiting()) if only_waits else HandBack()
+        wake_at = live.wake_at(self._engine.clock.now())
+        how = Park(wake_at, live.waiting()) if only_waits else HandBack()
         self._release(live, how, partial(self._handed_back, live))
 
     def _handed_back(self, live: LiveRun, is_gone: bool) -> None:

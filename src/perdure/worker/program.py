@@ -235,8 +235,8 @@ class Program:
         self.loop.drain()
 
     def replay(self, history: list[Event]) -> None:
-        """Be told beforehand what the history says of changes to the code."""
-        self.is_replaying = bool(history)
+        """Be told that the code has been here before, and what the history says of changes to it."""
+        self.is_replaying = True
         found = {event.fact.change_id: True for event in history if type(event.fact) is Patched}
         if found:
             self._patches = found
@@ -428,7 +428,9 @@ class Program:
     def abandon(self, call: PendingCall) -> None:
         if self.pending.get(call.place) is call:
             del self.pending[call.place]
-        self.abandoned = [*(self.abandoned or ()), call]
+        if self.abandoned is None:
+            self.abandoned = []
+        self.abandoned.append(call)
 
     def timer(self, key: str, delay: float) -> "asyncio.Future[None]":
         """A timer known by its key; its first time holds for all that wait for it."""

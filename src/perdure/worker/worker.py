@@ -23,6 +23,7 @@ from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated, RunTimedOut
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
+from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
 from perdure.worker.activities import ActivityRunner
@@ -178,6 +179,9 @@ class Worker:
         """Give a run its past."""
         live.annotated = (loaded.row.attributes, loaded.row.step)
         live.children = set(loaded.children) or None
+        if loaded.row.close_at is not None and loaded.row.close_as == Status.CANCELLED:
+            live.close_at, live.close_reason = loaded.row.close_at, loaded.row.cancel_reason
+            self._effects.end_by(live, loaded.row.close_at)
         for failed in loaded.attempts:
             live.add_failed(failed)
         for message in loaded.messages:
@@ -228,12 +232,14 @@ class Worker:
             live.history = history
         program = live.program
         try:
-            if history:
+            if live.owned.has_begun_before:
                 program.replay(history)
             program.begin(live.owned.arguments)
             live.owned.arguments = None
             for event in history:
-                self._redeliver(live, event, history)
+                self._redeliver(live, event)
+            # Up to here, what it waits for included, somebody has been before.
+            program.is_replaying = False
         except Exception as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
@@ -258,11 +264,12 @@ class Worker:
             program.replay(history)
             program.begin()
             for number, event in enumerate(history):
-                self._redeliver(live, event, history)
+                self._redeliver(live, event)
                 if number % REPLAY_SLICE == 0:
                     await asyncio.sleep(0)
-                    if live.is_gone or self._is_stopping:
+                    if live.is_gone or self._is_stopping or program.loop.is_dead:
                         return
+            program.is_replaying = False
         except Exception as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
@@ -270,10 +277,7 @@ class Worker:
             self._mind_deadline(live)
             self._settle(live, None)
 
-    def _redeliver(self, live: LiveRun, event: Event, history: Sequence[Event]) -> None:
-        """One event of the history; after the last one the code is where nobody has been before."""
-        if history and event is history[-1]:
-            live.program.is_replaying = False
+    def _redeliver(self, live: LiveRun, event: Event) -> None:
         if live.program.is_done:
             raise Mismatch(event, [], f"the code has ended, but event {event.seq} is {event.kind} at {event.place!r}")
         live.program.deliver(event)
@@ -285,7 +289,9 @@ class Worker:
         if live.is_gone:
             return
         if live.is_leaving:
-            live.deferred = [*(live.deferred or ()), command]
+            if live.deferred is None:
+                live.deferred = []
+            live.deferred.append(command)
             return
         waiting = live.program.pending.get(command.place)
         if waiting is None or not waiting.is_waiting:
@@ -318,7 +324,7 @@ class Worker:
         program.replay([*(live.history or ()), event])
         program.begin()
         for earlier in live.history or ():
-            self._redeliver(live, earlier, ())
+            self._redeliver(live, earlier)
         program.is_replaying = False
         live.history = [*(live.history or ()), event]
 
@@ -407,7 +413,7 @@ class Worker:
             return
         now, cancelled = self._clock.now(), live.program.cancelled
         if live.close_at is not None and live.close_at <= now:
-            self._end(live, RunCancelled(None if cancelled is None else cancelled.reason))
+            self._end(live, RunCancelled(live.close_reason if cancelled is None else cancelled.reason))
         elif live.deadline is not None and live.deadline <= now:
             timeout = (live.owned.traits.timeout_ms or 0) / 1000
             self._end(live, RunTimedOut(f"it took longer than its timeout of {timeout:g} s"))

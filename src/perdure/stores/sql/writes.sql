@@ -34,6 +34,30 @@ update inbox
    and taken_by is null
    and kind in ('SignalSent', 'CancelRequest', 'TerminateRequest');
 
+-- move_known: so do the last signals that were sent under an id, taken or not, so that none counts twice.
+update inbox
+   set run_id = :to_run_id
+ where number in (
+         select number
+           from inbox
+          where run_id = :run_id
+            and taken_by is not null
+            and message_id >= 'signal:'
+            and message_id < 'signal;'
+          order by number desc
+          limit 1000
+       );
+
+-- carry_cancel: a request to stop, and the end it set, hold for the run that continues.
+update runs
+   set cancel_requested_at = before.cancel_requested_at,
+       cancel_reason = before.cancel_reason,
+       close_as = case when before.close_as = 'CANCELLED' then 'CANCELLED' else runs.close_as end,
+       close_at = case when before.close_as = 'CANCELLED' then before.close_at else runs.close_at end
+  from (select * from runs where run_id = :run_id) as before
+ where runs.run_id = :to_run_id
+   and before.cancel_requested_at is not null;
+
 -- count_messages: tell the run how many messages it was given.
 update runs
    set messages = messages + (select count(*) from inbox where run_id = :to_run_id)
@@ -80,10 +104,27 @@ update runs
    and namespace = :namespace
    and owner is null
    and closed_at is null
-   and (not :only_unbegun or begun_at is null)
+   and (not :only_unbegun or (begun_at is null and status = 'PENDING'))
 returning last_seq;
 
+-- close_unbegun_children: those whose code was never called have nothing to clean up.
+update runs
+   set status = case when :all_terminate or on_parent_close = 'terminate' then 'TERMINATED' else 'CANCELLED' end,
+       outcome = case when :all_terminate or on_parent_close = 'terminate' then :terminate else :cancel end,
+       last_seq = 2,
+       updated_at = max(:at, created_at),
+       closed_at = max(:at, created_at),
+       wake_at = null
+ where parent_id = :run_id
+   and (:place is null or parent_place = :place)
+   and closed_at is null
+   and owner is null
+   and begun_at is null
+   and status = 'PENDING'
+   and on_parent_close <> 'abandon';
+
 -- stop_children: ask the open children of a run, or the one at this place, to stop, each as it was started to.
+-- Those that were asked to cancel before are not asked again.
 insert into inbox (namespace, run_id, message_id, kind, body, at)
 select namespace,
        run_id,
@@ -96,8 +137,9 @@ select namespace,
    and (:place is null or parent_place = :place)
    and closed_at is null
    and on_parent_close <> 'abandon'
+   and (:all_terminate or on_parent_close = 'terminate' or cancel_requested_at is null)
     on conflict do nothing
-returning run_id;
+returning run_id, number, kind;
 
 -- wake_children: make them ripe for it.
 update runs

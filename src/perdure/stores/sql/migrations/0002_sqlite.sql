@@ -17,9 +17,11 @@ alter table runs add column continued_from text;
 -- begun_at is when a run's code was first called: its clock begins there. So far it began with the run itself.
 update runs
    set begun_at = created_at
- where owner is not null
-    or closed_at is not null
-    or exists (select 1 from events where events.run_id = runs.run_id);
+ where status <> 'PENDING'
+    or owner is not null
+    or waiting is not null
+    or exists (select 1 from events where events.run_id = runs.run_id)
+    or exists (select 1 from attempts where attempts.run_id = runs.run_id);
 
-create index runs_by_parent on runs (parent_id, run_id) where parent_id is not null;
+create index runs_by_parent on runs (parent_id, parent_place) where parent_id is not null;
 create index runs_closing on runs (close_at) where close_at is not null and closed_at is null;
