@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from perdure import (
+    AnotherLoop,
     BadArguments,
     BadId,
+    BadInput,
     BadOption,
     BadValue,
     DuplicateName,
@@ -292,3 +294,76 @@ def test_decorators_refuse_what_they_cannot_make_durable() -> None:
         activity(name="a/b")(named("third"))
     with pytest.raises(BadOption, match="timeout"):
         echo.options(timeout=-1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"queues": "default"},
+        {"queues": ()},
+        {"queues": (1,)},
+        {"max_live": 0},
+        {"max_live": "many"},
+        {"worker": "no"},
+        {"workflows": [5]},
+        {"workflows": "takes_text"},
+        {"resources": 5},
+    ],
+    ids=str,
+)
+def test_a_perdure_that_could_never_work_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        Perdure("sqlite://", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_attempts": True},
+        {"max_attempts": 1.5},
+        {"max_attempts": None},
+        {"initial_interval": 1e12},
+        {"max_interval": "long"},
+        {"non_retryable": "ValueError"},
+        {"non_retryable": 5},
+        {"non_retryable": (5,)},
+    ],
+    ids=str,
+)
+def test_a_retry_with_the_wrong_kind_of_value_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        Retry(**options)
+
+
+async def test_questions_that_make_no_sense_are_refused(env: Environment) -> None:
+    async with env:
+        run = await env.start(takes_text, "x")
+        app: Any = env.app
+        questions: list[Callable[[], Any]] = [
+            lambda: app.get([]),
+            lambda: app.get(10**30),
+            lambda: app.get("\ud800"),
+            lambda: app.get(run_id=5),
+            lambda: app.list(id=5),
+            lambda: app.list(id={}),
+            lambda: app.list(status=5),
+            lambda: app.list(status=[None]),
+            lambda: app.list(after=True),
+            lambda: anext(run.events("x")),  # type: ignore[arg-type]
+            lambda: anext(run.events(None)),  # type: ignore[arg-type]
+            lambda: run.cancel(5),  # type: ignore[arg-type]
+            lambda: run.terminate("x" * 2000),
+        ]
+        for question in questions:
+            with pytest.raises(BadInput):
+                await question()
+
+
+async def test_a_perdure_works_only_on_the_loop_it_was_opened_on(tmp_path: Path) -> None:
+    """Moved on by another thread's loop, a run would go down with it."""
+    async with Perdure(f"sqlite:///{tmp_path / 't.db'}") as app:
+        run = await app.start(takes_text, "x")
+        for call in (lambda: run.result(), lambda: app.list(), lambda: run.cancel()):
+            with pytest.raises(AnotherLoop, match=r"\.sync\(\)"):
+                await asyncio.to_thread(lambda call=call: asyncio.run(call()))  # type: ignore[misc]
+        assert await run.result() == "x"

@@ -268,6 +268,80 @@ async def test_a_child_whose_id_is_taken_by_an_equal_run_waits_for_that(env: Env
         assert len(await run.children()) == 0
 
 
+@workflow
+async def waits_for_the_common_one() -> int:
+    return await doubles_late.options(id="common")(21)
+
+
+@workflow
+async def doubles_late(number: int) -> int:
+    await sleep(5)
+    return number * 2
+
+
+@pytest.mark.parametrize("max_live", [1, 3])
+async def test_runs_that_wait_for_one_they_did_not_start_make_room_for_it(tmp_path: Path, max_live: int) -> None:
+    """Else they would fill the worker, and wait for ever for what finds no room."""
+    async with Environment(str(tmp_path / "t.db"), max_live=max_live) as env:
+        runs = [await env.start(waits_for_the_common_one) for _ in range(6)]
+        assert [await env.result(run) for run in runs] == [42] * 6
+
+
+@workflow
+async def starts_a_late_child() -> int:
+    return await waits_to_go.options(id="late", delay=3600)("never")
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate"])
+async def test_a_child_that_has_not_begun_is_closed_with_its_parent(env: Environment, how: str) -> None:
+    cleaned.clear()
+    async with env:
+        run = await env.start(starts_a_late_child)
+        await env.settle()
+        await getattr(run, how)("enough")
+        await env.pass_time(1)
+        child = await (await env.app.get("late")).describe()
+        assert (child.status, child.error) == (
+            Status.CANCELLED if how == "cancel" else Status.TERMINATED,
+            "enough",
+        )
+        assert cleaned == []
+
+
+async def test_terminate_reaches_parked_children_with_no_worker_alive(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.db")
+    async with Environment(path) as env:
+        await env.start(has_grandchildren.options(id="top"), "t")
+        await env.pass_time(30)
+    async with Environment(path, clock=env.clock, worker=False) as client:
+        await (await client.app.get("top")).terminate("fire")
+        ids = ("top", "top/has_one", "top/has_one/waits_to_go")
+        statuses = [(await (await client.app.get(id)).describe()).status for id in ids]
+        assert statuses == [Status.TERMINATED] * 3
+
+
+async def test_a_parent_of_thousands_is_cancelled_without_ado(tmp_path: Path) -> None:
+    """One look at all children for each of them would take minutes."""
+    async with Environment(str(tmp_path / "t.db")) as env:
+        run = await env.start(has_many, 1500)
+        await env.settle()
+        await run.cancel("all of you")
+        await env.settle()
+        assert (await run.describe()).status is Status.CANCELLED
+        assert len(await env.app.list(status="cancelled", limit=1000)) == 1000
+        assert len(await env.app.list(status=["running", "pending", "suspended"])) == 0
+
+
+@workflow
+async def has_many(count: int) -> None:
+    await asyncio.gather(*(waits_for_nothing() for _ in range(count)))
+
+
+@workflow
+async def waits_for_nothing() -> None:
+    await go.receive()
+
+
 async def test_terminate_takes_the_children_along(env: Environment) -> None:
     async with env:
         run = await env.start(has_grandchildren.options(id="top"), "t")

@@ -267,6 +267,28 @@ async def test_the_same_start_again_finds_a_run_that_has_continued(env: Environm
 
 
 @workflow
+async def goes_on_regardless(number: int) -> None:
+    try:
+        await sleep(3600)
+    finally:
+        continue_as_new(number + 1)
+
+
+async def test_a_cancel_and_its_deadline_hold_for_the_run_that_continues(env: Environment) -> None:
+    async with env:
+        run = await env.start(goes_on_regardless.options(id="g"), 0)
+        await env.settle()
+        await run.cancel("really", deadline=5)
+        await env.pass_time(1)
+        newest = await env.app.get("g")
+        described = await newest.describe()
+        assert (newest != run, described.cancel_reason, described.closed_at) == (True, "really", None)
+        await env.pass_time(6)
+        await env.pass_time(1)
+        assert (await newest.describe()).status is Status.CANCELLED
+
+
+@workflow
 async def continues_from_a_group(rounds: int) -> str:
     async with asyncio.TaskGroup():
         if rounds:
@@ -359,6 +381,44 @@ async def test_patched_sends_runs_under_way_the_old_way_and_new_ones_the_new(
         assert ways == ["old way", "new way"]
         kinds = [[event.kind for event in await env.events(id)] for id in ("old", "new")]
         assert [names.count("Patched") for names in kinds] == [0, 1]
+
+
+async def waits_before_the_change(text: str) -> str:
+    await sleep(timedelta(days=3))
+    return await remember(text)
+
+
+async def waits_after_the_change(text: str) -> str:
+    if patched("look first"):
+        await remember("looked")
+    await sleep(timedelta(days=3))
+    return await remember(text)
+
+
+async def test_a_run_that_waits_behind_the_change_goes_the_old_way(tmp_path: Path) -> None:
+    """It has no event yet, but it went by: what it waits for was asked for by the old code."""
+    begun.clear()
+    path, changed = str(tmp_path / "t.db"), version(waits_after_the_change)
+    async with Environment(path, workflows=[version(waits_before_the_change)]) as env:
+        await env.start(version(waits_before_the_change).options(id="x"), "done")
+        await env.pass_time(60)
+    async with Environment(path, clock=env.clock, workflows=[changed]) as env:
+        run = await env.app.get("x")
+        assert await env.result(run) == "done"
+        described = await run.describe()
+        assert described.closed_at is not None
+        assert described.closed_at - described.created_at < timedelta(days=3, minutes=5)
+        assert begun == ["done"]
+
+
+async def test_a_run_that_was_started_before_the_change_and_begins_after_it_goes_the_new_way(tmp_path: Path) -> None:
+    begun.clear()
+    path, changed = str(tmp_path / "t.db"), version(waits_after_the_change)
+    async with Environment(path, worker=False) as client:
+        await client.start(version(waits_before_the_change).options(id="x"), "done")
+    async with Environment(path, clock=client.clock, workflows=[changed]) as env:
+        assert await env.result(await env.app.get("x")) == "done"
+        assert begun == ["looked", "done"]
 
 
 # Waiting

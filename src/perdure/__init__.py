@@ -48,6 +48,7 @@ _HOMES = {
     "perdure.authoring.signals": ("Signal",),
     "perdure.errors": (
         "ActivityFailed",
+        "AnotherLoop",
         "BadArguments",
         "BadId",
         "BadInput",
@@ -135,6 +136,7 @@ if TYPE_CHECKING:
     from perdure.authoring.info import Info as Info
     from perdure.authoring.signals import Signal as Signal
     from perdure.errors import ActivityFailed as ActivityFailed
+    from perdure.errors import AnotherLoop as AnotherLoop
     from perdure.errors import BadArguments as BadArguments
     from perdure.errors import BadId as BadId
     from perdure.errors import BadInput as BadInput

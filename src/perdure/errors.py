@@ -14,7 +14,8 @@
     ├── ResourceNotFound          the worker was given no resource of this type
     ├── NotAllowedInWorkflow      workflow code must not do this directly
     ├── NotOpen                   the Perdure object is not open
-    │   └── OpenElsewhere         it was opened by the process this one was forked from
+    │   ├── OpenElsewhere         it was opened by the process this one was forked from
+    │   └── AnotherLoop           it was opened on another event loop
     ├── WouldDeadlock             a blocking call on the very thread that would have to answer it
     ├── RunNotFound
     ├── RunClosed                 the run has ended; it cannot be signalled or stopped
@@ -208,6 +209,16 @@ class OpenElsewhere(NotOpen):
         return (
             f"the Perdure on {self.url!r} was opened by process {self.opened_by}, from which this one was forked; "
             "open another one here, after the fork: `with Perdure(url).sync() as app:`"
+        )
+
+
+class AnotherLoop(NotOpen):
+    """The Perdure was opened on another event loop than the one that runs here."""
+
+    def __str__(self) -> str:
+        return (
+            f"the Perdure on {self.url!r} was opened on another event loop, perhaps of another thread, and works only "
+            "there; from threads use the bridge, `with Perdure(url).sync() as app:`, or open another Perdure here"
         )
 
 

@@ -6,8 +6,9 @@ And by event loop: an engine of another loop, such as that of a sync bridge, cou
 from asyncio import AbstractEventLoop
 from asyncio.events import _get_running_loop
 
+from perdure.authoring.runtime import current
 from perdure.engine.port import Engine
-from perdure.errors import NotOpen
+from perdure.errors import AnotherLoop, NotAllowedInWorkflow, NotOpen
 
 
 class Home:
@@ -21,13 +22,16 @@ class Home:
 
     @property
     def engine(self) -> Engine:
-        if self._engine is not None:
-            return self._engine
         loop = _get_running_loop()
-        for home in tuple(_open):
-            if (home.url, home.namespace, home._loop) == (self.url, self.namespace, loop) and home._engine is not None:
+        if self._engine is not None and loop is self._loop:
+            return self._engine
+        refuse_in_workflows()
+        found = [home for home in tuple(_open) if (home.url, home.namespace) == (self.url, self.namespace)]
+        for home in found:
+            if home._loop is loop and home._engine is not None:
                 return home._engine
-        raise NotOpen(self.url.partition("#")[0])
+        url = self.url.partition("#")[0]
+        raise AnotherLoop(url) if found else NotOpen(url)
 
     def open(self, engine: Engine) -> None:
         """Handles of this database find this engine from now on."""
@@ -42,3 +46,9 @@ class Home:
 
 
 _open: list[Home] = []
+
+
+def refuse_in_workflows() -> None:
+    """A replay would start, signal or wait again; that is what activities are for."""
+    if current() is not None:
+        raise NotAllowedInWorkflow("using a Perdure or a Run", "do it in an activity")

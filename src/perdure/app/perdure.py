@@ -7,13 +7,15 @@ Puts the parts together: store, engine, worker.
 
 import asyncio
 import inspect
+from asyncio.events import _get_running_loop
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 from urllib.parse import unquote
 
-from perdure.app.homes import Home
-from perdure.app.run import Run, final_ending, handle_of, page_of, refuse_in_workflows, result_of
+from perdure.app import checks
+from perdure.app.homes import Home, refuse_in_workflows
+from perdure.app.run import Run, final_ending, handle_of, page_of, result_of
 from perdure.app.views import Page
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import DEFAULTS, Activity, BoundCall, ConflictPolicy, Workflow, workflows
@@ -22,7 +24,7 @@ from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
 from perdure.engine.port import Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
-from perdure.errors import BadOption, NotOpen, PerdureError, UnknownWorkflow
+from perdure.errors import AnotherLoop, BadOption, NotOpen, PerdureError, UnknownWorkflow
 from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
@@ -66,22 +68,23 @@ class Perdure:
     ) -> None:
         self.url = url
         self.namespace = checked_id("namespace", namespace)
-        self._is_worker = worker
+        self._is_worker = checks.flag("worker", worker)
         self._settings = WorkerSettings(
-            queues=tuple(checked_id("queue", queue) for queue in queues),
-            max_live=max_live,
+            queues=checks.queues(queues),
+            max_live=checks.count("max_live", max_live, 1),
             park_after_ms=round(seconds(park_after, "park_after") * 1000),
         )
         self._lease_ms = round(seconds(lease, "lease") * 1000)
         self._grace_ms = round(seconds(grace, "grace") * 1000)
-        self._known = None if workflows is None else {w.name: w for w in workflows}
-        self._resources = tuple(resources)
+        self._known = checks.known(workflows)
+        self._resources = checks.resources(resources)
         self._home = Home(url if url != "sqlite://" else f"sqlite://#{id(self)}", namespace)
         self._store = store_for(url)
         self._clock: Clock = SystemClock()
         self._ids: Ids = RandomIds()
         self._has_heartbeat = True
         self._engine: Engine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: Worker | None = None
 
     # Opening and closing
@@ -101,6 +104,7 @@ class Perdure:
             self._worker = Worker(engine, self._settings, self._known, self._resources)
         await engine.open(self._worker, self._settings.queues)
         self._engine = engine
+        self._loop = _get_running_loop()
         self._home.open(engine)
         if self._worker is not None:
             await self._worker.begin()
@@ -127,7 +131,9 @@ class Perdure:
 
     @property
     def _opened(self) -> Engine:
-        refuse_in_workflows()
+        if _get_running_loop() is not self._loop:
+            refuse_in_workflows()
+            raise NotOpen(self.url) if self._engine is None else AnotherLoop(self.url)
         if self._engine is None:
             raise NotOpen(self.url)
         return self._engine
@@ -235,7 +241,9 @@ class Perdure:
         engine = self._opened
         if (id is None) == (run_id is None):
             raise BadOption("get() takes an id or a run_id, one of them")
-        row = await (engine.read(str(run_id)) if id is None else engine.find(id))
+        row = await (
+            engine.find(checked_id("workflow id", id)) if run_id is None else engine.read(checked_id("run id", run_id))
+        )
         known = self._workflow(row.workflow) if workflow is None else _workflow_of(row, workflow)
         return handle_of(self._home, row, _ANY if known is None else known.signature.result)
 
@@ -254,13 +262,13 @@ class Perdure:
         """Runs that match, newest first; `after` takes the cursor of the page before."""
         wanted = RunFilter(
             namespace=self.namespace,
-            status=_statuses(status),
-            workflow=workflow.name if isinstance(workflow, Workflow) else workflow,
-            workflow_id=id,
-            entity_id=entity_id,
-            correlation_id=correlation_id,
-            parent_id=parent_id,
-            before=after,
+            status=checks.statuses(status),
+            workflow=workflow.name if isinstance(workflow, Workflow) else checks.text("workflow name", workflow),
+            workflow_id=checks.text("workflow id", id),
+            entity_id=checks.text("entity id", entity_id),
+            correlation_id=checks.text("correlation id", correlation_id),
+            parent_id=checks.text("parent id", parent_id),
+            before=checks.text("cursor", after),
             limit=limit,
         )
         return await page_of(self._opened, wanted)
@@ -313,16 +321,6 @@ def store_for(url: str) -> Store:
     if not rest.startswith("/") or rest == "/":
         raise BadOption(f"the URL {url!r} names no file; use sqlite:///file.db, or sqlite:////absolute/path.db")
     return SqliteStore(unquote(rest[1:]))
-
-
-def _statuses(status: "Status | str | Sequence[Status | str] | None") -> tuple[str, ...]:
-    if status is None:
-        return ()
-    names = [status] if isinstance(status, str) else list(status)
-    for name in names:
-        if name.upper() not in Status.__members__:
-            raise BadOption(f"no status is named {name!r}; there are {', '.join(Status)}")
-    return tuple(name.upper() for name in names)
 
 
 def _request(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest:

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from perdure.app import checks
 from perdure.app.homes import Home
 from perdure.app.views import (
     FailedAttempt,
@@ -21,12 +22,11 @@ from perdure.app.views import (
 )
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import workflows
-from perdure.authoring.runtime import current
 from perdure.authoring.signals import Signal
 from perdure.codec import ValueType
 from perdure.engine.endings import stopped
 from perdure.engine.port import Ending, Engine, OwnedRun
-from perdure.errors import BadOption, NotAllowedInWorkflow, RunFailed
+from perdure.errors import BadOption, RunFailed
 from perdure.ids import checked_id
 from perdure.kernel.messages import SignalSent
 from perdure.stores.records import RunFilter, RunRow
@@ -61,7 +61,6 @@ class Run(Generic[R_co]):
 
     @property
     def _engine(self) -> Engine:
-        refuse_in_workflows()
         return self._home.engine
 
     def __await__(self) -> Generator[Any, None, R_co]:
@@ -116,6 +115,7 @@ class Run(Generic[R_co]):
 
     async def events(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[RunEvent]:
         """The run's history after an event's number, in order; `follow` goes on until the run has ended."""
+        after = checks.count("after", after, 0)
         engine = self._engine
         while True:
             # Looked at first: what is written after this look is read by the next one.
@@ -210,12 +210,6 @@ def result_of(id: str, ending: Ending, kind: ValueType) -> object:
     error = RunFailed(id, ending.failure.summary)
     error.__cause__ = revive(ending.failure)
     raise error
-
-
-def refuse_in_workflows() -> None:
-    """A replay would start, signal or wait again; that is what activities are for."""
-    if current() is not None:
-        raise NotAllowedInWorkflow("using a Perdure or a Run", "do it in an activity")
 
 
 def _checked_reason(reason: object) -> str | None:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from perdure.app.homes import refuse_in_workflows
 from perdure.app.perdure import Perdure
-from perdure.app.run import refuse_in_workflows
 from perdure.errors import NotOpen, OpenElsewhere, WouldDeadlock
 
 T = TypeVar("T")

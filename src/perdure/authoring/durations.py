@@ -5,11 +5,9 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from perdure.errors import BadOption
+from perdure.kernel.retry import LONGEST_SECONDS
 
 Duration: TypeAlias = timedelta | float
-
-# Longer than this is a mistake, and would leave the range of dates.
-LONGEST_SECONDS = 1000 * 365 * 86_400
 
 
 def seconds(duration: Duration, what: str) -> float:

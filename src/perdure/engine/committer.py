@@ -157,7 +157,7 @@ class Committer:
 
     async def idle(self) -> None:
         """Until everything given in so far is settled, or the database turns out to be unavailable."""
-        if (self._queue or self._is_busy) and not self.is_stalled:
+        if (self._queue or self._is_busy) and not self.is_stalled and not self._is_stopped:
             future = asyncio.get_running_loop().create_future()
             self._idle.append(future)
             await future
@@ -251,6 +251,15 @@ class Committer:
         """Lose everything that waits, as if a batch had met this outcome."""
         if not self._is_busy and not self._is_stopped:
             self._lose([], outcome)
+
+    def refuse_waiting(self, error: StoreUnavailable) -> None:
+        """Tell callers who wait for a new epoch that there is none to be had now."""
+        waiting, self._queue = self._queue, deque(group for group in self._queue if group.patient)
+        for group in waiting:
+            if not group.patient:
+                group.settle(Unavailable(error))
+        _wake(self._idle)
+        self._go_on()
 
     def give_up(self) -> None:
         """Write nothing more; whoever still waits is told that it was not written."""

@@ -324,8 +324,9 @@ class StoreEngine(OwningEngine):
             try:
                 is_still_ours = await self._lease.recover()
                 break
-            except StoreUnavailable:
+            except StoreUnavailable as error:
                 log.warning("no new epoch yet, will try again", extra={"event": "recovery_failed"})
+                self._committer.refuse_waiting(error)
                 await self._stall(READ_AGAIN_MS)
         self._start_heartbeat()
         if is_still_ours and self._host is not None:

@@ -7,6 +7,9 @@ import msgspec
 from perdure.errors import BadOption
 from perdure.kernel.failure import Failure
 
+# Longer than this is a mistake, and would leave the range of dates.
+LONGEST_SECONDS = 1000 * 365 * 86_400
+
 
 class Retry(msgspec.Struct, frozen=True):
     """How often, and how soon, a failed activity is tried again.
@@ -22,13 +25,22 @@ class Retry(msgspec.Struct, frozen=True):
     non_retryable: tuple[type[BaseException] | str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise BadOption(f"max_attempts is {self.max_attempts}; an activity is tried at least once")
-        intervals = (self.initial_interval, self.max_interval, self.backoff)
-        if not all(isinstance(number, int | float) and math.isfinite(number) for number in intervals):
-            raise BadOption(f"{self}: intervals and backoff are finite numbers")
-        if self.initial_interval < 0 or self.max_interval < 0 or self.backoff < 1:
-            raise BadOption(f"{self}: intervals are 0 or more, backoff is 1 or more")
+        if type(self.max_attempts) is not int or self.max_attempts < 1:
+            raise BadOption(f"max_attempts is {self.max_attempts!r}; an activity is tried at least once")
+        for name in ("initial_interval", "backoff", "max_interval"):
+            number = getattr(self, name)
+            if type(number) not in (int, float) or not math.isfinite(number):
+                raise BadOption(f"{name} is {number!r}; give a finite number")
+        if not (0 <= self.initial_interval <= LONGEST_SECONDS and 0 <= self.max_interval <= LONGEST_SECONDS):
+            raise BadOption(f"{self}: intervals are 0 seconds to 1000 years")
+        if self.backoff < 1:
+            raise BadOption(f"{self}: backoff is 1 or more")
+        if not isinstance(self.non_retryable, tuple | list) or not all(map(_is_error_type, self.non_retryable)):
+            raise BadOption(f"non_retryable is {self.non_retryable!r}; give a tuple of error types or their names")
+
+
+def _is_error_type(kind: object) -> bool:
+    return isinstance(kind, str) or (isinstance(kind, type) and issubclass(kind, BaseException))
 
 
 def next_attempt_at(retry: Retry, attempt: int, failed_at: int) -> int | None:

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, Self, TypeVar
@@ -32,6 +33,9 @@ CALM_TURNS = 5
 CALM_TURNS_WITH_ACTIVITIES = 30
 
 
+_seeds = itertools.count(1)
+
+
 class Environment:
     """One simulated process over one database, opened with `async with`."""
 
@@ -40,7 +44,7 @@ class Environment:
         path: str | None = None,
         *,
         clock: VirtualClock | None = None,
-        seed: int = 1,
+        seed: int | None = None,
         replay_always: bool = False,
         workflows: Sequence[Workflow[..., Any]] | None = None,
         park_after: Duration = 10.0,
@@ -53,7 +57,8 @@ class Environment:
         self.path = path
         self.clock = clock or VirtualClock()
         self.workflows = workflows
-        self._ids = RandomIds(seed)
+        # Two processes must not make the same ids; one and the same test makes the same ones every time.
+        self._ids = RandomIds(next(_seeds) if seed is None else seed)
         self._replay_always = replay_always
         self._park_after = park_after
         self._max_live = max_live

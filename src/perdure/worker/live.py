@@ -7,6 +7,7 @@ is made when it is first needed.
 import heapq
 from collections import deque
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any, TypeAlias, assert_never
 
 import msgspec
@@ -45,6 +46,8 @@ def _key(body: Body) -> str:
 
 # How often a parked run looks after one that it waits for but has not started.
 LOOK_AGAIN_MS = 10_000
+# So many numbers of messages are remembered: more than can be on their way to disk at once.
+MOST_SEEN = 10_000
 # So many waits are shown in a run's row; a parent of thousands has more.
 MOST_SHOWN = 100
 # Requests to stop are not waited for; they come.
@@ -70,10 +73,17 @@ class Inbox:
         if message.number in self._seen:
             return False
         self._seen.add(message.number)
+        if len(self._seen) > 2 * MOST_SEEN:
+            self._forget_some()
         key = _key(message.body)
         self.unread.setdefault(key, deque()).append(message)
         self._put(key)
         return True
+
+    def _forget_some(self) -> None:
+        """Old numbers do not come again, except those of messages that are still unread."""
+        unread = {message.number for messages in self.unread.values() for message in messages}
+        self._seen = unread | set(heapq.nlargest(MOST_SEEN, self._seen))
 
     def _put(self, key: str) -> None:
         waiting = self.unread.get(key)
@@ -113,6 +123,13 @@ class Inbox:
         return message
 
 
+class Reading(Enum):
+    """An inbox is being read, or has to be read again after that."""
+
+    ONCE = "once"
+    AND_AGAIN = "and again"
+
+
 class Retries:
     """How many attempts of a call have failed, and when the next one is due, by place."""
 
@@ -147,6 +164,8 @@ class LiveRun:
     # When there is no more waiting for clean-up.
     close_at: int | None = None
     close_reason: str | None = None
+    # Whether its inbox is being read.
+    reading: "Reading | None" = None
     # What the row says of attributes and step.
     annotated: tuple[str | None, str | None] = (None, None)
     # Only kept when every step replays from the start.

@@ -22,6 +22,7 @@ from types import CoroutineType
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from perdure.errors import NotAllowedInWorkflow
+from perdure.kernel.retry import LONGEST_SECONDS
 from perdure.worker import replacements
 from perdure.worker.primitives import RunFuture
 
@@ -31,8 +32,6 @@ log = logging.getLogger("perdure.worker")
 MOST_CALLBACKS = 1_000_000
 # After so many refused calls of a dying run its code is left alone.
 MOST_REFUSALS = 100
-# A thousand years; later than that is never, and beyond the range of dates.
-LONGEST_SECONDS = 1000 * 365 * 86_400
 
 Work: TypeAlias = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
 # A generator, held weakly, and the hash of the task that began it.

@@ -31,7 +31,7 @@ from perdure.worker.claims import Claims
 from perdure.worker.effects import Effects
 from perdure.worker.failures import failure_of
 from perdure.worker.guards import guarded
-from perdure.worker.live import Inbox, LiveRun, Step
+from perdure.worker.live import Inbox, LiveRun, Reading, Step
 from perdure.worker.loop import NeverWaits, watch_generators
 from perdure.worker.parking import SWEEP_MS, Parking
 from perdure.worker.program import UNRESTORED, Mismatch
@@ -197,12 +197,30 @@ class Worker:
             return False
         if count is not None and count != live.owned.messages + 1:
             # Another process's message came between: read all of them, in their order.
-            self._spawn(self._engine.read_messages_of(run_id))
+            self._read_inbox(live)
         elif live.add_message(message):
             live.owned.messages += 1
             if not live.is_leaving:
                 self._settle(live, None)
         return True
+
+    def _read_inbox(self, live: LiveRun) -> None:
+        """Read a run's inbox; one reading at a time, and another one if more came meanwhile."""
+        if live.reading:
+            live.reading = Reading.AND_AGAIN
+        else:
+            live.reading = Reading.ONCE
+            self._spawn(self._read_until_calm(live))
+
+    async def _read_until_calm(self, live: LiveRun) -> None:
+        try:
+            while not live.is_gone:
+                live.reading = Reading.ONCE
+                await self._engine.read_messages_of(live.run_id)
+                if live.reading is Reading.ONCE:
+                    return
+        finally:
+            live.reading = None
 
     def drop_all(self) -> None:
         """Forget every run; what their activities still do has no effect any more."""
@@ -475,7 +493,7 @@ class Worker:
     def go_on(self, live: LiveRun) -> None:
         """A message came before the run could be parked: read it, and do what was put aside."""
         deferred, live.deferred = live.deferred or (), None
-        self._spawn(self._engine.read_messages_of(live.run_id))
+        self._read_inbox(live)
         for command in deferred:
             self._advance(live, command)
         self._expire(live)

@@ -1,0 +1,65 @@
+"""Checks of what callers give, before anything is done with it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.authoring.functions import Workflow
+from perdure.errors import BadOption
+from perdure.ids import checked_id
+from perdure.kernel.status import Status
+
+
+def queues(given: object) -> tuple[str, ...]:
+    """The names of queues."""
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise BadOption(f"queues is {given!r}; give a tuple of names, such as queues=('default',)")
+    return tuple(checked_id("queue", queue) for queue in given)
+
+
+def known(given: object) -> dict[str, Workflow[..., Any]] | None:
+    """The workflows a worker is given, by name."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise BadOption(f"workflows is {given!r}; give a list of workflows")
+    for workflow in given:
+        if not isinstance(workflow, Workflow):
+            raise BadOption(f"workflows holds {workflow!r}, which is not a workflow; decorate it with @workflow")
+    return {workflow.name: workflow for workflow in given}
+
+
+def resources(given: object) -> tuple[object, ...]:
+    """What activities are handed."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise BadOption(f"resources is {given!r}; give a list of them: resources=[pool]")
+    return tuple(given)
+
+
+def count(what: str, given: object, least: int) -> int:
+    """A whole number of at least so many."""
+    if type(given) is not int or given < least:
+        raise BadOption(f"{what} is {given!r}; give a whole number from {least} on")
+    return given
+
+
+def flag(what: str, given: object) -> bool:
+    """True or False."""
+    if type(given) is not bool:
+        raise BadOption(f"{what} is {given!r}; give True or False")
+    return given
+
+
+def text(what: str, given: object) -> str | None:
+    """Something to look for; None for anything."""
+    return None if given is None else checked_id(what, given)
+
+
+def statuses(given: object) -> tuple[str, ...]:
+    """One status or several, by name or as Status, whatever their case."""
+    if given is None:
+        return ()
+    names = [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
+    for name in names:
+        if not isinstance(name, str) or name.upper() not in Status.__members__:
+            raise BadOption(f"no status is named {name!r}; there are {', '.join(Status)}")
+    return tuple(str(name).upper() for name in names)
