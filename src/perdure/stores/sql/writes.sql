@@ -108,6 +108,7 @@ update runs
 returning last_seq;
 
 -- close_unbegun_children: those whose code was never called have nothing to clean up.
+-- One place or all of them is a range here, so that the index serves both.
 update runs
    set status = case when :all_terminate or on_parent_close = 'terminate' then 'TERMINATED' else 'CANCELLED' end,
        outcome = case when :all_terminate or on_parent_close = 'terminate' then :terminate else :cancel end,
@@ -116,7 +117,7 @@ update runs
        closed_at = max(:at, created_at),
        wake_at = null
  where parent_id = :run_id
-   and (:place is null or parent_place = :place)
+   and parent_place between coalesce(:place, '') and coalesce(:place, char(1114111))
    and closed_at is null
    and owner is null
    and begun_at is null
@@ -134,7 +135,7 @@ select namespace,
        :at
   from runs
  where parent_id = :run_id
-   and (:place is null or parent_place = :place)
+   and parent_place between coalesce(:place, '') and coalesce(:place, char(1114111))
    and closed_at is null
    and on_parent_close <> 'abandon'
    and (:all_terminate or on_parent_close = 'terminate' or cancel_requested_at is null)
