@@ -18,7 +18,7 @@ from perdure import NotAllowedInWorkflow, RunFailed, Signal, Workflow, activity,
 from perdure.engine.port import OwnedRun
 from perdure.kernel.events import RunCompleted
 from perdure.testing import Environment
-from perdure.worker import replacements
+from perdure.worker import generators, replacements
 from perdure.worker.loop import RunLoop
 from perdure.worker.program import Program
 
@@ -514,6 +514,32 @@ async def generates() -> list[Any]:
 async def test_async_generators(env: Environment) -> None:
     assert await result(env, generates) == [[0, 1], 0]
     assert done == ["number 0", "number 1", "closed", "number 0", "closed"]
+
+
+@workflow
+async def leaves_generators() -> str:
+    async def first() -> None:
+        kept = numbered(9)
+        async for _ in kept:
+            break
+
+    async for _ in numbered(9):
+        break
+    await sleep(1)
+    await first()
+    return await after(1, "next")
+
+
+async def test_a_generator_that_a_variable_holds_is_not_closed_by_itself(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether a traceback holds it too, and until when, is up to the collector; no replay could follow."""
+    generators._told_of.clear()
+    assert await result(env, leaves_generators) == "next"
+    assert done == ["number 0", "closed", "number 0", "next"]
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "the async generator numbered was left open"
+    ]
 
 
 @workflow

@@ -13,6 +13,7 @@ from perdure import RunFailed, Signal, Status, activity, sleep, workflow
 from perdure.testing import Environment
 from perdure.worker import loop as run_loop
 from perdure.worker.loop import RunLoop
+from perdure.worker.unwinding import graveyard
 
 never = Signal("never", int)
 log: list[str] = []
@@ -137,13 +138,13 @@ async def test_every_program_is_evicted_before_it_is_freed(tmp_path: Path) -> No
 
 
 async def test_code_that_will_not_end_is_kept_away_from_others(tmp_path: Path) -> None:
-    buried = len(run_loop._graveyard)
+    buried = len(graveyard)
     async with Environment(str(tmp_path / "clings.db")) as env:
         await env.start(clings_to_life)
         await env.pass_time(30)
         other = await env.start(gathers, 3)
         assert await env.result(other) == 3
-    assert len(run_loop._graveyard) == buried + 1
+    assert len(graveyard) == buried + 1
 
 
 async def test_a_generator_is_closed_inside_its_own_run(env: Environment) -> None:

@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from perdure.worker.loop import watch_generators
+from perdure.worker.generators import watch_generators
 from tests.programs import histories
 from tests.programs.checks import check, recorded, replay
 from tests.programs.drawing import FEW_PARTS, MOST_PARTS

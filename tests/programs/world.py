@@ -28,7 +28,6 @@ from perdure.kernel.messages import SignalSent
 from perdure.kernel.run import RunState, decide, evolve
 from perdure.kernel.status import Status
 from perdure.worker.failures import failure_of
-from perdure.worker.loop import _graveyard
 from perdure.worker.program import (
     UNRESTORED,
     Mismatch,
@@ -40,6 +39,7 @@ from perdure.worker.program import (
     PendingValue,
     Program,
 )
+from perdure.worker.unwinding import graveyard
 from tests.programs.drawing import Part
 from tests.programs.performing import Broken, drawn_program, really_run
 
@@ -99,15 +99,18 @@ class Incarnation:
 
     def begin(self, history: list[Event]) -> Drain:
         """Run up to the first wait, as a replay if there is a history."""
-        self.program.replay(history)
+        if history:
+            self.program.replay(history)
         self.program.begin()
         return self._drain()
 
-    def deliver(self, event: Event, restored: object = UNRESTORED, *, is_last: bool = True) -> Drain:
-        """Hand over an event; after the last one the code is where nobody has been before."""
-        self.program.is_replaying = self.program.is_replaying and not is_last
+    def deliver(self, event: Event, restored: object = UNRESTORED) -> Drain:
         self.program.deliver(event, restored)
         return self._drain()
+
+    def go_on(self) -> None:
+        """The history is over: from here on the code is where nobody has been before."""
+        self.program.is_replaying = False
 
     def _drain(self) -> Drain:
         program = self.program
@@ -139,10 +142,10 @@ class Incarnation:
                 return repr(closing)
 
     def kill(self) -> None:
-        buried = len(_graveyard)
+        buried = len(graveyard)
         self.program.evict()
         loop = self.program.loop
-        if len(_graveyard) > buried or loop._tasks or loop._generators or loop._ready or not loop.is_dead:
+        if len(graveyard) > buried or loop._tasks or loop._generators or loop._ready or not loop.is_dead:
             raise Differs("code was left in memory")
 
 
@@ -248,17 +251,12 @@ def record(program: Part, seed: int) -> Recording:
     world = World(seed)
     live = Incarnation(program, seed)
     recording = Recording(program, seed, [], [live.begin([])], None)
-    while True:
-        for change_id in live.take_patches():
-            event = world.event(TakeNote(Patched(change_id)))
-            recording.events.append(event)
-            recording.drains.append(live.deliver(event))
-        waiting = live.waiting()
-        if live.program.is_done or not waiting or len(recording.events) >= MOST_EVENTS:
-            break
+    write_patches(recording, world, live)
+    while not live.program.is_done and (waiting := live.waiting()) and len(recording.events) < MOST_EVENTS:
         event, restored = world.next_event(waiting)
         recording.events.append(event)
         recording.drains.append(live.deliver(event, restored))
+        write_patches(recording, world, live)
         if world.chance.random() < COLLECTIONS:
             gc.collect(0)
         if world.chance.random() < CRASHES:
@@ -267,6 +265,14 @@ def record(program: Part, seed: int) -> Recording:
     recording.end = live.end()
     live.kill()
     return recording
+
+
+def write_patches(recording: Recording, world: World, live: Incarnation) -> None:
+    """Write down the changes the last drain came by, before anything else happens."""
+    for change_id in live.take_patches():
+        event = world.event(TakeNote(Patched(change_id)))
+        recording.events.append(event)
+        recording.drains.append(live.deliver(event))
 
 
 def leftovers() -> list[object]:
@@ -293,7 +299,8 @@ def replayed(recording: Recording, count: int) -> Incarnation:
         history = recording.events[:count]
         _compare(recording, 0, again.begin(history))
         for number, event in enumerate(history, start=1):
-            _compare(recording, number, again.deliver(event, is_last=number == count))
+            _compare(recording, number, again.deliver(event))
+        again.go_on()
     except (Mismatch, Differs) as difference:
         again.kill()
         raise Differs(f"replaying {count} of {len(recording.events)} events: {difference}") from None
@@ -310,9 +317,10 @@ def _compare_one(where: str, recorded: object, again: object) -> None:
 
 
 def check_prefixes(recording: Recording) -> None:
-    """Replay every prefix of the history, each from the start."""
-    for count in range(len(recording.events)):
-        replayed(recording, count).kill()
+    """Replay every prefix of the history, each from the start; a change is written together with what came by it."""
+    for count, following in enumerate(recording.events):
+        if not isinstance(following.fact, Patched):
+            replayed(recording, count).kill()
     check_whole(recording)
 
 

@@ -12,11 +12,9 @@ import asyncio
 import gc
 import logging
 import math
-import sys
-import threading
-import weakref
 from asyncio.events import Handle, TimerHandle, _get_running_loop, _set_running_loop
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from types import CoroutineType
 from typing import Any, NoReturn, Protocol, TypeAlias
@@ -24,22 +22,16 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 from perdure.errors import NotAllowedInWorkflow
 from perdure.kernel.retry import LONGEST_SECONDS
 from perdure.worker import replacements
+from perdure.worker.generators import Generators
 from perdure.worker.primitives import RunFuture
+from perdure.worker.unwinding import MOST_REFUSALS, Evicted, bury_unless_unwound
 
 log = logging.getLogger("perdure.worker")
 
 # So many callbacks without waiting for anything are a loop that never ends.
 MOST_CALLBACKS = 1_000_000
-# After so many refused calls of a dying run its code is left alone.
-MOST_REFUSALS = 100
 
 Work: TypeAlias = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
-# A generator, held weakly, and the hash of the task that began it.
-Begun: TypeAlias = "tuple[weakref.ref[AsyncGenerator[Any, Any]], int]"
-
-
-class Evicted(BaseException):
-    """The run was taken out of memory; raised into its code so that nothing of it is left behind."""
 
 
 class NeverWaits(Exception):
@@ -134,8 +126,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     # Most runs leave these as they are.
     is_dead = False
     _tasks: dict[RunTask, None] | None = None
-    _generators: "dict[int, Begun] | None" = None
-    _lost_generators: list[AsyncGenerator[Any, Any]] | None = None
+    _generators: Generators | None = None
     _turns: Any = None
     _made = 0
     _hashed = 0
@@ -302,7 +293,7 @@ class RunLoop(asyncio.AbstractEventLoop):
             self._tasks.pop(task, None)  # type: ignore[call-overload]  # it is one of ours
         # Asked by `exception()`, it would no longer tell of an error that nobody looks at.
         if self._generators is not None and (task.cancelled() or task._exception is not None):
-            self._close_generators_of(task)
+            self._generators.close_those_of(task)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self.is_dead:
@@ -326,43 +317,12 @@ class RunLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]  # it never does
         raise NotAllowedInWorkflow("being called from a thread", "do it in an activity, or send the run a signal")
 
-    # Async generators
-
-    def adopt_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Remember a generator that was begun in this run."""
+    @property
+    def generators(self) -> Generators:
+        """The async generators begun in this run."""
         if self._generators is None:
-            self._generators = {}
-        self._generators[id(generator)] = (weakref.ref(generator), hash(asyncio.current_task()))
-
-    def _close_generators_of(self, failed: "asyncio.Future[Any]") -> None:
-        """Close what the code of a failed task left open, newest first.
-
-        The error's traceback holds it, for how long depends on the version of Python.
-        """
-        for reference, task in reversed(list((self._generators or {}).values())):
-            generator = reference()
-            if task == hash(failed) and generator is not None and _is_waiting(generator):
-                self._close_generator(generator)
-
-    def _close_generator(self, generator: Any) -> None:
-        closing: Any = _closed(generator)
-        closing.__qualname__ = f"{generator.__qualname__}.aclose"
-        self.create_task(closing)
-
-    def finish_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Close a generator that nobody holds any more, here and now, inside its own run."""
-        if self._generators is not None:
-            self._generators.pop(id(generator), None)
-        is_inside = _get_running_loop() is self
-        if is_inside and not self.is_dead:
-            self._close_generator(generator)
-        elif is_inside:
-            _bury_unless_unwound(generator, generator.aclose())
-        else:
-            # The collector found it, at a moment that no replay would find again: it stays until its run is evicted.
-            self._lost_generators = [*(self._lost_generators or ()), generator]
-            if self.is_dead:
-                self.evict()
+            self._generators = Generators(self)
+        return self._generators
 
     # The end
 
@@ -381,35 +341,34 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.is_dead = True
         self._ready.clear()
         main, self._main = self._main, None
-        if self._tasks or self._generators or self._lost_generators or (main is not None and not main.done()):
+        if self._tasks or self._generators or (main is not None and not main.done()):
             self._unwind_all(main)
         # A program and its loop would hold each other until a collection finds them.
         self.runtime = None  # type: ignore[assignment]  # a dead loop asks for nothing
 
     def _unwind_all(self, main: RunTask | None) -> None:
+        with self.as_running_loop():
+            for task in [*reversed(self._tasks or {}), *([main] if main is not None else [])]:
+                coro = task.get_coro()
+                if coro is not None:
+                    bury_unless_unwound(coro, coro)
+            if self._generators is not None:
+                self._generators.unwind()
+        self._tasks = self._generators = None
+
+    @contextmanager
+    def as_running_loop(self) -> Iterator[None]:
+        """Code that is unwound here finds this loop, and no collection comes between."""
         outer = _get_running_loop()
         _set_running_loop(self)
         collects = gc.isenabled()
         gc.disable()
         try:
-            for task in [*reversed(self._tasks or {}), *([main] if main is not None else [])]:
-                coro = task.get_coro()
-                if coro is not None:
-                    _bury_unless_unwound(coro, coro)
-            for generator in [*self._adopted_generators(), *(self._lost_generators or ())]:
-                _bury_unless_unwound(generator, generator.aclose())
+            yield
         finally:
-            self._tasks = self._generators = self._lost_generators = None
             _set_running_loop(outer)
             if collects:
                 gc.enable()
-
-    def _adopted_generators(self) -> list[AsyncGenerator[Any, Any]]:
-        """Those still alive; nobody else will ask for their owner."""
-        adopted = self._generators or {}
-        for number in adopted:
-            _owners.pop(number, None)
-        return [generator for reference, _ in adopted.values() if (generator := reference()) is not None]
 
 
 def _finish(future: "asyncio.Future[None]") -> None:
@@ -417,18 +376,9 @@ def _finish(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-def _is_waiting(generator: Any) -> bool:
-    """Whether a generator was begun, has not ended, and is in nobody's hands at the moment."""
-    return generator.ag_frame is not None and not generator.ag_running
-
-
 async def _awaited(awaitable: Any) -> Any:
     """The same as a plain coroutine: before 3.13, steps of async generators go wrong if cancelled before they begin."""
     return await awaitable
-
-
-async def _closed(generator: AsyncGenerator[Any, Any]) -> None:
-    await generator.aclose()
 
 
 def _title(coro: Any) -> str:
@@ -456,79 +406,3 @@ for _name in (
 
 for _name in ("stop", "close", "shutdown_asyncgens", "shutdown_default_executor", "set_task_factory"):
     setattr(RunLoop, _name, _refusing(_name, "the worker takes care of it"))
-
-
-# Code that refuses to end is kept for ever: its finalizer would run inside another run.
-_graveyard: list[object] = []
-
-
-def _bury_unless_unwound(code: object, coro: Any) -> None:
-    if not _unwind(coro):
-        _graveyard.append(code)
-        log.error("workflow code would not end when its run was evicted: %r", code)
-
-
-def _unwind(coro: Any) -> bool:
-    """Throw Evicted into a coroutine until it is finished; False when it will not finish."""
-    for _ in range(MOST_REFUSALS):
-        try:
-            coro.throw(Evicted())
-        except (Evicted, StopIteration, StopAsyncIteration):
-            return True
-        except BaseException:  # noqa: BLE001 - a dying run may raise what it likes, nobody is there to hear it
-            return True
-    return False
-
-
-# Whose generator it is, by its id: a weak reference to it would be gone when its finalizer asks.
-_owners: dict[int, "weakref.ref[RunLoop]"] = {}
-
-
-class _Watching(threading.local):
-    """How many workers of this thread watch its generators, and the hooks that were there before."""
-
-    count = 0
-    before = sys.get_asyncgen_hooks()
-
-
-_watching = _Watching()
-
-
-def watch_generators() -> Callable[[], None]:
-    """Close async generators of workflows inside their own runs; answers how to undo it.
-
-    A generator remembers its finalizer when it is begun. Those begun outside
-    workflows get the one that was there before, which is the outer loop's.
-    """
-    if _watching.count == 0:
-        _watching.before = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(firstiter=_generator_begins, finalizer=_generator_ends)
-    _watching.count += 1
-    return _unwatch_generators
-
-
-def _unwatch_generators() -> None:
-    _watching.count -= 1
-    if _watching.count == 0:
-        sys.set_asyncgen_hooks(*_watching.before)
-
-
-def _generator_begins(generator: AsyncGenerator[Any, Any]) -> None:
-    loop = _get_running_loop()
-    if type(loop) is RunLoop:
-        _owners[id(generator)] = weakref.ref(loop)
-        loop.adopt_generator(generator)
-        return
-    # An id may have been that of a workflow's generator before.
-    _owners.pop(id(generator), None)
-    if _watching.before.firstiter is not None:
-        _watching.before.firstiter(generator)
-
-
-def _generator_ends(generator: AsyncGenerator[Any, Any]) -> None:
-    reference = _owners.pop(id(generator), None)
-    loop = None if reference is None else reference()
-    if loop is not None:
-        loop.finish_generator(generator)
-    elif reference is None and _watching.before.finalizer is not None:
-        _watching.before.finalizer(generator)

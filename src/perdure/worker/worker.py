@@ -30,9 +30,10 @@ from perdure.worker.activities import ActivityRunner
 from perdure.worker.claims import Claims
 from perdure.worker.effects import Effects
 from perdure.worker.failures import failure_of
+from perdure.worker.generators import watch_generators
 from perdure.worker.guards import guarded
 from perdure.worker.live import Inbox, LiveRun, Reading, Step
-from perdure.worker.loop import NeverWaits, watch_generators
+from perdure.worker.loop import NeverWaits
 from perdure.worker.parking import SWEEP_MS, Parking
 from perdure.worker.program import UNRESTORED, Mismatch
 
