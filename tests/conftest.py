@@ -2,12 +2,18 @@
 
 import asyncio
 import inspect
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.testing import Environment
+
+
+def pytest_sessionstart() -> None:
+    """What is run in the background ignores Ctrl-C, and so would the processes that tests start and interrupt."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

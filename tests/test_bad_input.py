@@ -359,6 +359,40 @@ async def test_questions_that_make_no_sense_are_refused(env: Environment) -> Non
                 await question()
 
 
+@workflow
+async def waits_for_a_number() -> int:
+    return await done.receive()
+
+
+async def test_a_signal_that_does_not_fit_is_set_aside(env: Environment, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody's typo must not be the end of the run."""
+    async with env:
+        run = await env.start(waits_for_a_number)
+        for payload in (None, "yes", 7):
+            await run.signal("done", payload)
+        assert await env.result(run) == 7
+        assert await run.unread() == []
+    assert sum("was set aside" in record.message for record in caplog.records) == 2
+
+
+async def test_options_given_as_arguments_are_named(env: Environment) -> None:
+    async with env:
+        with pytest.raises(BadArguments, match=r"start\(takes_text.options\(id=...\), ...\)"):
+            await env.app.start(takes_text, "x", id="x")  # type: ignore[call-arg]
+        for given, said in ((takes_text.call("x"), "start_many"), ("takes_text", "start_json")):
+            with pytest.raises(BadOption, match=said):
+                await env.app.start(given)  # type: ignore[arg-type]
+
+
+async def test_the_error_of_a_run_shows_where_it_was_raised(env: Environment) -> None:
+    async with env:
+        run = await env.start(misuses, "result")
+        with pytest.raises(PerdureError) as caught:
+            await env.result(run)
+        assert caught.value.__cause__ is not None
+        assert "in misuses" in "".join(caught.value.__cause__.__notes__)
+
+
 async def test_a_perdure_works_only_on_the_loop_it_was_opened_on(tmp_path: Path) -> None:
     """Moved on by another thread's loop, a run would go down with it."""
     async with Perdure(f"sqlite:///{tmp_path / 't.db'}") as app:

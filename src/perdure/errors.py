@@ -273,7 +273,7 @@ class IdConflict(PerdureError):
     def __str__(self) -> str:
         return (
             f"id {self.id!r} is taken by {self.existing}, wanted for {self.wanted}: {self.why}; "
-            "use another id, or another on_conflict (return, reject, replace, terminate)"
+            "use another id, or another on_conflict (replace, terminate)"
         )
 
 

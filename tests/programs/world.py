@@ -14,6 +14,7 @@ import inspect
 import random
 import re
 from collections.abc import Callable
+from types import AsyncGeneratorType, CoroutineType
 from typing import Any
 
 import msgspec
@@ -281,8 +282,9 @@ def leftovers() -> list[object]:
     suspended = [
         code
         for code in gc.get_objects()
-        if (inspect.iscoroutine(code) and inspect.getcoroutinestate(code) == inspect.CORO_SUSPENDED)
-        or (inspect.isasyncgen(code) and code.ag_frame is not None)
+        # By type: to ask some objects for their class is to wake them up.
+        if (type(code) is CoroutineType and inspect.getcoroutinestate(code) == inspect.CORO_SUSPENDED)
+        or (type(code) is AsyncGeneratorType and code.ag_frame is not None)
     ]
     return [code for code in suspended if "tests.programs" in _module_of(code)] + [*really_run]
 

@@ -51,4 +51,6 @@ _open: list[Home] = []
 def refuse_in_workflows() -> None:
     """A replay would start, signal or wait again; that is what activities are for."""
     if current() is not None:
-        raise NotAllowedInWorkflow("using a Perdure or a Run", "do it in an activity")
+        raise NotAllowedInWorkflow(
+            "using a Perdure or a Run", "call a workflow to start a child, or do it in an activity"
+        )

@@ -24,7 +24,7 @@ from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
 from perdure.engine.port import Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
-from perdure.errors import AnotherLoop, BadOption, NotOpen, PerdureError, UnknownWorkflow
+from perdure.errors import AnotherLoop, BadArguments, BadOption, NotOpen, PerdureError, UnknownWorkflow
 from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
@@ -143,7 +143,7 @@ class Perdure:
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
         """Start a run; it is on disk when this returns. The same id again gives the run that has it."""
         wanted = self._checked(workflow)
-        return await self._start(wanted, wanted.signature.record(args, kwargs))
+        return await self._start(wanted, _recorded(wanted, args, kwargs))
 
     async def start_json(
         self,
@@ -207,7 +207,7 @@ class Perdure:
     async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Start a run and wait for its result."""
         wanted, engine = self._checked(workflow), self._opened
-        request = _request(wanted, wanted.signature.record(args, kwargs))
+        request = _request(wanted, _recorded(wanted, args, kwargs))
         if request.is_plain:
             found = await engine.start(request)
         else:
@@ -289,6 +289,10 @@ def _no_workflow(given: object) -> BadOption:
     if inspect.iscoroutine(given):
         given.close()
         return BadOption(f"this is a call of {name}; give the workflow and its arguments apart: start({name}, ...)")
+    if isinstance(given, BoundCall):
+        return BadOption(f"{given!r} is a call; give the workflow and its arguments apart, or use start_many({name})")
+    if isinstance(given, str):
+        return BadOption(f"{name} is a name; give the workflow itself, or use start_json({name}, b'...')")
     if isinstance(given, Activity):
         return BadOption(f"{name} is an activity; call it from a workflow, and start that")
     return BadOption(f"{name} is not a workflow; decorate it with @workflow")
@@ -303,6 +307,19 @@ def _workflow_of(row: RunRow, given: object) -> Workflow[..., Any]:
             f"run {row.workflow_id!r} is one of {row.workflow!r}, not of {given.name!r}; name its own workflow, or none"
         )
     return given
+
+
+def _recorded(wanted: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """The arguments as they are written; options among them are a common mistake."""
+    try:
+        return wanted.signature.record(args, kwargs)
+    except BadArguments as error:
+        options = inspect.signature(Workflow.options).parameters.keys() & kwargs.keys()
+        if not options:
+            raise
+        name = min(options)
+        hint = f"options go with the workflow: start({wanted.__name__}.options({name}=...), ...)"
+        raise BadArguments(error.function, f"{error.trouble}; {hint}") from None
 
 
 def _bound(call: object) -> BoundCall[Any]:

@@ -209,6 +209,9 @@ def result_of(id: str, ending: Ending, kind: ValueType) -> object:
         raise stopped(id, ending)
     error = RunFailed(id, ending.failure.summary)
     error.__cause__ = revive(ending.failure)
+    if ending.failure.traceback:
+        # Where it was raised, which may be another process; the frames themselves are gone.
+        (error.__cause__ or error).add_note(ending.failure.traceback.rstrip())
     raise error
 
 

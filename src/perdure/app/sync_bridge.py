@@ -167,9 +167,17 @@ class SyncApp:
         self._inner = inner
         self._bridge = Bridge(inner)
 
-    def __enter__(self) -> Self:
+    def open(self) -> Self:
+        """Open it where there is no place for a `with`; it may be left open until the program ends."""
         self._bridge.open()
         return self
+
+    def close(self) -> None:
+        """Let activities end, hand back what is not done, and let go of everything."""
+        self._bridge.close((None, None, None))
+
+    def __enter__(self) -> Self:
+        return self.open()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

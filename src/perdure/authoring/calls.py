@@ -74,7 +74,7 @@ def patched(change_id: str) -> bool:
 
 
 def set_attributes(**patch: object) -> None:
-    """Merge into the run's attributes, which people search by; None takes one away."""
+    """Merge into the run's attributes, which are shown with it; None takes one away."""
     required("set_attributes()", "give a new run attributes with `.options(attributes=...)`").set_attributes(patch)
 
 

@@ -82,7 +82,7 @@ Attributes: TypeAlias = Annotated[
     typer.Option(
         "--attribute",
         metavar="NAME=VALUE",
-        help="Something to find the run by; the value is JSON, or else a text. May be given more than once.",
+        help="Something to show with the run; the value is JSON, or else a text. May be given more than once.",
     ),
 ]
 Conflict: TypeAlias = Annotated[

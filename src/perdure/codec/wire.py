@@ -64,12 +64,12 @@ def _unwritable(kind: type) -> str:
     name = kind.__name__
     # As values msgspec writes these itself; so it asks about a key.
     if kind in _NO_KEYS or kind in _PLAIN or issubclass(kind, tuple | msgspec.Struct) or dataclasses.is_dataclass(kind):
-        return f"a {name} cannot be a key in JSON; pass a list of pairs instead of the dict"
+        return f"{name} values cannot be a key in JSON; pass a list of pairs instead of the dict"
     for plain in _PLAIN:
         if issubclass(kind, plain):
             return f"{name} is more than {plain.__name__}, and would lose the rest; pass a plain {plain.__name__}"
     return (
-        f"a {name} cannot be written as JSON; pass what it is made of, "
+        f"{name} values cannot be written as JSON; pass what it is made of, "
         "in plain values, a dataclass, a struct or a model, and annotate the type"
     )
 

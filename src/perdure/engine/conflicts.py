@@ -7,7 +7,7 @@ import msgspec
 from perdure import codec
 from perdure.engine.port import Engine, OwnedRun, StartRequest
 from perdure.errors import IdConflict, RunClosed
-from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, resolve
+from perdure.kernel.conflict import OTHER, GiveIt, OnConflict, Refuse, Resolution, resolve
 from perdure.stores.records import RunRow
 
 LONGEST_SHOWN = 100
@@ -41,13 +41,17 @@ async def superseding(engine: Engine, request: StartRequest, found: RunRow, reso
             found.workflow_id,
             f"{_digest(found.workflow, found.input)} ({found.status})",
             _digest(request.workflow, request.input),
-            resolution.why,
+            _why(found, request) if resolution.why == OTHER else resolution.why,
         )
     if found.closed_at is None:
         # One that ends by itself meanwhile makes way as well.
         with contextlib.suppress(RunClosed):
             await engine.terminate(found.run_id, found.workflow_id, "another run was started under its id")
     return msgspec.structs.replace(request, supersedes=found.run_id)
+
+
+def _why(found: RunRow, request: StartRequest) -> str:
+    return "it is another workflow" if found.workflow != request.workflow else "it has other arguments"
 
 
 def _same(one: str, other: str) -> bool:

@@ -124,8 +124,9 @@ class Lease:
         if isinstance(answer, Applied):
             await self._committer.apply(DeleteWorker(worker.worker_id))
             self._store.forget(worker.worker_id)
-            log.warning(
-                "took over %d runs of worker %s (process %d on %s), which is gone",
+            log.log(
+                logging.WARNING if freed else logging.INFO,
+                "took over %d run(s) of worker %s (process %d on %s), which is gone",
                 freed,
                 worker.worker_id,
                 worker.pid,

@@ -232,6 +232,10 @@ class OwningEngine(ReadingEngine):
         stop = stop_child(owned.run_id, place, reason, self.clock.now())
         self._ask_as_owner(owned, told, stop)
 
+    def set_aside(self, owned: OwnedRun, message: Message) -> None:
+        """A message that the code of an owned run cannot take is not to be offered again."""
+        self._ask_as_owner(owned, lambda _: None, TakeMessage(message.number, 0))
+
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""
         note = Annotate(owned.run_id, self._lease.worker_id, attributes, step, self.clock.now())

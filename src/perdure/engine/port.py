@@ -241,6 +241,9 @@ class Engine(Protocol):
     def cancel_child(self, owned: OwnedRun, place: str, reason: str) -> None:
         """Ask the child that an owned run started at this place to stop; one that has ended does not mind."""
 
+    def set_aside(self, owned: OwnedRun, message: Message) -> None:
+        """A message that the code of an owned run cannot take is not to be offered again."""
+
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""
 

@@ -31,6 +31,7 @@ class TakeOver(msgspec.Struct, frozen=True):
     terminates: bool
 
 
+OTHER = "it is another workflow, or has other arguments"
 Resolution: TypeAlias = GiveIt | Refuse | TakeOver
 
 
@@ -38,7 +39,7 @@ def resolve(policy: OnConflict, *, is_same: bool, is_closed: bool) -> Resolution
     """What becomes of a start whose id is taken; `is_same` says by the same workflow with equal arguments."""
     match policy:
         case OnConflict.RETURN:
-            return GiveIt() if is_same else Refuse("it is another workflow, or has other arguments")
+            return GiveIt() if is_same else Refuse(OTHER)
         case OnConflict.REJECT:
             return Refuse("on_conflict is 'reject'")
         case OnConflict.REPLACE:

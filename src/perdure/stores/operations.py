@@ -151,7 +151,7 @@ class Annotate(NamedTuple):
 
 
 class TakeMessage(NamedTuple):
-    """A message has become the event of this number."""
+    """A message has become the event of this number; 0 for none, since the code could not take it."""
 
     number: int
     taken_by: int

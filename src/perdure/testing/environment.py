@@ -142,6 +142,10 @@ class Environment:
         """Start a run."""
         return await self.app.start(workflow, *args, **kwargs)
 
+    async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start a run and wait for its result, with time passing until it is there."""
+        return await self.result(await self.start(workflow, *args, **kwargs))
+
     async def settle(self) -> None:
         """Let everything happen that needs no time to pass."""
         calm = 0

@@ -14,6 +14,7 @@ import msgspec
 
 from perdure.authoring.functions import Workflow
 from perdure.engine.port import OwnedRun
+from perdure.errors import BadInput
 from perdure.kernel.commands import FireTimer, ReceiveMessage, RecordOutcome
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Body, ChildFailure, ChildResult, Message, SignalSent
@@ -54,6 +55,18 @@ MOST_SHOWN = 100
 STOP = ""
 
 
+def _misfit(call: PendingSignal, body: Body) -> str | None:
+    """Why a signal is not what the call waits for; None when it is."""
+    assert isinstance(body, SignalSent)
+    if call.signal.payload.is_plain:
+        return None
+    try:
+        call.signal.payload.restore(body.payload, f"the signal {body.name!r}")
+    except BadInput as error:
+        return str(error)
+    return None
+
+
 class Inbox:
     """Messages the program has not asked for yet, by what they are waited for by, each in their order.
 
@@ -61,11 +74,13 @@ class Inbox:
     not to be wanted is put there again by the call that wants it.
     """
 
-    __slots__ = ("_heads", "_seen", "unread")
+    __slots__ = ("_heads", "_seen", "misfits", "unread")
 
     def __init__(self) -> None:
         self.unread: dict[str, deque[Message]] = {}
         self._heads: list[tuple[int, str]] = []
+        # Signals whose payload is not what the code waits for, and why.
+        self.misfits: list[tuple[Message, str]] = []
         self._seen: set[int] = set()
 
     def add(self, message: Message) -> bool:
@@ -107,6 +122,9 @@ class Inbox:
             if call is not None:
                 message = self._take(key)
                 self._put(key)
+                if isinstance(call, PendingSignal) and (trouble := _misfit(call, message.body)) is not None:
+                    self.misfits.append((message, trouble))
+                    continue
                 assert isinstance(message.body, SignalSent | ChildResult | ChildFailure)
                 return ReceiveMessage(call.place, number, message.message_id, message.body)
         return None

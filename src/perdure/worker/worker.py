@@ -383,10 +383,24 @@ class Worker:
             return self._stop(live, stop)
         inbox.look_for(live.program.fresh)
         wanted = inbox.take_wanted(live.program)
+        if inbox.misfits:
+            self._set_aside(live, inbox)
         if wanted is None:
             return Read.NOTHING
         received = self._engine.advance(live.owned, wanted)
         return received if isinstance(received, Advance) and self._deliver(live, received) else Read.ENDED
+
+    def _set_aside(self, live: LiveRun, inbox: Inbox) -> None:
+        """A payload that is not what the code waits for is somebody's mistake, and not the run's."""
+        misfits, inbox.misfits = inbox.misfits, []
+        for message, trouble in misfits:
+            log.error(
+                "run %r waits on: %s; the signal was set aside, send another one",
+                live.owned.workflow_id,
+                trouble,
+                extra={"event": "signal_set_aside", "run_id": live.run_id},
+            )
+            self._engine.set_aside(live.owned, message)
 
     def _take_asides(self, live: LiveRun, advance: Advance | None) -> Advance | None:
         """Write down the changes the code came by, and show what it says of itself."""

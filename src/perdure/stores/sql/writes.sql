@@ -163,6 +163,7 @@ update runs
 update runs
    set attributes = :attributes,
        step = :step,
+       waiting = null,
        updated_at = :at
  where run_id = :run_id
    and owner = :worker_id;
