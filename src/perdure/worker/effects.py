@@ -115,18 +115,18 @@ class Effects:
         began = self._clock.now()
         if place in live.running:
             return
+        activity = call.activity
         if live.retries is not None:
             next_at = live.retries.next_at.get(place)
             if next_at is not None and next_at > began:
                 self._alarms.add(next_at, live, call)
                 return
             live.retries.next_at.pop(place, None)
-        activity = call.activity
-        failed = live.failed_attempts(place)
-        if failed:
-            call.attempts = failed + 1
-            # The attempt before may have changed its arguments.
-            call.args, call.kwargs = activity.signature.restore(call.data)
+            failed = live.retries.failed.get(place, 0)
+            if failed:
+                call.attempts = failed + 1
+                # The attempt before may have changed its arguments.
+                call.args, call.kwargs = activity.signature.restore(call.data)
         fn = activity.fn
         manner = self._manners.get(fn)
         if manner is None:
