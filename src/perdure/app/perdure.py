@@ -31,7 +31,8 @@ from perdure.kernel.status import Status
 from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
-from perdure.worker.worker import Worker, WorkerSettings
+from perdure.worker.moving import WorkerSettings
+from perdure.worker.worker import Worker
 
 if TYPE_CHECKING:
     from perdure.app.sync import SyncPerdure

@@ -211,7 +211,7 @@ def result_of(id: str, ending: Ending, kind: ValueType) -> object:
     error.__cause__ = revive(ending.failure)
     if ending.failure.traceback:
         # Where it was raised, which may be another process; the frames themselves are gone.
-        (error.__cause__ or error).add_note(ending.failure.traceback.rstrip())
+        error.add_note(ending.failure.traceback.rstrip())
     raise error
 
 

@@ -157,6 +157,9 @@ _TABLE: tuple[tuple[When, str, dict[str, str]], ...] = (
             "threading": "Thread Timer",
             "_thread": "start_new_thread",
             "concurrent.futures": "ThreadPoolExecutor ProcessPoolExecutor",
+            # Where they are defined: the package has them only once somebody asked for them.
+            "concurrent.futures.thread": "ThreadPoolExecutor",
+            "concurrent.futures.process": "ProcessPoolExecutor",
             "asyncio": "to_thread run_coroutine_threadsafe",
         },
     ),

@@ -1,0 +1,368 @@
+"""Moving runs on: a fact at a time, live and from their histories.
+
+In:   steps of live runs, messages in their inboxes, histories.
+Out:  commands to the engine; after each commit, the effects that were asked for; ends.
+
+One thing happens to a run at a time: a fact becomes an event, the event is handed
+to the program, the program is drained, and what it asked for waits for the commit.
+Knows nothing of claims, room and parking; the worker does.
+"""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Coroutine
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from perdure.authoring.calls import ContinueAsNew
+from perdure.engine.port import Advance, Engine, Hold, StartRequest
+from perdure.kernel import events
+from perdure.kernel.commands import CloseRun, TakeNote
+from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated, RunTimedOut
+from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
+from perdure.worker.activities import ActivityRunner
+from perdure.worker.effects import Effects
+from perdure.worker.failures import failure_of
+from perdure.worker.live import Inbox, LiveRun, Step
+from perdure.worker.loop import NeverWaits
+from perdure.worker.program import UNRESTORED, Mismatch
+
+log = logging.getLogger("perdure.worker")
+
+# How many events are replayed in one go.
+REPLAY_SLICE = 500
+
+
+class Read(Enum):
+    """What came of looking into an inbox, when it was not an event."""
+
+    NOTHING = "nothing in it that anybody waits for"
+    DONE = "a message that changed nothing"
+    ENDED = "the run is not to be moved any more"
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """How a worker works. `replay_always` replays every run from its history at every step (for tests)."""
+
+    queues: tuple[str, ...] = ("default",)
+    max_live: int = 10_000
+    max_threads: int = 64
+    park_after_ms: int = 10_000
+    replay_always: bool = False
+
+
+class Mover:
+    """Moves the runs that live in this process."""
+
+    def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
+        self._engine = engine
+        self._clock = engine.clock
+        self._settings = settings
+        self._live: dict[str, LiveRun] = {}
+        self._runner = ActivityRunner(self._clock, settings.max_threads)
+        self._effects = Effects(engine, self._runner, self._advance, self._fail, self._expire)
+        self._is_stopping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    def drop(self, live: LiveRun) -> None:
+        """Forget a run, and leave nothing of its code in memory."""
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Bringing runs to life
+
+    def _replay(self, live: LiveRun, history: list[Event]) -> None:
+        """Run the code against its history, then go on live."""
+        if self._settings.replay_always:
+            live.history = history
+        program = live.program
+        try:
+            if live.owned.has_begun_before:
+                program.replay(history)
+            program.begin(live.owned.arguments)
+            live.owned.arguments = None
+            for event in history:
+                self._redeliver(live, event)
+            # Up to here, what it waits for included, somebody has been before.
+            program.is_replaying = False
+        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+            self._give_up(live, error)
+        else:
+            if history:
+                self._mind_deadline(live)
+            self._settle(live, None)
+
+    async def _replay_in_slices(self, live: LiveRun, history: list[Event]) -> None:
+        """A long history, with pauses in which other runs go on."""
+        if self._settings.replay_always:
+            live.history = history
+        live.is_leaving = live.is_replaying = True
+        program = live.program
+        try:
+            program.replay(history)
+            program.begin()
+            for number, event in enumerate(history):
+                self._redeliver(live, event)
+                if number % REPLAY_SLICE == 0:
+                    await asyncio.sleep(0)
+                    if live.is_gone or self._is_stopping or program.loop.is_dead:
+                        return
+            program.is_replaying = False
+        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+            self._give_up(live, error)
+        else:
+            live.is_leaving = live.is_replaying = False
+            self._mind_deadline(live)
+            self._settle(live, None)
+
+    def _redeliver(self, live: LiveRun, event: Event) -> None:
+        if live.program.is_done:
+            raise Mismatch(event, [], f"the code has ended, but event {event.seq} is {event.kind} at {event.place!r}")
+        live.program.deliver(event)
+
+    def _mind_deadline(self, live: LiveRun) -> None:
+        """A run that was asked to stop, by a history, goes on having to end by then."""
+        cancelled = live.program.cancelled
+        if cancelled is not None and cancelled.close_at is not None:
+            live.close_at = cancelled.close_at
+            self._effects.end_by(live, cancelled.close_at)
+
+    # One fact at a time
+
+    def _advance(self, live: LiveRun, command: Step, restored: object = UNRESTORED) -> None:
+        """Turn a fact into an event, hand it to the program, and see what it wants next."""
+        if live.is_gone:
+            return
+        if live.is_leaving:
+            if live.deferred is None:
+                live.deferred = []
+            live.deferred.append(command)
+            return
+        waiting = live.program.pending.get(command.place)
+        if waiting is None or not waiting.is_waiting:
+            # Nobody waits for it any more: a fact without a taker is not written.
+            return
+        advance = self._engine.advance(live.owned, command)
+        if not isinstance(advance, Advance):
+            log.error("an advance was refused: %r", advance, extra={"event": "refused", "run_id": live.run_id})
+            return
+        if self._deliver(live, advance, restored):
+            self._settle(live, advance)
+
+    def _deliver(self, live: LiveRun, advance: Advance, restored: object = UNRESTORED) -> bool:
+        """Hand an event to the program; False when that was the end of it."""
+        try:
+            if self._settings.replay_always:
+                self._rebuild(live, advance.event)
+                restored = UNRESTORED
+            live.program.deliver(advance.event, restored)
+        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+            self._give_up(live, error)
+        else:
+            return True
+        return False
+
+    def _rebuild(self, live: LiveRun, event: Event) -> None:
+        """Throw the program away and replay a new one, up to but not including the event."""
+        live.program.evict()
+        program = live.program = live.new_program()
+        program.replay([*(live.history or ()), event])
+        program.begin()
+        for earlier in live.history or ():
+            self._redeliver(live, earlier)
+        program.is_replaying = False
+        live.history = [*(live.history or ()), event]
+
+    def _settle(self, live: LiveRun, advance: Advance | None) -> None:
+        """After a drain: note what was said, do what messages ask for, close the run, or start what it asked for."""
+        while True:
+            program = live.program
+            if program.asides is not None:
+                # Before any further event: a replay up to there must know of it.
+                advance = self._take_asides(live, advance)
+            if program.abandoned:
+                self._effects.call_off(live)
+            if program.is_done:
+                self._close(live)
+                return
+            if live.inbox is None or not live.inbox.unread:
+                break
+            read = self._read(live, live.inbox)
+            if read is Read.ENDED:
+                return
+            if read is Read.NOTHING:
+                break
+            # What the last event made the program ask for starts with this one's effects.
+            advance = read if isinstance(read, Advance) else advance
+        live.is_noted = False
+        if program.fresh:
+            fresh, program.fresh = program.fresh, []
+            if advance is None:
+                self._effects.start(live, fresh)
+            else:
+                advance.then(self._effects.start, live, fresh)
+
+    def _read(self, live: LiveRun, inbox: Inbox) -> "Advance | Read":
+        """One message: a request to stop before all others, else the oldest that somebody waits for."""
+        stop = inbox.take_stop()
+        if stop is not None:
+            return self._stop(live, stop)
+        inbox.look_for(live.program.fresh)
+        wanted = inbox.take_wanted(live.program)
+        if inbox.misfits:
+            self._set_aside(live, inbox)
+        if wanted is None:
+            return Read.NOTHING
+        received = self._engine.advance(live.owned, wanted)
+        return received if isinstance(received, Advance) and self._deliver(live, received) else Read.ENDED
+
+    def _set_aside(self, live: LiveRun, inbox: Inbox) -> None:
+        """A payload that is not what the code waits for is somebody's mistake, and not the run's."""
+        misfits, inbox.misfits = inbox.misfits, []
+        for message, trouble in misfits:
+            log.error(
+                "run %r waits on: %s; the signal was set aside, send another one",
+                live.owned.workflow_id,
+                trouble,
+                extra={"event": "signal_set_aside", "run_id": live.run_id},
+            )
+            self._engine.set_aside(live.owned, message)
+
+    def _take_asides(self, live: LiveRun, advance: Advance | None) -> Advance | None:
+        """Write down the changes the code came by, and show what it says of itself."""
+        program = live.program
+        asides, program.asides = program.asides, None
+        assert asides is not None
+        for change_id in asides.patches:
+            noted = self._engine.advance(live.owned, TakeNote(Patched(change_id)))
+            if isinstance(noted, Advance):
+                advance = noted
+                if live.history is not None:
+                    live.history = [*live.history, noted.event]
+        annotations = (program.attributes_text, program.step)
+        if asides.is_annotated and annotations != live.annotated:
+            live.annotated = annotations
+            self._engine.annotate(live.owned, annotations[0] or "{}", annotations[1])
+        return advance
+
+    # Being stopped, and ending
+
+    def _stop(self, live: LiveRun, message: Message) -> "Advance | Read":
+        """Do what a request to stop asks for."""
+        body = message.body
+        if isinstance(body, TerminateRequest):
+            self._end(live, RunTerminated(body.reason))
+            return Read.ENDED
+        assert isinstance(body, CancelRequest)
+        if body.close_at is not None:
+            if body.close_at <= self._clock.now():
+                self._end(live, RunCancelled(body.reason))
+                return Read.ENDED
+            live.close_at = min(body.close_at, live.close_at or body.close_at)
+            self._effects.end_by(live, body.close_at)
+        if live.program.cancelled is not None:
+            # Asked once is enough: whoever cleans up must not be disturbed. Only the end may come sooner.
+            return Read.DONE
+        noted = self._engine.advance(live.owned, TakeNote(CancelRequested(body.reason, body.close_at), message))
+        return noted if isinstance(noted, Advance) and self._deliver(live, noted) else Read.ENDED
+
+    def _expire(self, live: LiveRun) -> None:
+        """The run's time may be over: that of its timeout, or that for its clean-up."""
+        if live.is_gone or (live.is_leaving and not live.is_replaying):
+            return
+        now, cancelled = self._clock.now(), live.program.cancelled
+        if live.close_at is not None and live.close_at <= now:
+            self._end(live, RunCancelled(live.close_reason if cancelled is None else cancelled.reason))
+        elif live.deadline is not None and live.deadline <= now:
+            timeout = (live.owned.traits.timeout_ms or 0) / 1000
+            self._end(live, RunTimedOut(f"it took longer than its timeout of {timeout:g} s"))
+
+    def _close(self, live: LiveRun) -> None:
+        end = live.program.end()
+        if live.program.fresh:
+            self._effects.start_abandoned(live, live.program.fresh)
+        if isinstance(end, ContinueAsNew):
+            self._continue(live, end.call.arguments[0].decode())
+        else:
+            self._end(live, end)
+
+    def _continue(self, live: LiveRun, input: str) -> None:
+        """Close the run, and start the one that goes on in its place."""
+        owned, program = live.owned, live.program
+        traits = msgspec.structs.replace(
+            owned.traits, attributes=program.attributes_text, continued_from=owned.run_id, delayed_until=None
+        )
+        request = StartRequest(owned.workflow, input, owned.workflow_id, owned.queue, owned.priority, traits=traits)
+        self._engine.continue_run(owned, request)
+        live.is_leaving = True
+        program.evict()
+
+    def _fail(self, live: LiveRun, error: Exception) -> None:
+        self._end(live, events.RunFailed(failure_of(error)))
+
+    def _end(self, live: LiveRun, end: events.Closing) -> None:
+        self._engine.advance(live.owned, CloseRun(end))
+        live.is_leaving = True
+        live.program.evict()
+
+    # Giving up
+
+    def _give_up(self, live: LiveRun, error: Exception) -> None:
+        """The run cannot be moved: its code does not fit, never waits, or something is wrong with us."""
+        match error:
+            case Mismatch():
+                self._hold(live, error)
+            case NeverWaits():
+                self._fail(live, error)
+            case _:
+                extra = {"event": "run_broken", "run_id": live.run_id}
+                log.error("a run could not go on", exc_info=error, extra=extra)
+                self.broken(live.run_id, f"{type(error).__name__}: {error}")
+
+    def _hold(self, live: LiveRun, mismatch: Mismatch) -> None:
+        """The code does not fit the history: stop the run, with both sides in the report."""
+        report = _report(live, mismatch)
+        log.error(
+            "run %r of %s is held: %s; bring back the code that wrote its history and restart (`perdure show %s`)",
+            live.owned.workflow_id,
+            live.workflow.name,
+            mismatch,
+            live.owned.workflow_id,
+            extra={"event": "run_held", "run_id": live.run_id, "reason": "mismatch"},
+        )
+        live.is_leaving = True
+        self._engine.release(live.owned, Hold("mismatch", report), lambda _: None)
+        self.drop(live)
+
+    def broken(self, run_id: str, trouble: str) -> None:
+        """The database will not take this run's event: stop the run, visibly."""
+        live = self._live.get(run_id)
+        if live is None:
+            return
+        log.error(
+            "run %r is held: %s", live.owned.workflow_id, trouble, extra={"event": "run_held", "run_id": live.run_id}
+        )
+        report = msgspec.json.encode({"trouble": trouble}).decode()
+        live.is_leaving = True
+        self._engine.release(live.owned, Hold("quarantine", report), lambda _: None)
+        self.drop(live)
+
+
+def _report(live: LiveRun, mismatch: Mismatch) -> str:
+    event = mismatch.event
+    return msgspec.json.encode(
+        {
+            "trouble": mismatch.trouble,
+            "workflow": live.workflow.name,
+            "history": None if event is None else {"seq": event.seq, "kind": event.kind, "place": event.place},
+            "code_waits_at": mismatch.waiting,
+            "remedy": "bring back the code that wrote this history and restart the worker",
+        }
+    ).decode()
