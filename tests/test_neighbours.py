@@ -4,10 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure import BadOption, Perdure, Retry, RunFailed, Signal, Status, StoreUnavailable, activity, workflow
+from perdure.kernel.messages import Message, SignalSent
 from perdure.testing import Environment
+from perdure.worker.live import MOST_SEEN, Inbox
 
 word = Signal("word", int)
 other_word = Signal("other word", int)
@@ -185,3 +188,39 @@ async def test_the_same_object_can_be_opened_again_and_keeps_its_lease(tmp_path:
 def test_intervals_that_are_no_numbers_are_refused(number: float) -> None:
     with pytest.raises(BadOption, match="finite"):
         Retry(initial_interval=number)
+
+
+async def test_callers_are_answered_while_the_disk_is_broken_and_runs_go_on_after(env: Environment) -> None:
+    """No new epoch is to be had; whoever waits for one must not wait for ever, and neither must closing."""
+    async with env:
+        run = await env.start(doubles_on_signal.options(id="kept"))
+        await env.settle()
+        env.store.is_broken = True
+        with pytest.raises(StoreUnavailable):
+            await env.alive(env.app.start(doubles_on_signal))
+        with pytest.raises(StoreUnavailable):
+            await env.alive(run.signal(to_double, 1))
+        env.store.is_broken = False
+        await env.pass_time(2)
+        await env.alive(run.signal(to_double, 4))
+        assert await env.result(run) == 8
+        env.store.is_broken = True
+
+
+def test_an_inbox_forgets_numbers_but_not_those_of_unread_messages() -> None:
+    inbox = Inbox()
+    messages = [Message(n, str(n), SignalSent("a", msgspec.Raw(b"1")), 0) for n in range(2 * MOST_SEEN + 10)]
+    assert all(map(inbox.add, messages))
+    assert len(inbox._seen) <= 2 * MOST_SEEN + 10
+    assert not inbox.add(messages[0])
+    inbox.unread.clear()
+    inbox._forget_some()
+    assert len(inbox._seen) == MOST_SEEN
+
+
+to_double = Signal("to_double", int)
+
+
+@workflow
+async def doubles_on_signal() -> int:
+    return 2 * await to_double.receive()

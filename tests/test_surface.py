@@ -155,21 +155,22 @@ async def test_a_higher_priority_is_taken_first(tmp_path: Path) -> None:
     assert begun == ["p9", "p5", "p0", "p-1"]
 
 
+OTHER = "it has other arguments"
 CONFLICTS = [
-    ("return", True, True, GiveIt()),
-    ("return", True, False, GiveIt()),
-    ("return", False, True, Refuse("it is another workflow, or has other arguments")),
-    ("reject", True, True, Refuse("on_conflict is 'reject'")),
-    ("replace", False, True, TakeOver(terminates=False)),
-    ("replace", True, False, Refuse("on_conflict is 'replace', but it is still open")),
-    ("terminate", False, True, TakeOver(terminates=False)),
-    ("terminate", True, False, TakeOver(terminates=True)),
+    ("return", None, True, GiveIt()),
+    ("return", None, False, GiveIt()),
+    ("return", OTHER, True, Refuse(OTHER)),
+    ("reject", None, True, Refuse("on_conflict is 'reject'")),
+    ("replace", OTHER, True, TakeOver(terminates=False)),
+    ("replace", None, False, Refuse("on_conflict is 'replace', but it is still open")),
+    ("terminate", OTHER, True, TakeOver(terminates=False)),
+    ("terminate", None, False, TakeOver(terminates=True)),
 ]
 
 
-@pytest.mark.parametrize(("policy", "is_same", "is_closed", "expected"), CONFLICTS)
-def test_the_rule_for_a_taken_id(policy: str, expected: object, *, is_same: bool, is_closed: bool) -> None:
-    assert resolve(OnConflict(policy), is_same=is_same, is_closed=is_closed) == expected
+@pytest.mark.parametrize(("policy", "difference", "is_closed", "expected"), CONFLICTS)
+def test_the_rule_for_a_taken_id(policy: str, difference: str | None, expected: object, *, is_closed: bool) -> None:
+    assert resolve(OnConflict(policy), difference=difference, is_closed=is_closed) == expected
 
 
 async def test_four_ways_to_start_under_a_taken_id(env: Environment) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from perdure import codec
 from perdure.engine.port import Engine, OwnedRun, StartRequest
 from perdure.errors import IdConflict, RunClosed
-from perdure.kernel.conflict import OTHER, GiveIt, OnConflict, Refuse, Resolution, resolve
+from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, resolve
 from perdure.stores.records import RunRow
 
 LONGEST_SHOWN = 100
@@ -30,8 +30,7 @@ async def resolution_of(engine: Engine, found: RunRow, request: StartRequest, po
     # A run that continues others was started with the arguments of the first of them.
     while first.continued_from is not None:
         first = await engine.read(first.continued_from)
-    is_same = found.workflow == request.workflow and _same(first.input, request.input)
-    return resolve(policy, is_same=is_same, is_closed=found.closed_at is not None)
+    return resolve(policy, difference=_difference(first, request), is_closed=found.closed_at is not None)
 
 
 async def superseding(engine: Engine, request: StartRequest, found: RunRow, resolution: Resolution) -> StartRequest:
@@ -41,7 +40,7 @@ async def superseding(engine: Engine, request: StartRequest, found: RunRow, reso
             found.workflow_id,
             f"{_digest(found.workflow, found.input)} ({found.status})",
             _digest(request.workflow, request.input),
-            _why(found, request) if resolution.why == OTHER else resolution.why,
+            resolution.why,
         )
     if found.closed_at is None:
         # One that ends by itself meanwhile makes way as well.
@@ -50,8 +49,10 @@ async def superseding(engine: Engine, request: StartRequest, found: RunRow, reso
     return msgspec.structs.replace(request, supersedes=found.run_id)
 
 
-def _why(found: RunRow, request: StartRequest) -> str:
-    return "it is another workflow" if found.workflow != request.workflow else "it has other arguments"
+def _difference(found: RunRow, request: StartRequest) -> str | None:
+    if found.workflow != request.workflow:
+        return "it is another workflow"
+    return None if _same(found.input, request.input) else "it has other arguments"
 
 
 def _same(one: str, other: str) -> bool:

@@ -166,9 +166,9 @@ class OwningEngine(ReadingEngine):
         """Notice what came for the children of a run, as far as they live here."""
         after = None
         while True:
-            wanted = RunFilter(self.namespace, parent_id=run_id, before=after, limit=CHILDREN_PAGE)
+            wanted = RunFilter(self.namespace, tuple(OPEN), parent_id=run_id, before=after, limit=CHILDREN_PAGE)
             page = await self._patiently(partial(self._store.list_runs, wanted), self._tenure)
-            await self._read_all([row.run_id for row in page if row.closed_at is None])
+            await self._read_all([row.run_id for row in page])
             if len(page) < CHILDREN_PAGE:
                 return
             after = page[-1].run_id

@@ -20,7 +20,8 @@ from perdure.engine.port import Ending
 from perdure.ids import Ids
 from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
-from perdure.kernel.status import Status
+from perdure.kernel.overdue import timed_out
+from perdure.kernel.status import OPEN, Status
 from perdure.kernel.traits import OnParentClose
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Posted
@@ -93,7 +94,8 @@ class Stopping:
         """Close the runs whose end by the clock has come, unless they have an owner, who does it."""
         for row in await self._store.overdue(namespace, now, BITE):
             if await self._free_from_the_dead(row):
-                await self._close(row, overdue_end(row.close_as, row.cancel_reason, row.timeout_ms))
+                is_cancelled = row.close_as == Status.CANCELLED
+                await self._close(row, RunCancelled(row.cancel_reason) if is_cancelled else timed_out(row.timeout_ms))
 
     async def _free_from_the_dead(self, row: RunRow) -> bool:
         """Whether nobody owns the run; one whose owner is gone is free, though nobody was there to say so."""
@@ -131,11 +133,11 @@ class Stopping:
         reason = end.reason if isinstance(end, RunCancelled | RunTerminated) else None
         after = None
         while True:
-            wanted = RunFilter(self._lease.namespace, parent_id=run_id, before=after, limit=BITE)
+            wanted = RunFilter(self._lease.namespace, tuple(OPEN), parent_id=run_id, before=after, limit=BITE)
             page = await self._store.list_runs(wanted)
             for row in page:
                 terminates = isinstance(end, RunTerminated) or row.on_parent_close == OnParentClose.TERMINATE
-                is_left_alone = row.closed_at is not None or row.on_parent_close == OnParentClose.ABANDON
+                is_left_alone = row.on_parent_close == OnParentClose.ABANDON
                 if terminates and not is_left_alone and await self._free_from_the_dead(row):
                     await self._close(row, RunTerminated(reason))
             if len(page) < BITE:
@@ -149,13 +151,6 @@ class Stopping:
         if isinstance(answer, Applied) and isinstance(answer.value, Posted):
             self._notice(run_id, Message(answer.value.number, message_id, body, now), answer.value.count)
         return answer
-
-
-def overdue_end(close_as: str | None, reason: str | None, timeout_ms: int | None) -> RunCancelled | RunTimedOut:
-    """How a run ends whose time is over."""
-    if close_as == Status.CANCELLED:
-        return RunCancelled(reason)
-    return RunTimedOut(f"it took longer than its timeout of {(timeout_ms or 0) / 1000:g} s")
 
 
 async def first_of(*work: Coroutine[Any, Any, object]) -> None:

@@ -31,15 +31,14 @@ class TakeOver(msgspec.Struct, frozen=True):
     terminates: bool
 
 
-OTHER = "it is another workflow, or has other arguments"
 Resolution: TypeAlias = GiveIt | Refuse | TakeOver
 
 
-def resolve(policy: OnConflict, *, is_same: bool, is_closed: bool) -> Resolution:
-    """What becomes of a start whose id is taken; `is_same` says by the same workflow with equal arguments."""
+def resolve(policy: OnConflict, *, difference: str | None, is_closed: bool) -> Resolution:
+    """What becomes of a start whose id is taken; `difference` says what the run that has it differs in."""
     match policy:
         case OnConflict.RETURN:
-            return GiveIt() if is_same else Refuse(OTHER)
+            return GiveIt() if difference is None else Refuse(difference)
         case OnConflict.REJECT:
             return Refuse("on_conflict is 'reject'")
         case OnConflict.REPLACE:

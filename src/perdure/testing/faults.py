@@ -44,6 +44,8 @@ class FaultyStore(SqliteStore):
         self.after_commit: Callable[[Batch], None] = lambda _: None
         self._fault: tuple[int, Fault] | None = None
         self._dies_in_commit = False
+        # While this is so, nobody knows what becomes of a commit, and nothing does.
+        self.is_broken = False
 
     def fail_at(self, number: int, fault: Fault) -> None:
         """Do this at the commit of that number, counted from now on."""
@@ -59,6 +61,9 @@ class FaultyStore(SqliteStore):
             return
         self.before_commit(batch)
         self.commits += 1
+        if self.is_broken:
+            done(Unknown(StoreUnavailable(self.url, "injected: the disk is broken")))
+            return
         if self._fault is None or self.commits < self._fault[0]:
             super().commit(batch, lambda outcome: self._told(batch, outcome, done))
             return

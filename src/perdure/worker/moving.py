@@ -21,8 +21,9 @@ from perdure.authoring.calls import ContinueAsNew
 from perdure.engine.port import Advance, Engine, Hold, StartRequest
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
-from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated, RunTimedOut
+from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
+from perdure.kernel.overdue import timed_out
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.effects import Effects
 from perdure.worker.failures import failure_of
@@ -95,8 +96,6 @@ class Mover:
         except Exception as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
-            if history:
-                self._mind_deadline(live)
             self._settle(live, None)
 
     async def _replay_in_slices(self, live: LiveRun, history: list[Event]) -> None:
@@ -119,20 +118,12 @@ class Mover:
             self._give_up(live, error)
         else:
             live.is_leaving = live.is_replaying = False
-            self._mind_deadline(live)
             self._settle(live, None)
 
     def _redeliver(self, live: LiveRun, event: Event) -> None:
         if live.program.is_done:
             raise Mismatch(event, [], f"the code has ended, but event {event.seq} is {event.kind} at {event.place!r}")
         live.program.deliver(event)
-
-    def _mind_deadline(self, live: LiveRun) -> None:
-        """A run that was asked to stop, by a history, goes on having to end by then."""
-        cancelled = live.program.cancelled
-        if cancelled is not None and cancelled.close_at is not None:
-            live.close_at = cancelled.close_at
-            self._effects.end_by(live, cancelled.close_at)
 
     # One fact at a time
 
@@ -281,8 +272,7 @@ class Mover:
         if live.close_at is not None and live.close_at <= now:
             self._end(live, RunCancelled(live.close_reason if cancelled is None else cancelled.reason))
         elif live.deadline is not None and live.deadline <= now:
-            timeout = (live.owned.traits.timeout_ms or 0) / 1000
-            self._end(live, RunTimedOut(f"it took longer than its timeout of {timeout:g} s"))
+            self._end(live, timed_out(live.owned.traits.timeout_ms))
 
     def _close(self, live: LiveRun) -> None:
         end = live.program.end()
