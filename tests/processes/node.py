@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,7 @@ async def work(options: argparse.Namespace) -> None:
         await asyncio.gather(*habits, return_exceptions=True)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--lease", type=float, default=30.0)
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--max-live", type=int, default=10_000)
     parser.add_argument("--slow-disk", action="store_true", help="write every batch in the writer thread")
     parser.add_argument("--habit", action="append", choices=HABITS, default=[])
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     # Python warns of forks in processes with threads since 3.12; a habit does that on purpose.
     warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")

@@ -8,36 +8,18 @@ Reads the database with plain `sqlite3`, never through the engine under test.
 import asyncio
 import fcntl
 import json
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perdure import Perdure
+from tests.processes.nodes import Node, until
 from tests.processes.workflows import EFFECTS
 
-ROOT = Path(__file__).parents[2]
-
-# What must never stand in a node's log: each of these is a fault of the engine, whatever the test was about.
-TROUBLES = (
-    "ERROR",
-    "CRITICAL",
-    "Traceback",
-    "Task was destroyed",
-    "never retrieved",
-    "never awaited",
-    "Exception ignored",
-    "Warning:",
-    "database is locked",
-)
+__all__ = ["Effect", "Node", "Recorded", "Site", "at_work", "recorded_steps", "repeated", "steps", "until"]
 
 
 class Effect(NamedTuple):
@@ -57,93 +39,6 @@ class Recorded(NamedTuple):
     body: str
 
 
-class Node:
-    """A worker process."""
-
-    def __init__(self, site: "Site", *options: str) -> None:
-        self.log = site.folder / f"node-{len(site.nodes)}.log"
-        self.said: list[str] = []
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-W", "default", "-m", "tests.processes.node", site.url, *options],
-                cwd=ROOT,
-                env=os.environ | {EFFECTS: str(site.effects_path)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        self.pid = self._process.pid
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.said.append(line.decode().rstrip("\n"))
-
-    def heard(self, word: str) -> list[str]:
-        """What it said that begins with this word, without it."""
-        return [line.removeprefix(word).strip() for line in list(self.said) if line.split(" ")[0] == word]
-
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    async def hears(self, word: str) -> list[str]:
-        """Wait until it says this word."""
-        await until(lambda: self.heard(word) or not self.is_running(), f"node {self.pid} says {word!r}")
-        assert self.heard(word), f"node {self.pid} ended:\n{self.log.read_text()}"
-        return self.heard(word)
-
-    async def prepare(self) -> "Node":
-        """Let it import everything; it waits then."""
-        await self.hears("imported")
-        return self
-
-    def go(self) -> None:
-        """Let it open the database."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
-        self._process.stdin.flush()
-
-    async def begin(self) -> "Node":
-        """Let it work."""
-        await self.prepare()
-        self.go()
-        await self.hears("ready")
-        return self
-
-    def send(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """kill -9, and wait until nothing of it is left."""
-        self._process.kill()
-        self._process.wait()
-        self._listener.join(timeout=1)
-
-    async def leave(self, number: signal.Signals = signal.SIGTERM, within: float = 20.0) -> int:
-        """Ask it to stop; its exit code."""
-        self.send(number)
-        await until(lambda: not self.is_running(), f"node {self.pid} leaves", within)
-        return self._process.wait()
-
-    def end(self) -> None:
-        """Nothing of it stays behind, whatever the test did to it."""
-        if self.is_running():
-            self.kill()
-        self._listener.join(timeout=1)
-        for child in self.heard("child"):
-            _kill_child(int(child))
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-
-    def troubles(self) -> list[str]:
-        """Lines of its log that should not be there."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        return [line for line in lines if any(trouble in line for trouble in TROUBLES)]
-
-
 class Site:
     """A folder with a database, its nodes and what they did."""
 
@@ -157,7 +52,8 @@ class Site:
 
     def node(self, *options: str) -> Node:
         """A new worker process; it waits to be told to begin."""
-        node = Node(self, *options)
+        log = self.folder / f"node-{len(self.nodes)}.log"
+        node = Node(log, {EFFECTS: str(self.effects_path)}, self.url, *options)
         self.nodes.append(node)
         return node
 
@@ -267,22 +163,6 @@ def repeated(recorded: set[tuple[str, int]], effects: list[Effect]) -> list[Effe
 def steps(key: str, count: int = 5) -> list[str]:
     """What a workflow of so many steps returns."""
     return [f"{key}:{number}" for number in range(count)]
-
-
-async def until(condition: Callable[[], object], what: str, within: float = 30.0) -> float:
-    """Wait for a condition, looking often; answers how long it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < within, f"not within {within:g} s: {what}"
-        await asyncio.sleep(0.01)
-    return time.monotonic() - began
-
-
-def _kill_child(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def at_work(folder: Path) -> Iterator[Site]:
