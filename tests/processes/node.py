@@ -1,6 +1,6 @@
 """A worker process: opens a database, works it, and leaves when it is told to.
 
-    python -m tests.processes.node URL [--lease S] [--park-after S] [--max-live N] [--habit NAME ...]
+    python -m tests.processes.node URL [--lease S] [--park-after S] [--max-live N] [--fail-at NAME:N] [--habit NAME ...]
 
 Says "imported", waits for a line on its input, says "ready" once it works. SIGTERM and
 SIGINT make it leave the `async with` block. A habit is something its user code also does.
@@ -24,7 +24,7 @@ from typing import Any
 
 from perdure import Perdure
 from perdure.stores import sqlite as sqlite_store
-from tests.processes import workflows
+from tests.processes import failpoints, workflows
 
 Habit = Callable[[Perdure, Path], Coroutine[Any, Any, None]]
 
@@ -153,6 +153,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--park-after", type=float, default=10.0)
     parser.add_argument("--max-live", type=int, default=10_000)
     parser.add_argument("--slow-disk", action="store_true", help="write every batch in the writer thread")
+    parser.add_argument("--fail-at", metavar="NAME:N", help="die at this failpoint, the n-th time it comes")
     parser.add_argument("--habit", action="append", choices=HABITS, default=[])
     options = parser.parse_args(words)
     # Python warns of forks in processes with threads since 3.12; a habit does that on purpose.
@@ -160,6 +161,8 @@ def main(words: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     if options.slow_disk:
         sqlite_store.INLINE_BELOW = 0
+    if options.fail_at:
+        failpoints.install(options.fail_at)
     say("imported")
     sys.stdin.readline()
     asyncio.run(work(options))

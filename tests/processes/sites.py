@@ -87,10 +87,16 @@ class Site:
         sql = "select count(*) from runs join workers on owner = worker_id where closed_at is null and pid = ?"
         return int(self.value(sql, node.pid))
 
-    def histories(self) -> dict[str, list[Recorded]]:
-        """The events of every run, by its run_id, in the order of their numbers."""
-        found: dict[str, list[Recorded]] = {run_id: [] for (run_id,) in self.rows("select run_id from runs")}
-        for run_id, *event in self.rows("select run_id, seq, kind, place, body from events order by run_id, seq"):
+    def histories(self, run_ids: list[str] | None = None) -> dict[str, list[Recorded]]:
+        """The events of every run, or of these, by its run_id, in the order of their numbers."""
+        wanted = [run_id for (run_id,) in self.rows("select run_id from runs")] if run_ids is None else run_ids
+        found: dict[str, list[Recorded]] = {run_id: [] for run_id in wanted}
+        sql = """
+            select run_id, seq, kind, place, body
+              from json_each(?)
+              join events on run_id = value
+             order by run_id, seq"""
+        for run_id, *event in self.rows(sql, json.dumps(wanted)):
             found[run_id].append(Recorded(*event))
         return found
 
@@ -106,9 +112,17 @@ class Site:
 
     def effects(self) -> list[Effect]:
         """Every step executed so far, in order."""
-        # The last line may be half written by a process that runs.
-        lines = [line.split(" ") for line in self.effects_path.read_text().split("\n")[:-1]]
-        return [Effect(int(pid), key, int(number)) for pid, key, number in lines]
+        return self.effects_after(0)[0]
+
+    def effects_after(self, start: int) -> tuple[list[Effect], int]:
+        """Every step executed beyond this byte of the file, and where to look next."""
+        with self.effects_path.open("rb") as file:
+            file.seek(start)
+            # The last line may be half written by a process that runs.
+            read = file.read().rpartition(b"\n")[0]
+        lines = [line.split(" ") for line in read.decode().splitlines()]
+        effects = [Effect(int(pid), key, int(number)) for pid, key, number in lines]
+        return effects, start + len(read) + bool(read)
 
     async def is_write_stuck(self) -> bool:
         """Whether some process holds the lock under which all write, for longer than a write takes."""

@@ -9,7 +9,7 @@ import os
 from datetime import timedelta
 from functools import cache
 
-from perdure import Signal, activity, continue_as_new, sleep, workflow
+from perdure import Retry, Signal, activity, attempt, continue_as_new, sleep, workflow
 
 EFFECTS = "PERDURE_TEST_EFFECTS"
 FAR_FUTURE = timedelta(days=3)
@@ -36,6 +36,13 @@ async def step(key: str, number: int) -> str:
 @activity
 async def slow_step(key: str, number: int) -> str:
     await asyncio.sleep(0.02)
+    return _done(key, number)
+
+
+@activity(retry=Retry(max_attempts=3, initial_interval=0.01))
+async def stumbling_step(key: str, number: int) -> str:
+    if attempt().number == 1:
+        raise OSError("the first attempt stumbles")
     return _done(key, number)
 
 
@@ -83,6 +90,11 @@ async def family(key: str) -> list[str]:
     first = await step(key, 0)
     middle = await asyncio.gather(*(member(key, number) for number in (1, 2, 3)))
     return [first, *middle, await step(key, 4)]
+
+
+@workflow
+async def stumbling(key: str) -> list[str]:
+    return [await (stumbling_step if number % 2 else step)(key, number) for number in range(5)]
 
 
 @workflow

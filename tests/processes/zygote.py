@@ -23,14 +23,14 @@ from tests.processes import node
 LARGEST = 2**16
 
 
-def serve(server: socket.socket) -> None:
+def serve(asked: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, files, _, _ = socket.recv_fds(server, LARGEST, 4)
+        message, files, _, _ = socket.recv_fds(asked, LARGEST, 4)
         if not message:
             return
         if os.fork() == 0:
-            server.close()
+            asked.close()
             watch(json.loads(message), files)
         for file in files:
             os.close(file)
@@ -81,4 +81,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What is there already is not looked at again in every fork, so that it stays shared.
     gc.freeze()
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    with socket.socket(fileno=int(sys.argv[1])) as server:
+        serve(server)

@@ -1,0 +1,203 @@
+"""Failpoints: named moments in the engine at which a node dies as if killed.
+
+In:   "NAME:N": which moment, and how-many-th time it comes.
+Out:  a process that says "struck NAME" and is gone, without a chance to clean up.
+They are put around the engine's methods from here, so that the engine has no hook for them and pays nothing.
+"""
+
+import functools
+import inspect
+import itertools
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from perdure.engine import lease
+from perdure.engine.committer import Committer
+from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
+from perdure.engine.heartbeat import Heartbeat
+from perdure.engine.lease import Lease
+from perdure.engine.store_engine import StoreEngine
+from perdure.engine.watch import Watch
+from perdure.errors import StoreUnavailable
+from perdure.stores import sqlite
+from perdure.stores.answers import Committed, Unknown
+from perdure.stores.locks import FileLock
+from perdure.stores.operations import ClaimRuns, DeleteWorker, FreeRuns, Operation, RaiseEpoch
+from perdure.stores.queries import migrations
+from perdure.stores.sqlite import SqliteStore
+from perdure.worker.effects import Effects
+from perdure.worker.moving import Mover
+from perdure.worker.parking import Parking
+from perdure.worker.worker import Worker
+from tests.processes import workflows
+
+CODE = 137
+
+
+class Situation:
+    """What has to happen so that a moment comes."""
+
+    START = "the node opens the database"
+    LOAD = "the node has runs to work on"
+    RESCUE = "another worker was killed before"
+    LEAVE = "the node is told to leave"
+    DOUBT = "the answer of a commit is lost"
+
+
+class Failpoint(NamedTuple):
+    """Before or after which method of what; `only` calls whose arguments are so; `often` is how-many-th under load."""
+
+    owner: Any
+    method: str
+    when: str
+    situation: str = Situation.LOAD
+    only: Callable[..., bool] = lambda *_: True
+    often: int = 1
+
+
+def _asks(kind: type[Operation]) -> Callable[..., bool]:
+    return lambda _, *operations: isinstance(operations[0], kind)
+
+
+def _is_renewal(*_: object) -> bool:
+    return threading.current_thread().name == "perdure-heartbeat"
+
+
+FAILPOINTS: dict[str, Failpoint] = {
+    # Opening
+    "before_migration": Failpoint(SqliteStore, "_migrate", "before", Situation.START),
+    "in_migration": Failpoint(SqliteStore, "_migrate", "inside", Situation.START, often=2),
+    "after_migration": Failpoint(SqliteStore, "_migrate", "after", Situation.START),
+    "before_register": Failpoint(Lease, "begin", "before", Situation.START),
+    "before_row": Failpoint(SqliteStore, "keep_alive", "after", Situation.START),
+    "after_register": Failpoint(Lease, "begin", "after", Situation.START),
+    "before_watch": Failpoint(Watch, "begin", "before", Situation.START),
+    # Writing
+    "before_commit": Failpoint(SqliteStore, "_transact", "before", often=20),
+    "in_transaction": Failpoint(SqliteStore, "_finish", "before", often=20),
+    "after_commit": Failpoint(SqliteStore, "_finish", "after", often=20),
+    "before_answers": Failpoint(Committer, "_settle", "before", often=20),
+    "after_answers": Failpoint(Committer, "_settle", "after", often=20),
+    # Claiming and coming to life
+    "before_claim": Failpoint(Committer, "apply", "before", only=_asks(ClaimRuns), often=3),
+    "after_claim": Failpoint(StoreEngine, "_load", "before", often=2),
+    "after_load": Failpoint(SqliteStore, "load_runs", "after", often=2),
+    "before_adopt": Failpoint(Worker, "adopt", "before", often=30),
+    "after_adopt": Failpoint(Worker, "adopt", "after", often=30),
+    # Moving on
+    "before_advance": Failpoint(StoreEngine, "advance", "before", often=99),
+    "after_advance": Failpoint(StoreEngine, "advance", "after", often=99),
+    "before_step_told": Failpoint(StoreAdvance, "settle", "before", often=99),
+    "before_effects": Failpoint(Effects, "start", "before", often=99),
+    "after_effects": Failpoint(Effects, "start", "after", often=99),
+    "in_activity": Failpoint(workflows, "_done", "before", often=50),
+    "after_activity": Failpoint(workflows, "_done", "after", often=50),
+    "before_message": Failpoint(Worker, "notice", "before", often=5),
+    "after_message": Failpoint(Mover, "_read", "after", often=5),
+    "before_stop": Failpoint(Mover, "_stop", "before", often=3),
+    "after_stop": Failpoint(Mover, "_stop", "after", often=3),
+    "before_attempt": Failpoint(StoreEngine, "record_attempt", "before", often=7),
+    "after_attempt": Failpoint(StoreEngine, "record_attempt", "after", often=7),
+    "before_child": Failpoint(StoreEngine, "start_child", "before", often=5),
+    "after_child": Failpoint(ChildStart, "settle", "before", often=5),
+    "before_end_told": Failpoint(StoreClosing, "settle", "before", often=9),
+    "before_continue": Failpoint(StoreEngine, "continue_run", "before", often=9),
+    "after_continue": Failpoint(StoreEngine, "continue_run", "after", often=9),
+    # Parking
+    "before_park": Failpoint(Parking, "_park", "before", often=3),
+    "after_park": Failpoint(Parking, "_parked", "before", often=3),
+    # The lease
+    "before_renewal": Failpoint(SqliteStore, "renew", "before", often=3),
+    "in_renewal": Failpoint(FileLock, "release", "before", only=_is_renewal, often=3),
+    "after_renewal": Failpoint(Heartbeat, "_beat", "after", often=4),
+    "before_takeover": Failpoint(Lease, "_take_over", "before", Situation.RESCUE),
+    "after_raise_epoch": Failpoint(Committer, "apply", "after", Situation.RESCUE, _asks(RaiseEpoch)),
+    "between_bites": Failpoint(Committer, "apply", "after", Situation.RESCUE, _asks(FreeRuns), often=2),
+    "before_delete_worker": Failpoint(Committer, "apply", "before", Situation.RESCUE, _asks(DeleteWorker)),
+    "after_delete_worker": Failpoint(SqliteStore, "forget", "before", Situation.RESCUE),
+    "after_takeover": Failpoint(Lease, "_take_over", "after", Situation.RESCUE),
+    # Not knowing
+    "before_recovery": Failpoint(Lease, "recover", "before", Situation.DOUBT, often=2),
+    "after_new_epoch": Failpoint(Lease, "recover", "after", Situation.DOUBT, often=2),
+    "before_reload": Failpoint(SqliteStore, "owned_runs", "after", Situation.DOUBT, often=2),
+    # Leaving
+    "before_leaving": Failpoint(Worker, "end", "before", Situation.LEAVE),
+    "in_hand_back": Failpoint(Parking, "hand_back", "after", Situation.LEAVE, often=5),
+    "after_hand_back": Failpoint(Parking, "_handed_back", "before", Situation.LEAVE, often=5),
+    "before_closing": Failpoint(StoreEngine, "close", "before", Situation.LEAVE),
+    "before_lease_end": Failpoint(Lease, "end", "before", Situation.LEAVE),
+    "after_lease_end": Failpoint(Lease, "end", "after", Situation.LEAVE),
+    "before_store_close": Failpoint(SqliteStore, "close", "before", Situation.LEAVE),
+    "after_store_close": Failpoint(SqliteStore, "close", "after", Situation.LEAVE),
+}
+
+
+def install(wanted: str) -> None:
+    """Let this process die at the given moment."""
+    name, _, number = wanted.partition(":")
+    point, numbers = FAILPOINTS[name], itertools.count(1)
+
+    def strike() -> None:
+        if next(numbers) == int(number):
+            os.write(1, f"struck {name}\n".encode())
+            os._exit(CODE)
+
+    # Few runs are to be enough for several bites.
+    lease.BITE = 5
+    if point.situation == Situation.DOUBT:
+        _lose_answers()
+    if point.when == "inside":
+        _strike_in_migration(strike)
+    else:
+        setattr(point.owner, point.method, _around(point, getattr(point.owner, point.method), strike))
+
+
+def _around(point: Failpoint, method: Callable[..., Any], strike: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    async def waited(*args: Any, **options: Any) -> Any:
+        if point.when == "before" and point.only(*args):
+            strike()
+        answer = await method(*args, **options)
+        if point.when == "after" and point.only(*args):
+            strike()
+        return answer
+
+    @functools.wraps(method)
+    def called(*args: Any, **options: Any) -> Any:
+        if point.when == "before" and point.only(*args):
+            strike()
+        answer = method(*args, **options)
+        if point.when == "after" and point.only(*args):
+            strike()
+        return answer
+
+    return waited if inspect.iscoroutinefunction(method) else called
+
+
+def _strike_in_migration(strike: Callable[[], None]) -> None:
+    """In the transaction of a step, when its tables are made and its number is not written."""
+    connect = SqliteStore._connect
+
+    def connect_and_strike(store: SqliteStore, **options: bool) -> sqlite3.Connection:
+        db = connect(store, **options)
+        db.create_function("strike", 0, strike)
+        return db
+
+    setattr(SqliteStore, "_connect", connect_and_strike)  # noqa: B010 - mypy does not like methods to be replaced
+    setattr(sqlite, "migrations", lambda kind: [f"{step}\nselect strike();" for step in migrations(kind)])  # noqa: B010
+
+
+def _lose_answers() -> None:
+    """Every eighth commit happens, and nobody is told."""
+    finish, numbers = SqliteStore._finish, itertools.count(1)
+
+    def finish_silently(store: SqliteStore, committed: Committed) -> Any:
+        outcome = finish(store, committed)
+        if next(numbers) % 8:
+            return outcome
+        return Unknown(StoreUnavailable(store.url, "the answer was lost on purpose"))
+
+    setattr(SqliteStore, "_finish", finish_silently)  # noqa: B010 - as above
