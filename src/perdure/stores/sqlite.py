@@ -64,9 +64,22 @@ class SqliteStore(SqliteReads):
     async def open(self) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreError(self.url, f"SQLite {sqlite3.sqlite_version} is too old; 3.38 or newer is needed")
+        try:
+            self._open_file()
+        except BaseException:
+            self._let_go()
+            raise
+        if self._threads:
+            self._loop = asyncio.get_running_loop()
+            self._readers = Threads(1, "perdure-reader")
+            self._written: asyncio.Future[None] = self._loop.create_future()
+            self._writer = threading.Thread(target=self._write_jobs, name="perdure-writer", daemon=True)
+            self._writer.start()
+
+    def _open_file(self) -> None:
         if self._path is not None:
             self._refuse_foreign_file()
-            self._lock = FileLock(self._lock_path("write"))
+            self._lock = self._file_lock("write")
         self._db = self._connect(creates=True)
         self._migrate()
         self._file = None if self._path is None else _identity(self._path)
@@ -75,12 +88,13 @@ class SqliteStore(SqliteReads):
         # Watching has a connection of its own: it must not wait for a long read.
         self._watcher = self._connect(readonly=True) if self._path is not None else self._db
         self.has_changed()
-        if self._threads:
-            self._loop = asyncio.get_running_loop()
-            self._readers = Threads(1, "perdure-reader")
-            self._written: asyncio.Future[None] = self._loop.create_future()
-            self._writer = threading.Thread(target=self._write_jobs, name="perdure-writer", daemon=True)
-            self._writer.start()
+
+    def _let_go(self) -> None:
+        """Close what an opening that failed has opened."""
+        for opened in ("_watcher", "_reader", "_db", "_lock", "_presence"):
+            if (found := vars(self).pop(opened, None)) is not None:
+                found.close()
+        self._lock = self._presence = None
 
     async def close(self) -> None:
         if self._writer is not None:
@@ -122,6 +136,13 @@ class SqliteStore(SqliteReads):
         except OSError as error:
             raise StoreUnavailable(self.url, f"the folder {str(folder)!r} cannot be used: {error.strerror}") from None
         return folder / name
+
+    def _file_lock(self, name: str) -> FileLock:
+        path = self._lock_path(name)
+        try:
+            return FileLock(path)
+        except OSError as error:
+            raise StoreUnavailable(self.url, f"the lock {str(path)!r} cannot be used: {error.strerror}") from None
 
     def _refuse_foreign_file(self) -> None:
         assert self._path is not None
@@ -168,9 +189,12 @@ class SqliteStore(SqliteReads):
         with self._locked():
             found = self._schema_version(self._db)
             for number, step in enumerate(steps[found:], start=found + 1):
-                self._db.executescript(
-                    f"begin immediate;\n{step}\nupdate perdure_schema set version = {number};\ncommit;"
-                )
+                try:
+                    self._db.executescript(
+                        f"begin immediate;\n{step}\nupdate perdure_schema set version = {number};\ncommit;"
+                    )
+                except sqlite3.OperationalError as error:
+                    raise StoreUnavailable(self.url, f"{error}; its tables could not be made, try again") from None
 
     def _schema_version(self, db: sqlite3.Connection) -> int:
         """The schema the file has, 0 for none; refuses one that is not ours or newer than we are."""
@@ -329,7 +353,7 @@ class SqliteStore(SqliteReads):
             return True
         if self._renewal is None:
             self._renewal = self._connect()
-            self._renewal_lock = FileLock(self._lock_path("write"))
+            self._renewal_lock = self._file_lock("write")
         assert self._renewal_lock is not None
         self._renewal_lock.acquire(wait=True)
         try:
@@ -343,7 +367,7 @@ class SqliteStore(SqliteReads):
 
     def keep_alive(self, worker_id: str) -> None:
         if self._path is not None:
-            lock = FileLock(self._lock_path(worker_id))
+            lock = self._file_lock(worker_id)
             lock.acquire(wait=True)
             self._keepalives[worker_id] = lock
 
