@@ -22,9 +22,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from perdure import Perdure
+from perdure import Perdure, PerdureError
 from perdure.stores import sqlite as sqlite_store
 from tests.processes import failpoints, workflows
+
+# Longer than this nobody may be left without an answer, whatever the disk does.
+PATIENCE = 15.0
+# The exit code of a node that could not open or close its database.
+REFUSED = 3
 
 Habit = Callable[[Perdure, Path], Coroutine[Any, Any, None]]
 
@@ -44,6 +49,38 @@ async def start_runs(app: Perdure, path: Path) -> None:
         run = await app.start(workflows.timed.options(id=f"own-{os.getpid()}-{number}"), f"own-{os.getpid()}-{number}")
         say("started", run.id)
         await asyncio.sleep(0.002)
+
+
+async def work_through(app: Perdure, path: Path) -> None:
+    """Start runs one after the other until told to stop, and tell what came of each."""
+    for number in itertools.count():
+        key = f"plain-{number}"
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await app.start(workflows.plain.options(id=key), key)
+        except PerdureError as error:
+            say("refused", key, type(error).__name__)
+            await asyncio.sleep(0.02)
+        except TimeoutError:
+            say("hung", key)
+        except Exception as error:  # noqa: BLE001 - the test wants to see what should not come through
+            say("raw", key, repr(error))
+        else:
+            say("started", key)
+        await asyncio.sleep(0)
+
+
+async def look_often(app: Perdure, path: Path) -> None:
+    """Read all the time, and tell what came of it."""
+    for number in itertools.count():
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await app.list(limit=5)
+        except Exception as error:  # noqa: BLE001 - as above
+            say("unread", number, repr(error))
+        else:
+            say("read", number)
+        await asyncio.sleep(0.02)
 
 
 async def use_sqlite(app: Perdure, path: Path) -> None:
@@ -120,6 +157,8 @@ HABITS: dict[str, Habit] = {
     habit.__name__: habit
     for habit in (
         start_runs,
+        work_through,
+        look_often,
         use_sqlite,
         read_file,
         open_twice,
@@ -135,7 +174,8 @@ async def work(options: argparse.Namespace) -> None:
     leave = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leave.set)
-    settings: dict[str, Any] = {"lease": options.lease, "park_after": options.park_after, "max_live": options.max_live}
+    settings: dict[str, Any] = {"worker": not options.client, "lease": options.lease, "park_after": options.park_after}
+    settings["max_live"] = options.max_live
     async with Perdure(options.url, **settings) as app:
         path = Path(options.url.removeprefix("sqlite:///"))
         habits: list[asyncio.Task[None]] = [asyncio.create_task(HABITS[name](app, path)) for name in options.habit]
@@ -154,6 +194,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--max-live", type=int, default=10_000)
     parser.add_argument("--slow-disk", action="store_true", help="write every batch in the writer thread")
     parser.add_argument("--fail-at", metavar="NAME:N", help="die at this failpoint, the n-th time it comes")
+    parser.add_argument("--client", action="store_true", help="only ask, work nothing")
     parser.add_argument("--habit", action="append", choices=HABITS, default=[])
     options = parser.parse_args(words)
     # Python warns of forks in processes with threads since 3.12; a habit does that on purpose.
@@ -165,7 +206,11 @@ def main(words: Sequence[str] | None = None) -> None:
         failpoints.install(options.fail_at)
     say("imported")
     sys.stdin.readline()
-    asyncio.run(work(options))
+    try:
+        asyncio.run(work(options))
+    except PerdureError as error:
+        say("refused", "opening", type(error).__name__)
+        sys.exit(REFUSED)
     say("left")
 
 

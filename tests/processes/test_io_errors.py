@@ -1,0 +1,90 @@
+"""A disk that fails: errors of the kernel on each of the first writes and syncs of a process."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.processes.injections import injected, need_strace
+from tests.processes.node import REFUSED
+from tests.processes.nodes import Node, until
+from tests.processes.sites import Site, steps
+
+ERRORS = [("fdatasync", "EIO"), ("fdatasync", "ENOSPC"), ("pwrite64", "EIO"), ("pwrite64", "ENOSPC")]
+FIRST = int(os.environ.get("CALLS") or 300)
+# Runs that must be acknowledged after the blow before it is taken to have been survived.
+MORE = 3
+
+
+async def fail_once(folder: Path, call: str, error: str, number: int) -> str:
+    """Let the n-th call fail, go on, kill the process and start another one; answers what became of the process."""
+    folder.mkdir()
+    site = Site(folder)
+    try:
+        node = await site.node("--habit", "work_through").prepare()
+        with injected(node, site.path, call, error, str(number)) as injection:
+            await injection.is_ready()
+            node.go()
+            await until(lambda: injection.has_struck() or not node.is_running(), f"{call} {number} fails")
+            told = len(node.heard("started"))
+            await until(lambda: len(node.heard("started")) >= told + MORE or not node.is_running(), "it goes on")
+        fate = await check_typed(node)
+        if fate == "went on":
+            fate = f"{fate}, epoch {site.value('select max(epoch) from workers')}"
+        node.kill()
+        await check_clean_start(site, node)
+    finally:
+        site.end()
+    return fate
+
+
+async def check_typed(node: Node) -> str:
+    """Callers got answers or errors of ours; a node that could not open said so."""
+    assert node.heard("raw") == []
+    assert node.heard("hung") == []
+    assert {refusal.split(" ")[-1] for refusal in node.heard("refused")} <= {"StoreUnavailable"}
+    if not node.is_running():
+        assert await node.ends() == REFUSED, node.log.read_text()
+        return "refused to open"
+    return "went on"
+
+
+async def check_clean_start(site: Site, node: Node) -> None:
+    """The next process opens the file, finds all that was acknowledged, and ends it."""
+    started = set(node.heard("started"))
+    heir = await site.worker()
+    await until(lambda: site.open_runs() == 0, "all runs end")
+    assert await heir.leave() == 0
+    outcomes = site.outcomes()
+    assert started <= outcomes.keys()
+    assert outcomes == {key: ("COMPLETED", steps(key)) for key in outcomes}
+    # What was refused may be there or not; what was neither said nor refused must be the last one.
+    assert len(outcomes.keys() - started - {line.split(" ")[0] for line in node.heard("refused")}) <= 1
+    assert node.troubles() == [], node.log.read_text()
+    site.check()
+
+
+async def fail_each(folder: Path, call: str, error: str, numbers: Iterable[int]) -> None:
+    fates = Counter([await fail_once(folder / str(number), call, error, number) for number in numbers])
+    print(f"{call} {error}: {dict(fates)}")
+
+
+@pytest.mark.parametrize(("call", "error"), ERRORS)
+async def test_a_call_to_the_disk_fails_once(tmp_path: Path, call: str, error: str) -> None:
+    """Be it in the first write of a new file or in the middle of a commit, nothing acknowledged is lost."""
+    need_strace()
+    await fail_each(tmp_path, call, error, [1, 2, 5, 17])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("hundred", range(0, FIRST, 100))
+@pytest.mark.parametrize(("call", "error"), ERRORS)
+async def test_every_one_of_the_first_calls_to_the_disk_fails(
+    tmp_path: Path, call: str, error: str, hundred: int
+) -> None:
+    """Every write and every sync is one that can fail."""
+    need_strace()
+    await fail_each(tmp_path, call, error, range(hundred + 1, min(hundred + 100, FIRST) + 1))
