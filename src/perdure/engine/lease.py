@@ -70,8 +70,8 @@ class Lease:
         await self._committer.apply(DeleteWorker(self.worker_id))
         self._store.let_die(self.worker_id)
 
-    async def recover(self) -> bool:
-        """After a loss or an unknown outcome: a new epoch. False when the runs are somebody else's now."""
+    async def recover(self) -> list[str]:
+        """After a loss or an unknown outcome: a new epoch. Answers the runs that are still ours."""
         outcome = await self._committer.write_alone(RaiseEpoch(self.worker_id, self.epoch))
         if not isinstance(outcome, Committed):
             raise StoreUnavailable(self._store.url, "the worker's epoch could not be raised")
@@ -79,9 +79,12 @@ class Lease:
             log.warning("lease lost", extra={"event": "lease_lost", "worker_id": self.worker_id})
             self._store.let_die(self.worker_id)
             await self.begin(self._queues)
-            return False
-        self._become(self.worker_id, self.epoch + 1)
-        return True
+            return []
+        self.epoch += 1
+        # Asked before anything is written under the new epoch: what is taken under it comes to life by itself.
+        owned = await self._store.owned_runs(self.worker_id)
+        self._become(self.worker_id, self.epoch)
+        return owned
 
     def renew(self) -> bool:
         """Prolong the lease when a third of it has passed; False when it is lost. Any thread may call."""

@@ -322,16 +322,15 @@ class StoreEngine(OwningEngine):
             self._heartbeat.stop()
         while True:
             try:
-                is_still_ours = await self._lease.recover()
+                still_ours = await self._lease.recover()
                 break
             except StoreUnavailable as error:
                 log.warning("no new epoch yet, will try again", extra={"event": "recovery_failed"})
                 self._committer.refuse_waiting(error)
                 await self._stall(READ_AGAIN_MS)
         self._start_heartbeat()
-        if is_still_ours and self._host is not None:
-            worker_id = self._lease.worker_id
-            await self._load(await self._patiently(lambda: self._store.owned_runs(worker_id), self._tenure))
+        if still_ours:
+            await self._load(still_ours)
 
 
 def owned_from(loaded: LoadedRun) -> OwnedRun:
