@@ -64,3 +64,22 @@ async def test_a_run_started_while_others_are_read_again_is_not_brought_to_life_
     assert sorted(set(executed)) == sorted(executed)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
     site.check()
+
+
+async def test_a_client_whose_disk_fails_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no epoch to ask for, and wrote the same again and again, as fast as it could, without an answer."""
+    async with site.client() as app:
+        store: Any = app._store
+        finish = store._finish
+
+        def fail(committed: Committed) -> Outcome:
+            store._roll_back()
+            return Unknown(StoreUnavailable(site.url, "the disk fails"))
+
+        monkeypatch.setattr(store, "_finish", fail)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="the disk fails"):
+                await asyncio.wait_for(app.start(hasty.options(id="told"), "told"), timeout=5)
+
+        monkeypatch.setattr(store, "_finish", finish)
+        assert (await asyncio.wait_for(app.start(hasty.options(id="told"), "told"), timeout=5)).id == "told"

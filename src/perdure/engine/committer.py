@@ -101,6 +101,7 @@ class Committer:
         self._is_busy = False
         self._is_scheduled = False
         self._is_stopped = False
+        self._is_in_doubt = False
         self._retry_ms = FIRST_RETRY_MS
         self._retry_alarm: Alarm | None = None
         self._idle: list[asyncio.Future[None]] = []
@@ -200,9 +201,12 @@ class Committer:
         match outcome:
             case Committed(answers):
                 self._retry_ms = FIRST_RETRY_MS
+                self._is_in_doubt = False
                 self._settle(groups, answers)
             case Failed(error):
                 self._fail(groups, error)
+            case Unknown(error) if self.worker_id is None:
+                self._doubt(groups, error)
             case Fenced() | Unknown():
                 self._lose(groups, outcome)
             case _:
@@ -235,6 +239,14 @@ class Committer:
         self._is_scheduled = True
         self._retry_alarm = self._clock.call_at(self._clock.now() + self._retry_ms, self._flush)
         self._retry_ms = min(self._retry_ms * 2, LAST_RETRY_MS)
+
+    def _doubt(self, groups: list[Group], error: StoreUnavailable) -> None:
+        """Nobody's epoch is at stake: what may be written already is written again, once; then callers are told."""
+        if self._is_in_doubt:
+            self._fail(groups, error)
+        else:
+            self._is_in_doubt = True
+            self._queue.extendleft(reversed(groups))
 
     def _lose(self, groups: list[Group], outcome: Outcome) -> None:
         """Nothing is written before the owner has a new epoch; what owned runs wanted is void."""
