@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from perdure import Perdure, PerdureError
+from perdure import Perdure, PerdureError, Run
 from perdure.stores import sqlite as sqlite_store
 from tests.processes import failpoints, workflows
 
@@ -53,11 +53,12 @@ async def start_runs(app: Perdure, path: Path) -> None:
 
 async def work_through(app: Perdure, path: Path) -> None:
     """Start runs one after the other until told to stop, and tell what came of each."""
+    ends = set()
     for number in itertools.count():
         key = f"plain-{number}"
         try:
             async with asyncio.timeout(PATIENCE):
-                await app.start(workflows.plain.options(id=key), key)
+                run = await app.start(workflows.plain.options(id=key), key)
         except PerdureError as error:
             say("refused", key, type(error).__name__)
             await asyncio.sleep(0.02)
@@ -67,7 +68,18 @@ async def work_through(app: Perdure, path: Path) -> None:
             say("raw", key, repr(error))
         else:
             say("started", key)
+            end = asyncio.create_task(_tell_end(run))
+            ends.add(end)
+            end.add_done_callback(ends.discard)
         await asyncio.sleep(0)
+
+
+async def _tell_end(run: Run[list[str]]) -> None:
+    try:
+        await run.result()
+    except PerdureError:
+        return
+    say("ended", run.id)
 
 
 async def look_often(app: Perdure, path: Path) -> None:
