@@ -171,7 +171,7 @@ class SqliteStore(SqliteReads):
             )
             db.execute(f"pragma busy_timeout = {BUSY_MS}")
             if not readonly:
-                db.execute("pragma journal_mode = wal")
+                self._use_log(db)
                 db.execute("pragma synchronous = full")
             db.execute("pragma temp_store = memory")
             db.execute("pragma cache_size = -65536")
@@ -180,6 +180,15 @@ class SqliteStore(SqliteReads):
         except sqlite3.Error as error:
             raise self._unavailable(error) from None
         return db
+
+    def _use_log(self, db: sqlite3.Connection) -> None:
+        """Let changes go through a write-ahead log; of several processes that make a file, one sets that at a time.
+
+        SQLite does not wait there for whoever else does the same, it says that the database is locked.
+        """
+        if db.execute("pragma journal_mode").fetchone() != ("wal",):
+            with self._locked():
+                db.execute("pragma journal_mode = wal")
 
     def _migrate(self) -> None:
         """Bring the schema up to date under the write lock; refuse what is not ours or newer than we are."""
