@@ -1,0 +1,188 @@
+"""S8: a million pending timers, of which some hundreds become due every second and are worked by a real worker.
+
+Out:  how long the scan for due runs and the look for the next one take while that goes on;
+      how late timers fire; that none fires early and none is lost.
+
+The runs are written as rows in the shape that parking leaves; `tests/test_scale.py` holds both against each other.
+
+usage: python -m bench.timers [--timers N] [--per-second N] [--seconds N]
+       python -m bench.timers work FOLDER UNTIL_MS      the worker process
+"""
+
+import argparse
+import asyncio
+import random
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench import processes
+from bench.database import DATABASE, opened, rows
+from bench.findings import Finding, conclude
+from bench.vitals import vitals
+from bench.workflows import one_sleep
+from perdure.ids import RandomIds
+from perdure.stores import writes
+from perdure.stores.operations import ClaimRuns
+from perdure.stores.queries import migrations
+from perdure.stores.sqlite_reads import SqliteReads
+
+TIMERS, PER_SECOND, SECONDS = 1_000_000, 500, 60
+MOST_SCAN_MS = 5.0
+# Until the first one is due all must be written and the worker be there; after the last one it has a moment left.
+SECONDS_TO_WRITE_ONE, SECONDS_TO_OPEN, GRACE_SECONDS = 60e-6, 10.0, 3.0
+BITE = 10_000
+
+PARKED_RUN = """
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, wake_at, waiting, input, seed,
+                  created_at, updated_at, begun_at)
+values (?, 'main', ?, ?, 'default', 'SUSPENDED', ?, ?, ?, ?, ?, ?, ?)
+"""
+FIRED = """
+select events.at - runs.wake_at_then
+  from events
+  join (select run_id, cast(round(created_at + 1000 * (input ->> 'seconds')) as integer) as wake_at_then
+          from runs
+         where status = 'COMPLETED') as runs
+    on runs.run_id = events.run_id
+ where events.kind = 'TimerFired'
+   and events.body ->> 'fire_at' = runs.wake_at_then
+"""
+LOST = """
+select count(*)
+  from runs
+ where created_at + 1000 * (input ->> 'seconds') <= ?
+   and status <> 'COMPLETED'
+"""
+
+
+def parked_run(ids: RandomIds, created_at: int, wake_at: int) -> tuple[object, ...]:
+    """The row of a run of `one_sleep` that was parked with its timer."""
+    run_id = ids.run_id(created_at)
+    waiting = f'[{{"kind":"timer","place":"timer()","until":{wake_at}}}]'
+    input = f'{{"seconds":{(wake_at - created_at) / 1000}}}'
+    return run_id, run_id, one_sleep.name, wake_at, waiting, input, ids.seed(), created_at, created_at, created_at
+
+
+def fill(path: Path, timers: int, first_at: int, per_second: float) -> None:
+    """Write so many parked runs, the first one due at the given millisecond, the others after it at this rate."""
+    ids, chance = RandomIds(timers), random.Random(timers)
+    gap_ms = 1000 / per_second
+    # Who was parked first is not who wakes first.
+    places = list(range(timers))
+    chance.shuffle(places)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("pragma journal_mode = wal")
+        db.execute("pragma synchronous = off")
+        for number, step in enumerate(migrations("sqlite"), start=1):
+            db.executescript(f"begin;\n{step}\nupdate perdure_schema set version = {number};\ncommit;")
+        for first in range(0, timers, BITE):
+            now = time.time_ns() // 1_000_000
+            db.execute("begin immediate")
+            bite = places[first : first + BITE]
+            db.executemany(PARKED_RUN, (parked_run(ids, now, first_at + round(place * gap_ms)) for place in bite))
+            db.execute("commit")
+        db.execute("pragma wal_checkpoint(truncate)")
+
+
+def measured(folder: Path, timers: int, per_second: float, seconds: float, notes: Console) -> Iterator[Finding]:
+    notes.print(f"writing {timers:,} timers", style="dim")
+    first_at = time.time() + timers * SECONDS_TO_WRITE_ONE + SECONDS_TO_OPEN
+    fill(folder / DATABASE, timers, int(first_at * 1000), per_second)
+    assert time.time() < first_at, "the timers were due before they were written"
+    until_ms = int((first_at + seconds) * 1000)
+    notes.print(f"working for {first_at + seconds - time.time():.0f} s", style="dim")
+    with processes.begun("bench.timers", "work", folder, until_ms) as worker:
+        figures = {word: processes.said(worker, word) for word in FIGURES}
+        processes.end(worker)
+    late = sorted(late for (late,) in rows(folder, FIRED))
+    ((lost,),) = rows(folder, LOST.replace("?", str(until_ms)))
+    ((doubled,),) = rows(folder, "select count(*) - count(distinct run_id) from events where kind = 'TimerFired'")
+    yield Finding(f"{timers:,} timers, {per_second:g}/s due: scan for due runs, p50", figures["claim_p50"], " ms")
+    yield Finding("scan for due runs, p99", figures["claim_p99"], " ms", MOST_SCAN_MS)
+    yield Finding("look for the next one, p99", figures["next_p99"], " ms", MOST_SCAN_MS)
+    yield Finding("scans", figures["claims"])
+    yield Finding("timers fired", len(late))
+    yield Finding("fired early", sum(ms < 0 for ms in late), "", 0)
+    yield Finding("lost", lost, "", 0)
+    yield Finding("fired twice", doubled, "", 0)
+    yield Finding("late, p50", _share(late, 0.5), " ms")
+    yield Finding("late, p99", _share(late, 0.99), " ms")
+    yield Finding("late at most", late[-1], " ms")
+    yield Finding("memory of the worker", figures["memory"], " MB")
+
+
+FIGURES = ("claims", "claim_p50", "claim_p99", "next_p99", "memory")
+
+
+class Stopwatch:
+    """Takes the time of calls."""
+
+    def __init__(self) -> None:
+        self.taken_ms: list[float] = []
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: object) -> object:
+            began = time.perf_counter()
+            answer = call(*args)
+            self.taken_ms.append((time.perf_counter() - began) * 1e3)
+            return answer
+
+        return timed
+
+    def share(self, part: float) -> float:
+        return _share(sorted(self.taken_ms), part)
+
+
+def _share(ordered: list[float], part: float) -> float:
+    return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
+
+
+async def work(folder: Path, until_ms: int) -> None:
+    """Work as any worker does, with a stopwatch in the hand."""
+    claims, looks = Stopwatch(), Stopwatch()
+    writes._SINGLE[ClaimRuns] = claims.around(writes._SINGLE[ClaimRuns])
+    _time_looks(looks)
+    async with opened(folder):
+        await asyncio.sleep(until_ms / 1000 + GRACE_SECONDS - time.time())
+        print(f"claims {len(claims.taken_ms)}\nclaim_p50 {claims.share(0.5)}\nclaim_p99 {claims.share(0.99)}")
+        print(f"next_p99 {looks.share(0.99)}\nmemory {vitals().rss_mb}", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+def _time_looks(looks: Stopwatch) -> None:
+    """What the reading thread does for it; the way there and back waits for whatever else is read."""
+    ask = SqliteReads._ask
+
+    async def timed(self: SqliteReads, question: Callable[[sqlite3.Connection], Any]) -> Any:
+        is_look = "next_wake" in getattr(question, "__qualname__", "")
+        return await ask(self, looks.around(question) if is_look else question)
+
+    SqliteReads._ask = timed  # type: ignore[method-assign]  # the same, and the time it took
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.timers", description="A million pending timers.")
+    parser.add_argument("--timers", type=int, default=TIMERS)
+    parser.add_argument("--per-second", type=float, default=PER_SECOND)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as scratch:
+        sizes = (options.timers, options.per_second, options.seconds)
+        found = list(measured(Path(scratch), *sizes, Console(stderr=True)))
+    command = "python -m bench.timers --timers {} --per-second {:g} --seconds {:g}".format(*sizes)
+    return conclude("timers", command, found)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["work"]:
+        asyncio.run(work(Path(sys.argv[2]), int(sys.argv[3])))
+    else:
+        sys.exit(main())
