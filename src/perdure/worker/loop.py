@@ -352,6 +352,7 @@ class RunLoop(asyncio.AbstractEventLoop):
                 coro = task.get_coro()
                 if coro is not None:
                     bury_unless_unwound(coro, coro)
+                _part(task, getattr(task, "_fut_waiter", None))
             if self._generators is not None:
                 self._generators.unwind()
         self._tasks = self._generators = None
@@ -369,6 +370,13 @@ class RunLoop(asyncio.AbstractEventLoop):
             _set_running_loop(outer)
             if collects:
                 gc.enable()
+
+
+def _part(task: RunTask, awaited: Any) -> None:
+    """A task and the future it waits for would hold each other until a collection finds them."""
+    for callback, _ in getattr(awaited, "_callbacks", None) or ():
+        if getattr(callback, "__self__", None) is task:
+            awaited.remove_done_callback(callback)
 
 
 def _finish(future: "asyncio.Future[None]") -> None:

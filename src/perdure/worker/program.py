@@ -362,6 +362,9 @@ class Program:
         """Take the code out of memory."""
         self.loop.evict()
         self.pending.clear()
+        # Calls hold their program; it would hold them until a collection finds both.
+        self._waiting = None
+        self.fresh = []
 
     # What workflow code asks for
 
