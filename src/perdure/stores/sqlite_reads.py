@@ -96,7 +96,8 @@ class SqliteReads:
 
         def look(db: sqlite3.Connection) -> list[int]:
             levels = [{"queue": queue, "priority": priority} for queue, priority in ripe_levels(db, queues)]
-            return [at for level in levels for (at,) in db.execute(self._read["next_wake"], known | level)]
+            found = [at for level in levels for (at,) in db.execute(self._read["next_wake"], known | level)]
+            return [at for at in found if at is not None]
 
         return min(await self._ask(look), default=None)
 

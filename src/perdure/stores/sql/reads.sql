@@ -76,27 +76,28 @@ with recursive levels (priority) as (
 )
 select priority from levels where priority is not null;
 
--- next_wake: when the next free run of one queue and one priority becomes ripe.
-select wake_at
-  from runs indexed by runs_ripe
- where queue = :queue
-   and priority = :priority
-   and owner is null
-   and wake_at is not null
-   and held is null
-   and namespace = :namespace
-   and workflow in (select value from json_each(:workflows))
- order by wake_at
- limit 1;
+-- next_wake: when the next free run of one queue and one priority becomes ripe; runs of other workflows lie elsewhere.
+select min((select wake_at
+              from runs indexed by runs_waking
+             where queue = :queue
+               and priority = :priority
+               and namespace = :namespace
+               and workflow = known.value
+               and owner is null
+               and wake_at is not null
+               and held is null
+             order by wake_at
+             limit 1))
+  from json_each(:workflows) as known;
 
 -- children_of: the runs these runs have started.
 select parent_id, run_id
   from runs
  where parent_id in (select value from json_each(:run_ids));
 
--- overdue: runs whose end by the clock has come.
+-- overdue: runs whose end by the clock has come; the index is named, or all runs of the namespace would be walked.
 select *
-  from runs
+  from runs indexed by runs_closing
  where close_at <= :now
    and closed_at is null
    and namespace = :namespace

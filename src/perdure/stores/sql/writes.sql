@@ -266,7 +266,8 @@ update runs
 returning run_id;
 
 -- free_mismatches: give held runs another try; the code may be back.
-update runs
+-- The index is named, or all runs of these workflows would be walked.
+update runs indexed by runs_held
    set held = null,
        held_report = null,
        status = 'PENDING',

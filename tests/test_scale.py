@@ -1,0 +1,142 @@
+"""A run that is parked costs a row: no memory, no work for others, however many of them there are."""
+
+import asyncio
+import gc
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.timers import PARKED_RUN, fill, parked_run
+from bench.workflows import one_sleep
+from perdure import Signal, activity, workflow
+from perdure.ids import RandomIds
+from perdure.stores.queries import queries
+from perdure.testing import Environment
+
+nudge = Signal("nudge", int)
+
+FAR_AWAY = 86_400_000
+NOW = 1_800_000_000_000
+
+
+@activity
+async def measured_step(number: int) -> int:
+    return number
+
+
+@workflow
+async def awaits_a_nudge(number: int) -> int:
+    return await measured_step(number) + await nudge.receive()
+
+
+@workflow
+async def awaits_a_nudge_for_days(number: int) -> int:
+    return number + await asyncio.wait_for(nudge.receive(), 5 * 86_400)
+
+
+def steps_of(db: sqlite3.Connection, sql: str, parameters: dict[str, object]) -> int:
+    """How much SQLite does for a statement, in steps of its virtual machine."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    db.set_progress_handler(count, 1)
+    try:
+        db.execute(sql, {name: value for name, value in parameters.items() if re.search(rf":{name}\b", sql)}).fetchall()
+    finally:
+        db.set_progress_handler(None, 1)
+        db.rollback()
+    return steps
+
+
+# What every process does once a second, or whenever another one has changed something.
+LOOKS = [
+    *(("reads", name) for name in ("overdue", "ripe_levels", "next_wake", "workers", "last_message", "new_messages")),
+    *(("reads", name) for name in ("owned_run_ids", "closed_among", "latest_run")),
+    *(("writes", name) for name in ("fence", "claim_runs", "free_mismatches", "free_runs", "delete_worker")),
+]
+
+
+@pytest.mark.parametrize("workflow", [one_sleep.name, "another"])
+@pytest.mark.parametrize(("file", "name"), LOOKS, ids=[name for _, name in LOOKS])
+def test_a_look_costs_the_same_however_many_runs_are_parked(
+    tmp_path: Path, file: str, name: str, workflow: str
+) -> None:
+    """One that walks over all of them takes a second for a million, every second, in every process."""
+    asked: dict[str, object] = {
+        "namespace": "main",
+        "queue": "default",
+        "priority": 0,
+        "workflows": f'["{workflow}"]',
+        "workflow_id": "w",
+        "worker_id": "w",
+        "run_ids": '["a", "b"]',
+        "now": NOW,
+        "limit": 200,
+        "after": 0,
+        "last": 10,
+        "epoch": 1,
+    }
+    steps = []
+    for parked in (100, 2000):
+        path = tmp_path / f"{parked}.db"
+        fill(path, parked, NOW + FAR_AWAY, per_second=10)
+        with closing(sqlite3.connect(path)) as db:
+            steps.append(steps_of(db, queries(file)[name], asked))
+
+    assert steps[1] <= steps[0] + 20, f"{steps} steps beside 100 and 2,000 parked runs"
+
+
+@pytest.mark.parametrize("kind", [awaits_a_nudge, awaits_a_nudge_for_days])
+async def test_a_parked_run_leaves_nothing_in_memory(tmp_path: Path, kind: Any) -> None:
+    """Nor anything for the garbage collector, which may not come for long in a process that has nothing to do."""
+    async with Environment(str(tmp_path / "parked.db")) as env:
+        await env.start(kind, 0)
+        await env.pass_time(30)
+        gc.collect()
+        gc.disable()
+        try:
+            before = len(gc.get_objects())
+            runs = [await env.start(kind, number) for number in range(50)]
+            await env.settle()
+            assert env.app._worker is not None
+            assert len(env.app._worker._live) == 50
+            await env.pass_time(30)
+            assert len(env.app._worker._live) == 0
+            # The next sweep lets go of their timers.
+            await env.pass_time(2)
+            del runs
+            more = len(gc.get_objects()) - before
+            unreachable = gc.collect()
+        finally:
+            gc.enable()
+
+    assert unreachable < 50, f"{unreachable} objects were left to the garbage collector"
+    assert more < 500, f"{more} objects more than before 50 runs were parked"
+
+
+async def test_the_rows_of_the_timer_benchmark_are_those_that_parking_leaves(tmp_path: Path) -> None:
+    """A million of them are written by hand; they must be what a worker would have left."""
+    path = tmp_path / "shape.db"
+    async with Environment(str(path)) as env:
+        run = await env.start(one_sleep, 3600.5)
+        await env.pass_time(30)
+    with closing(sqlite3.connect(path)) as db:
+        db.row_factory = sqlite3.Row
+        (real,) = map(dict, db.execute("select * from runs"))
+        assert db.execute("select count(*) from events").fetchone()[0] == 0
+    fill(tmp_path / "written.db", 0, 0, 1)
+    with closing(sqlite3.connect(tmp_path / "written.db")) as db:
+        db.row_factory = sqlite3.Row
+        db.execute(PARKED_RUN, parked_run(RandomIds(1), real["created_at"], real["wake_at"]))
+        (written,) = map(dict, db.execute("select * from runs"))
+
+    own = {"run_id": run.run_id, "workflow_id": run.run_id, "seed": real["seed"], "updated_at": real["updated_at"]}
+    assert written | own == real
+    assert real["wake_at"] == real["created_at"] + 3_600_500
