@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+MINUTES ?= 60
 PYTHONS ?= python3.11 python3.12 python3.13
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench kill-cycles programs pythons clean
+.PHONY: help demo test lint check format generate bench bench-parked soak kill-cycles programs pythons clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -38,6 +39,14 @@ generate: $(READY) ## write the sync classes anew from the async ones
 
 bench: $(READY) ## how fast, beside the floor of this machine (about four minutes)
 	$(BIN)/python -m bench
+
+bench-parked: $(READY) ## parking at scale: 100,000 parked runs, a million timers, 50,000 taken over (about ten minutes)
+	$(BIN)/python -m bench.parked
+	$(BIN)/python -m bench.timers
+	$(BIN)/python -m bench.herd
+
+soak: $(READY)  ## mixed load for MINUTES (60); memory, files, threads and log must stay flat; draws docs/soak.svg
+	$(BIN)/python -m bench.soak --minutes $(MINUTES)
 
 kill-cycles: $(READY) ## a hundred kill -9 under load, checked by an oracle log
 	$(BIN)/python -m pytest tests/processes -m long

@@ -45,11 +45,11 @@ class Findings(msgspec.Struct, frozen=True):
     figures: list[Finding]
 
 
-def conclude(name: str, command: str, figures: Sequence[Finding]) -> int:
+def conclude(name: str, command: str, figures: Sequence[Finding], path: Path | None = None) -> int:
     """Show and write the figures; the exit status says whether every bar was reached."""
     found = Findings(name, *versions(), spin_ms(), command, list(figures))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = path or RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     console = Console()
     if not console.is_terminal:
