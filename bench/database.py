@@ -11,14 +11,16 @@ from perdure.stores.sqlite import SqliteStore
 
 DATABASE = "bench.db"
 FULL = 2
+# As many runs live at once by default.
+MAX_LIVE = 10_000
 
 Numbers = dict[str, float]
 
 
 @asynccontextmanager
-async def opened(folder: Path, *, worker: bool = True) -> AsyncIterator[Perdure]:
-    """Default settings, on a file in this folder."""
-    async with Perdure(f"sqlite:///{folder / DATABASE}", worker=worker) as app:
+async def opened(folder: Path, *, worker: bool = True, max_live: int = MAX_LIVE) -> AsyncIterator[Perdure]:
+    """Default settings, unless others are given, on a file in this folder."""
+    async with Perdure(f"sqlite:///{folder / DATABASE}", worker=worker, max_live=max_live) as app:
         _check_sync(app)
         yield app
 

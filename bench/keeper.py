@@ -2,7 +2,7 @@
 
 It says what it measures, a word and a number a line, and stays until its standard input ends.
 
-usage: python -m bench.keeper park FOLDER RUNS      starts so many runs and parks them: idle, parked (MB)
+usage: python -m bench.keeper park FOLDER RUNS LIVE starts so many runs and parks them: idle, tenth, parked (MB)
        python -m bench.keeper worker FOLDER 0       a worker that has run a few workflows: idle (MB)
        python -m bench.keeper client FOLDER 0       a client that has asked a little: idle (MB)
        python -m bench.keeper rate FOLDER RUNS      runs so many five-step workflows: rate (per second)
@@ -42,20 +42,28 @@ async def awaits_wake_for_long(number: int) -> int:
     return await asyncio.wait_for(wake.receive(), FAR_AWAY_SECONDS) + number
 
 
-async def park(folder: Path, runs: int) -> None:
+async def park(folder: Path, runs: int, max_live: int) -> None:
     """Half of the runs wait for a signal, half for a signal or a far timer."""
-    async with opened(folder) as app:
+    async with opened(folder, max_live=max_live) as app:
         await _start(app, WARM_UP)
         await _until_parked(folder, WARM_UP)
         say("idle", await _calm_mb())
+        tenth = runs // 10
+        await _park(app, folder, tenth, WARM_UP)
+        say("tenth", await _calm_mb())
         began = time.perf_counter()
-        for first in range(0, runs, BITE):
-            await _start(app, min(BITE, runs - first))
-        await _until_parked(folder, WARM_UP + runs)
-        say("took", time.perf_counter() - began)
+        await _park(app, folder, runs - tenth, WARM_UP + tenth)
+        say("rate", (runs - tenth) / (time.perf_counter() - began))
         say("peak", vitals().peak_mb)
         say("parked", await _calm_mb())
         await asyncio.to_thread(sys.stdin.read)
+
+
+async def _park(app: Perdure, folder: Path, runs: int, there: int) -> None:
+    """Start so many runs beside those that are there, and wait until all are parked."""
+    for first in range(0, runs, BITE):
+        await _start(app, min(BITE, runs - first))
+    await _until_parked(folder, there + runs)
 
 
 async def _start(app: Perdure, count: int) -> None:
@@ -107,7 +115,7 @@ def say(word: str, number: float) -> None:
 if __name__ == "__main__":
     role, place, size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     roles = {
-        "park": lambda: park(place, size),
+        "park": lambda: park(place, size, int(sys.argv[4])),
         "worker": lambda: stay(place, worker=True),
         "client": lambda: stay(place, worker=False),
         "rate": lambda: rate(place, size),

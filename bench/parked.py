@@ -3,7 +3,7 @@
 Out:  memory beyond that of an idle process, five-step workflows per second beside them and
       without them, and the processor time of processes that only keep them.
 
-usage: python -m bench.parked [--runs N] [--pairs N]
+usage: python -m bench.parked [--runs N] [--pairs N] [--timers N] [--max-live N]
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import processes
-from bench.database import DATABASE, within
+from bench.database import DATABASE, MAX_LIVE, within
 from bench.findings import Finding, conclude
 from bench.timers import fill
 from bench.vitals import vitals
@@ -34,13 +34,15 @@ FAR_AWAY_SECONDS = 24 * 3600
 notes = Console(stderr=True)
 
 
-def measured(folder: Path, runs: int, pairs: int, timers: int) -> Iterator[Finding]:
+def measured(folder: Path, runs: int, pairs: int, timers: int, max_live: int) -> Iterator[Finding]:
     crowded, empty = within(folder, "crowded"), within(folder, "empty")
     notes.print(f"parking {runs:,} runs", style="dim")
-    with keeper("park", crowded, runs) as parker, keeper("worker", empty) as lone:
+    with keeper("park", crowded, runs, max_live) as parker, keeper("worker", empty) as lone:
         idle, alone = processes.said(parker, "idle"), processes.said(lone, "idle")
-        took, peak, parked = (processes.said(parker, word) for word in ("took", "peak", "parked"))
-        yield Finding(f"{runs:,} parked: more than idle, where they were parked", parked - idle, " MB", MOST_MB)
+        tenth, parks, peak, parked = (processes.said(parker, word) for word in ("tenth", "rate", "peak", "parked"))
+        title = f"{runs:,} parked, {max_live:,} alive at once: more than idle, where they were parked"
+        yield Finding(title, parked - idle, " MB", MOST_MB)
+        yield Finding("  more than when a tenth of them was parked", parked - tenth, " MB")
         with keeper("worker", crowded) as fresh, keeper("client", crowded) as client:
             opened = processes.said(fresh, "idle")
             processes.said(client, "idle")
@@ -48,9 +50,10 @@ def measured(folder: Path, runs: int, pairs: int, timers: int) -> Iterator[Findi
             yield from _idle("where they were parked", parker, "a fresh worker", fresh, "a client", client)
     yield Finding("an idle worker", idle, " MB")
     yield Finding("peak while they were parked", peak, " MB")
-    yield Finding("started and parked", runs / took, "/s")
+    yield Finding("started and parked", parks, "/s")
     yield Finding("database", (crowded / DATABASE).stat().st_size / 2**20, " MB")
-    yield from _rates(folder, crowded, pairs)
+    if pairs:
+        yield from _rates(folder, crowded, pairs)
     if timers:
         yield from _idle_beside_timers(within(folder, "timers"), timers)
 
@@ -94,9 +97,9 @@ def _idle_beside_timers(folder: Path, timers: int) -> Iterator[Finding]:
 
 
 @contextmanager
-def keeper(role: str, folder: Path, runs: int = 0) -> "Iterator[subprocess.Popen[str]]":
+def keeper(role: str, folder: Path, *sizes: int) -> "Iterator[subprocess.Popen[str]]":
     """A keeper that leaves when this is left, and must have done well."""
-    with processes.begun("bench.keeper", role, folder, runs) as process:
+    with processes.begun("bench.keeper", role, folder, *(sizes or (0,))) as process:
         try:
             yield process
             processes.end(process)
@@ -109,10 +112,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--timers", type=int, default=TIMERS)
+    parser.add_argument("--max-live", type=int, default=MAX_LIVE)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as scratch:
-        found = list(measured(Path(scratch), options.runs, options.pairs, options.timers))
-    command = f"python -m bench.parked --runs {options.runs} --pairs {options.pairs} --timers {options.timers}"
+        found = list(measured(Path(scratch), options.runs, options.pairs, options.timers, options.max_live))
+    command = f"python -m bench.parked --runs {options.runs} --timers {options.timers} --max-live {options.max_live}"
     return conclude("parked", command, found)
 
 

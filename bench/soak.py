@@ -226,7 +226,7 @@ def main() -> int:
         )
     command = f"python -m bench.soak --minutes {options.minutes:g} --per-second {options.per_second:g}"
     minutes = soak.samples[-1].at_s / 60
-    subtitle = f"{minutes:.0f} minutes, {soak.samples[-1].said.visits:,} visits; {command}"
+    subtitle = f"{minutes:.3g} minutes, {soak.samples[-1].said.visits:,} visits; {command}"
     options.picture.write_text(drawn(soak.samples, subtitle))
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "soak-samples.json").write_bytes(msgspec.json.encode(soak.samples))

@@ -2,14 +2,18 @@
 
 import asyncio
 import gc
+import random
 import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from bench.curves import Line, Panel, picture
+from bench.soak import growth
 from bench.timers import PARKED_RUN, fill, parked_run
 from bench.workflows import one_sleep
 from perdure import Signal, activity, workflow
@@ -140,3 +144,32 @@ async def test_the_rows_of_the_timer_benchmark_are_those_that_parking_leaves(tmp
     own = {"run_id": run.run_id, "workflow_id": run.run_id, "seed": real["seed"], "updated_at": real["updated_at"]}
     assert written | own == real
     assert real["wake_at"] == real["created_at"] + 3_600_500
+
+
+def memory_of(leak_mb: float) -> list[tuple[float, float]]:
+    """Half an hour of samples: up and down by a megabyte, one jump, one peak, and a leak on top."""
+    chance = random.Random(1)
+    points: list[tuple[float, float]] = [
+        (at, 40 + chance.uniform(-1, 1) + leak_mb * at / 1800) for at in range(0, 1800, 5)
+    ]
+    points[100] = (points[100][0], 90.0)
+    return points
+
+
+@pytest.mark.parametrize("leak_mb", [0.0, 0.5, 4.0])
+def test_the_soak_tells_a_leak_from_noise(leak_mb: float) -> None:
+    """A curve that goes up and down is no leak; one that creeps up below that is."""
+    grown, noise = growth(memory_of(leak_mb))
+
+    assert abs(grown - leak_mb) < 0.3
+    assert noise < 2
+    assert (grown > 1 + noise) == (leak_mb == 4.0)
+
+
+def test_the_curves_are_a_picture_with_every_line_in_it() -> None:
+    line = Line("<one>", [(float(at), at * at) for at in range(5000)])
+    drawn = picture("A & B", "some", [Panel("first", [line, line]), Panel("empty", [Line("none", [])])])
+    shapes = ET.fromstring(drawn)
+
+    lines = shapes.findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len((found.get("points") or "").split()) for found in lines] == [385, 385, 0]
