@@ -34,6 +34,8 @@ OLDEST_SQLITE = (3, 38, 0)
 INLINE_BELOW = 0.002
 # How long the writer thread waits for a lock that somebody outside Perdure holds.
 BUSY_MS = 5000
+# Each connection keeps so many pages at most; what is read again and again is few, and the system has the others.
+CACHE_KB = 4096
 
 T = TypeVar("T")
 _DEFINITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
@@ -174,7 +176,7 @@ class SqliteStore(SqliteReads):
                 self._use_log(db)
                 db.execute("pragma synchronous = full")
             db.execute("pragma temp_store = memory")
-            db.execute("pragma cache_size = -65536")
+            db.execute(f"pragma cache_size = -{CACHE_KB}")
             if readonly:
                 db.execute("pragma query_only = on")
         except sqlite3.Error as error:
