@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -26,6 +25,7 @@ from rich.console import Console
 from bench.curves import Line, Panel, picture
 from bench.database import DATABASE, rows
 from bench.findings import RESULTS, Finding, conclude
+from bench.flatness import growth
 from bench.soaked import Said
 from bench.vitals import Vitals, vitals
 
@@ -33,7 +33,6 @@ NAMES = ("worker 1", "worker 2", "client")
 SAMPLE_SECONDS = 5.0
 # Of the memory of each process: growth over the second half, beyond how far it goes up and down.
 MOST_GROWTH_MB, MOST_LOG_MB = 1.0, 64.0
-MOST_PAIRED = 120
 OPEN = "select count(*) from runs where closed_at is null"
 
 
@@ -139,18 +138,6 @@ def judged(samples: Sequence[Sample]) -> Iterator[Finding]:
     yield Finding("visits a second, second half", _per_second(half), "/s")
     yield Finding("start, p99 of a sample, the middle one of the second half", _middle_start_ms(half), " ms")
     yield Finding("turned away, because too many were there", samples[-1].said.turned_away)
-
-
-def growth(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """How much the middle slope between any two points adds over all of them; and how far they stray from it.
-
-    One jump, or one sample in the middle of something, does not move it as it would move a mean.
-    """
-    thin = points[:: max(1, len(points) // MOST_PAIRED)]
-    slope = statistics.median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(thin, 2))
-    strayed = sorted(value - slope * at for at, value in points)
-    noise = strayed[int(len(strayed) * 0.75)] - strayed[int(len(strayed) * 0.25)]
-    return slope * (points[-1][0] - points[0][0]), noise
 
 
 def _files(sample: Sample) -> int:

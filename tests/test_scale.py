@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench.curves import Line, Panel, picture
-from bench.soak import growth
+from bench.flatness import growth
 from bench.timers import PARKED_RUN, fill, parked_run
 from bench.workflows import one_sleep
 from perdure import Signal, activity, workflow
@@ -123,6 +123,21 @@ async def test_a_parked_run_leaves_nothing_in_memory(tmp_path: Path, kind: Any) 
 
     assert unreachable < 50, f"{unreachable} objects were left to the garbage collector"
     assert more < 500, f"{more} objects more than before 50 runs were parked"
+
+
+async def test_looking_again_does_not_set_the_same_alarm_again(tmp_path: Path) -> None:
+    """Alarms that were called off stay in the loop until their time has come; for a far timer that is an hour."""
+    async with Environment(str(tmp_path / "alarms.db")) as env:
+        await env.start(awaits_a_nudge_for_days, 1)
+        await env.pass_time(30)
+        await env.pass_time(30)
+        before = len(env.clock._alarms)
+        for _ in range(10):
+            assert env.app._worker is not None
+            env.app._worker.look_around()
+            await env.settle()
+
+        assert len(env.clock._alarms) == before
 
 
 async def test_the_rows_of_the_timer_benchmark_are_those_that_parking_leaves(tmp_path: Path) -> None:

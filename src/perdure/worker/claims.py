@@ -32,6 +32,7 @@ class Claims:
         self._names = names
         self._task: asyncio.Task[None] | None = None
         self._alarm: Alarm | None = None
+        self._alarm_at = 0
         self._is_stopped = False
         self.is_wanted = False
 
@@ -79,10 +80,20 @@ class Claims:
             self._task = None
 
     def _wake_at(self, at: int | None) -> None:
+        now = self._engine.clock.now()
+        if at is not None and at <= now:
+            # One that is ripe already could not be claimed just now; look again in a moment.
+            at = now + CLAIM_AGAIN_MS
         if self._alarm is not None:
+            if at == self._alarm_at:
+                # Set anew at every look, called-off alarms would stay in memory until their time has come.
+                return
             self._alarm.cancel()
             self._alarm = None
         if at is not None and not self._is_stopped:
-            now = self._engine.clock.now()
-            # One that is ripe already could not be claimed just now; look again in a moment.
-            self._alarm = self._engine.clock.call_at(at if at > now else now + CLAIM_AGAIN_MS, self.look)
+            self._alarm_at = at
+            self._alarm = self._engine.clock.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.look()
