@@ -6,6 +6,7 @@ import random
 import re
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -20,6 +21,7 @@ from perdure import Signal, activity, workflow
 from perdure.ids import RandomIds
 from perdure.stores.queries import queries
 from perdure.testing import Environment
+from perdure.threads import Threads
 
 nudge = Signal("nudge", int)
 
@@ -159,6 +161,21 @@ async def test_the_rows_of_the_timer_benchmark_are_those_that_parking_leaves(tmp
     own = {"run_id": run.run_id, "workflow_id": run.run_id, "seed": real["seed"], "updated_at": real["updated_at"]}
     assert written | own == real
     assert real["wake_at"] == real["created_at"] + 3_600_500
+
+
+async def test_work_one_after_another_needs_no_more_threads_in_the_end(tmp_path: Path) -> None:
+    """Threads are made when none is free; one that is forgotten while it waits is made again and again."""
+    threads = Threads(64, "test")
+    for number in range(3000):
+        assert await threads.run(lambda number=number: number) == number  # type: ignore[misc]  # as it is now
+    made = len(threads._made)
+    both = await asyncio.gather(*(threads.run(partial(pow, 2, number)) for number in range(100)))
+    threads.close()
+    threads.join()
+
+    assert both == [2**number for number in range(100)]
+    # One may be about to wait while the next work comes.
+    assert made <= 3
 
 
 def memory_of(leak_mb: float) -> list[tuple[float, float]]:

@@ -21,14 +21,22 @@ class Threads:
         self._most = most
         self._name = name
         self._made: list[threading.Thread] = []
-        self._idle = threading.Semaphore(0)
+        # Threads that wait for work or are about to, and work that no thread has taken yet. Whoever ends its work
+        # may take what another one was waiting for; counted apart, idle threads would be forgotten one by one.
+        self._idle = 0
+        self._waiting = 0
+        self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
 
     def run(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
         """A future of the running loop for what the work returns or raises."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            self._waiting += 1
+            needs_one = self._waiting > self._idle and len(self._made) < self._most
+            self._idle += needs_one
         self._jobs.put((work, future))
-        if not self._idle.acquire(blocking=False) and len(self._made) < self._most:
+        if needs_one:
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._made) + 1}", daemon=True)
             thread.start()
             self._made.append(thread)
@@ -45,26 +53,30 @@ class Threads:
             thread.join()
 
     def _next(self) -> Job | None:
-        try:
-            return self._jobs.get_nowait()
-        except queue.Empty:
-            self._idle.release()
-            return self._jobs.get()
+        job = self._jobs.get()
+        with self._lock:
+            self._idle -= 1
+            self._waiting -= job is not None
+        return job
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
             work, future = job
-            if future.cancelled():
-                continue  # Called off while it waited for a thread.
-            error: BaseException | None = None
-            value = None
-            try:
-                value = work()
-            except BaseException as raised:  # noqa: BLE001 - it is the outcome of the work, not of the thread
-                error = raised
-            if not tell_loop(future, value, error):
+            # One that was called off while it waited for a thread is not done.
+            if not future.cancelled() and not _done(work, future):
                 return
-            del job, work, future, error, value
+            del job, work, future
+            with self._lock:
+                self._idle += 1
+
+
+def _done(work: Callable[[], Any], future: "asyncio.Future[Any]") -> bool:
+    """Do the work and tell what came of it; False when nobody is there to hear of it."""
+    try:
+        value = work()
+    except BaseException as error:  # noqa: BLE001 - it is the outcome of the work, not of the thread
+        return tell_loop(future, None, error)
+    return tell_loop(future, value)
 
 
 def tell_loop(future: "asyncio.Future[Any]", value: object = None, error: BaseException | None = None) -> bool:
