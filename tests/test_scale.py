@@ -34,6 +34,17 @@ async def measured_step(number: int) -> int:
     return number
 
 
+@activity
+async def measured_slow_step(number: int) -> int:
+    await asyncio.sleep(0)
+    return number
+
+
+@workflow
+async def takes_slow_steps(count: int) -> int:
+    return sum([await measured_slow_step(1) for _ in range(count)])
+
+
 @workflow
 async def awaits_a_nudge(number: int) -> int:
     return await measured_step(number) + await nudge.receive()
@@ -125,6 +136,17 @@ async def test_a_parked_run_leaves_nothing_in_memory(tmp_path: Path, kind: Any) 
 
     assert unreachable < 50, f"{unreachable} objects were left to the garbage collector"
     assert more < 500, f"{more} objects more than before 50 runs were parked"
+
+
+async def test_activities_that_are_over_are_not_kept_until_their_timeouts(tmp_path: Path) -> None:
+    """At a thousand activities a second and five minutes each that would be three hundred thousand of them."""
+    async with Environment(str(tmp_path / "deadlines.db")) as env:
+        assert await env.result(await env.start(takes_slow_steps, 500)) == 500
+        await env.pass_time(2)
+        assert env.app._worker is not None
+        kept = len(env.app._worker._runner._deadlines)
+
+    assert kept <= 64
 
 
 async def test_looking_again_does_not_set_the_same_alarm_again(tmp_path: Path) -> None:

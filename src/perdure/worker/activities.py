@@ -23,6 +23,9 @@ from perdure.threads import Threads
 
 Ended: TypeAlias = Callable[[BaseException | None, Any], None]
 
+# So many deadlines are no burden.
+FEW_DEADLINES = 64
+
 HAS_EAGER_TASKS = sys.version_info >= (3, 12)
 _SUSPENDS = frozenset({"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "YIELD_VALUE", "SEND"})
 
@@ -192,6 +195,12 @@ class ActivityRunner:
             if not attempt.is_over:
                 attempt.time_out(timeout)
         self._set_alarm()
+
+    def tidy(self) -> None:
+        """Let go of the deadlines of attempts that are over, when they are most of them."""
+        if len(self._deadlines) > 2 * (self.in_tasks + self.in_threads) + FEW_DEADLINES:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_over]
+            heapq.heapify(self._deadlines)
 
     def close(self) -> None:
         """Forget the deadlines; threads that still run end with the process."""

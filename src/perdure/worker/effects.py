@@ -74,8 +74,9 @@ class Effects:
         self._children.abandon()
 
     def tidy(self) -> None:
-        """Let go of timers nobody waits for."""
+        """Let go of timers nobody waits for, and of deadlines of what is over."""
         self._alarms.compact()
+        self._runner.tidy()
 
     def start(self, live: LiveRun, calls: list[Pending]) -> None:
         """Start what the program asked for; the event that made it ask is on disk."""
