@@ -46,12 +46,15 @@ from perdure.stores.port import Store
 from perdure.stores.queries import migrations
 from perdure.stores.records import RunFilter
 from perdure.stores.sqlite import SqliteStore
+from perdure.testing.memory import MemoryStore
 
 WORKER = "w-1"
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "simulated"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "simulated":
+        return MemoryStore()
     return SqliteStore(None if request.param == "memory" else str(tmp_path / "contract.db"), threads=False)
 
 

@@ -1,0 +1,148 @@
+"""What the memory store reads: each a plain look at what is committed now."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+from perdure.kernel.events import Event
+from perdure.kernel.messages import Message
+from perdure.stores import rows
+from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, WorkerRow
+from perdure.testing.memory.tables import InboxRow, Tables
+
+
+class MemoryReads:
+    """The reading half of the store."""
+
+    tables: Tables
+
+    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
+        found = [row for row in self._rows(run_ids) if row.owner == worker_id]
+        return [self._load(row) for row in sorted(found, key=lambda row: (-row.priority, row.run_id))]
+
+    def _load(self, row: RunRow) -> LoadedRun:
+        return LoadedRun(
+            row,
+            self._events(row.run_id, 1),
+            self._unread(row.run_id),
+            self._attempts(row.run_id),
+            frozenset(self.tables.runs.children.get(row.run_id, ())),
+        )
+
+    def _rows(self, run_ids: Iterable[str]) -> list[RunRow]:
+        """Those of the given runs that are there, by id."""
+        found = self.tables.runs.rows
+        return [found[run_id] for run_id in sorted(set(run_ids)) if run_id in found]
+
+    def _events(self, run_id: str, after: int) -> list[Event]:
+        found = self.tables.events.by_run.get(run_id, {})
+        events = [found[seq] for seq in sorted(found) if seq > after]
+        return [rows.event_of(e.seq, e.kind, e.place, e.at, e.body) for e in events]
+
+    def _unread(self, run_id: str) -> list[Message]:
+        numbers = sorted(self.tables.inbox.by_run.get(run_id, ()))
+        found = [self.tables.inbox.rows[number] for number in numbers]
+        return [_message(row) for row in found if row.taken_by is None]
+
+    def _attempts(self, run_id: str) -> list[Attempt]:
+        found = self.tables.attempts.by_run.get(run_id, {})
+        return [
+            Attempt(r.place, r.attempt, r.name, rows.failure_of(r.failure), r.at, r.next_at)
+            for r in (found[key] for key in sorted(found))
+        ]
+
+    async def owned_runs(self, worker_id: str) -> list[str]:
+        return sorted(self.tables.runs.owned.get(worker_id, ()))
+
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message]], int]:
+        inbox, runs = self.tables.inbox, self.tables.runs.rows
+        found = []
+        for number in inbox.numbers[bisect_right(inbox.numbers, after) :]:
+            row = inbox.rows[number]
+            run = runs.get(row.run_id)
+            if row.taken_by is None and run is not None and run.owner == worker_id:
+                found.append((row.run_id, _message(row)))
+        return found, self._last_message()
+
+    async def last_message(self) -> int:
+        return self._last_message()
+
+    def _last_message(self) -> int:
+        numbers = self.tables.inbox.numbers
+        return numbers[-1] if numbers else 0
+
+    async def next_wake(self, namespace: str, queues: Sequence[str], workflows: Sequence[str]) -> int | None:
+        def is_wanted(row: RunRow) -> bool:
+            return row.held is None and row.namespace == namespace and row.workflow in workflows
+
+        runs = self.tables.runs
+        levels = [level for queue in queues for level in runs.ripe.get(queue, {}).values()]
+        first = [next((at for at, _, run_id in level if is_wanted(runs.rows[run_id])), None) for level in levels]
+        return min((at for at in first if at is not None), default=None)
+
+    async def run(self, namespace: str, run_id: str) -> RunRow | None:
+        row = self.tables.runs.rows.get(run_id)
+        return None if row is None or row.namespace != namespace else row
+
+    async def latest_run(self, namespace: str, workflow_id: str) -> RunRow | None:
+        latest = self.tables.latest.rows.get((namespace, workflow_id))
+        return None if latest is None else self.tables.runs.rows[latest]
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+        ids = self.tables.runs.ids
+        end = len(ids) if wanted.before is None else bisect_left(ids, wanted.before)
+        found: list[RunRow] = []
+        for place in range(end - 1, -1, -1):
+            if len(found) == wanted.limit:
+                break
+            row = self.tables.runs.rows[ids[place]]
+            if _is_listed(row, wanted):
+                found.append(row)
+        return found
+
+    async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
+        runs = self.tables.runs
+        found = [runs.rows[run_id] for run_id in runs.closing]
+        late = [
+            (row.close_at, runs.places[row.run_id], row)
+            for row in found
+            if row.close_at is not None and row.close_at <= now and row.namespace == namespace
+        ]
+        return [row for _, _, row in sorted(late, key=lambda entry: entry[:2])[:limit]]
+
+    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
+        return [row for row in self._rows(run_ids) if row.closed_at is not None]
+
+    async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
+        found = self._events(row.run_id, after)[:limit]
+        if after < 1:
+            found.insert(0, rows.first_event(row))
+        closing = rows.closing_event(row)
+        if closing is not None and closing.seq > after and len(found) < limit:
+            found.append(closing)
+        return found[:limit]
+
+    async def last_event_at(self, run_id: str) -> int | None:
+        found = self.tables.events.by_run.get(run_id)
+        return found[max(found)].at if found else None
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        return self._attempts(run_id)
+
+    async def unread(self, run_id: str) -> list[Message]:
+        return self._unread(run_id)
+
+    async def workers(self) -> list[WorkerRow]:
+        return sorted(self.tables.workers.rows.values(), key=lambda worker: (worker.started_at, worker.worker_id))
+
+
+def _message(row: InboxRow) -> Message:
+    return rows.message_of(row.number, row.message_id, row.kind, row.body, row.at)
+
+
+def _is_listed(row: RunRow, wanted: RunFilter) -> bool:
+    if row.namespace != wanted.namespace or (wanted.status and row.status not in wanted.status):
+        return False
+    return all(
+        getattr(wanted, column) in {None, getattr(row, column)}
+        for column in ("workflow", "workflow_id", "entity_id", "correlation_id", "parent_id")
+    )

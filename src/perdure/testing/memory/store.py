@@ -1,0 +1,96 @@
+"""The memory store: the Store port of one simulated process, over tables it shares with others.
+
+In:   batches; each becomes a transaction, which runs to its end at once, or is handed to
+      whoever lets the transactions of several processes overlap.
+Out:  their outcomes, and reads of what is committed.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from perdure.errors import StoreUnavailable
+from perdure.stores.answers import Failed, Outcome
+from perdure.stores.operations import Batch
+from perdure.testing.memory.reads import MemoryReads
+from perdure.testing.memory.tables import Tables
+from perdure.testing.memory.transaction import Transaction
+from perdure.testing.memory.view import Blocked
+
+Submit: TypeAlias = Callable[[Transaction, Callable[[Outcome], None]], None]
+
+
+class MemoryStore(MemoryReads):
+    """A process's way to the tables; with `submit`, somebody else takes the steps of its transactions."""
+
+    def __init__(self, tables: Tables | None = None, *, submit: Submit | None = None) -> None:
+        self.url = "memory://"
+        self.tables = Tables() if tables is None else tables
+        self._submit = submit
+        self._seen_version = self.tables.version
+
+    async def open(self) -> None:
+        self._seen_version = self.tables.version
+
+    async def close(self) -> None:
+        pass
+
+    # Writing
+
+    @property
+    def is_inline(self) -> bool:
+        return self._submit is None
+
+    def transaction(self, batch: Batch) -> Transaction:
+        """The batch as a transaction, for whoever takes its steps; abandon it, or step until it is done."""
+        return Transaction(self.tables, batch, self.url)
+
+    def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        transaction = self.transaction(batch)
+        if self._submit is not None:
+            self._submit(transaction, done)
+            return
+        outcome = transaction.run()
+        if isinstance(outcome, Blocked):
+            # Nobody else goes on while this waits, so it would wait for ever.
+            transaction.abandon()
+            trouble = "another transaction is under way; nothing was changed, try again"
+            outcome = Failed(StoreUnavailable(self.url, trouble))
+        done(outcome)
+
+    # Being alive
+
+    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
+        workers = self.tables.workers
+        row = workers.rows.get(worker_id)
+        if row is None or row.epoch != epoch:
+            return False
+        workers.rows[worker_id] = replace(row, lease_until=lease_until)
+        holder = workers.held.get(worker_id)
+        # A takeover under way comes after this: it finds the lease prolonged.
+        if holder is not None and (taken := holder.workers.own.get(worker_id)) is not None:
+            holder.workers.own[worker_id] = replace(taken, lease_until=lease_until)
+        self.tables.version += 1
+        return True
+
+    def keep_alive(self, worker_id: str) -> None:
+        if self.tables.living is not None:
+            self.tables.living.add(worker_id)
+
+    def let_die(self, worker_id: str) -> None:
+        if self.tables.living is not None:
+            self.tables.living.discard(worker_id)
+
+    def is_dead(self, worker_id: str) -> bool | None:
+        return None if self.tables.living is None else worker_id not in self.tables.living
+
+    def forget(self, worker_id: str) -> None:
+        pass
+
+    # Watching
+
+    def has_changed(self) -> bool:
+        changed = self.tables.version != self._seen_version
+        self._seen_version = self.tables.version
+        return changed

@@ -1,0 +1,202 @@
+"""Tables: what is committed, found by its keys, and which open transaction holds which of it.
+
+In:   new versions of rows, all those of a transaction at once.
+Out:  rows by key and by what the statements look for. A version is never changed once it is here.
+Knows nothing of what a transaction may do; the statements decide that.
+"""
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from perdure.stores.operations import AppendEvent, RecordAttempt
+from perdure.stores.records import RunRow, WorkerRow
+
+if TYPE_CHECKING:
+    from perdure.testing.memory.view import View
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# When a free run is ripe, which of those was inserted first, and its id.
+Ripe = tuple[int, int, str]
+
+
+class InboxRow(msgspec.Struct, frozen=True, gc=False):
+    """A message as it stands in its row."""
+
+    number: int
+    namespace: str
+    run_id: str
+    message_id: str
+    kind: str
+    body: str
+    at: int
+    taken_by: int | None = None
+
+
+class Table(Generic[K, V]):
+    """Committed rows by their key; `held` says which open transaction has changed or locked a key."""
+
+    def __init__(self) -> None:
+        self.rows: dict[K, V] = {}
+        self.held: dict[K, View] = {}
+
+    def publish(self, key: K, row: V | None) -> None:
+        """Make a version the one that everybody sees; None when there is no such row any more."""
+        if row is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = row
+
+
+class Runs(Table[str, RunRow]):
+    """Runs, and the ways by which they are looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.places: dict[str, int] = {}
+        self.ripe: dict[str, dict[int, list[Ripe]]] = {}
+        self.owned: dict[str, dict[str, None]] = {}
+        self.children: dict[str, dict[str, None]] = {}
+        self.closing: dict[str, None] = {}
+        self.held_back: dict[str, None] = {}
+
+    def publish(self, key: str, row: RunRow | None) -> None:
+        assert row is not None, "runs are never deleted"
+        before = self.rows.get(key)
+        self.rows[key] = row
+        if before is None:
+            insort(self.ids, key)
+            if row.parent_id is not None:
+                self.children.setdefault(row.parent_id, {})[key] = None
+        self._index_ripe(key, before, row)
+        self._index_owner(key, before, row)
+        _index(self.closing, key, is_in=row.close_at is not None and row.closed_at is None)
+        _index(self.held_back, key, is_in=row.held is not None)
+
+    def _index_ripe(self, run_id: str, before: RunRow | None, row: RunRow) -> None:
+        old = None if before is None or before.owner is not None else before.wake_at
+        new = None if row.owner is not None else row.wake_at
+        if old == new:
+            return
+        level = self.ripe.setdefault(row.queue, {}).setdefault(row.priority, [])
+        place = self.places[run_id]
+        if old is not None:
+            del level[bisect_left(level, (old, place, run_id))]
+        if new is not None:
+            insort(level, (new, place, run_id))
+
+    def _index_owner(self, run_id: str, before: RunRow | None, row: RunRow) -> None:
+        old = None if before is None or before.closed_at is not None else before.owner
+        new = None if row.closed_at is not None else row.owner
+        if old != new:
+            if old is not None:
+                del self.owned[old][run_id]
+            if new is not None:
+                self.owned.setdefault(new, {})[run_id] = None
+
+
+class Events(Table[tuple[str, int], AppendEvent]):
+    """Events by run and number; the operation that appends one has all its columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_run: dict[str, dict[int, AppendEvent]] = {}
+
+    def publish(self, key: tuple[str, int], row: AppendEvent | None) -> None:
+        assert row is not None, "events are never deleted"
+        self.rows[key] = row
+        self.by_run.setdefault(key[0], {})[key[1]] = row
+
+
+class Inbox(Table[int, InboxRow]):
+    """Messages by number, and by the run they are for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[int] = []
+        self.by_run: dict[str, dict[int, None]] = {}
+
+    def publish(self, key: int, row: InboxRow | None) -> None:
+        assert row is not None, "messages are never deleted"
+        before = self.rows.get(key)
+        self.rows[key] = row
+        if before is None:
+            # Numbers are taken when a message is put, and may become visible in another order.
+            insort(self.numbers, key)
+        elif before.run_id != row.run_id:
+            del self.by_run[before.run_id][key]
+        self.by_run.setdefault(row.run_id, {})[key] = None
+
+
+class Attempts(Table[tuple[str, str, int], RecordAttempt]):
+    """Failed attempts; the operation that records one has all its columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_run: dict[str, dict[tuple[str, int], RecordAttempt]] = {}
+
+    def publish(self, key: tuple[str, str, int], row: RecordAttempt | None) -> None:
+        assert row is not None, "attempts are never deleted"
+        self.rows[key] = row
+        self.by_run.setdefault(key[0], {})[key[1:]] = row
+
+
+class Workers(Table[str, WorkerRow]):
+    """Workers; `shared` says whose open batches rely on the epoch of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared: dict[str, dict[View, None]] = {}
+
+
+class Tables:
+    """The database that simulated processes share.
+
+    Message numbers of what is rolled back are lost, as with a Postgres sequence; with
+    `gives_numbers_back` they are used again, as SQLite does. `living` holds the workers whose
+    processes are alive, for whoever simulates them to change; None when that cannot be told.
+    """
+
+    def __init__(self, *, gives_numbers_back: bool = False, living: set[str] | None = None) -> None:
+        self.runs = Runs()
+        # Which run is the latest of its namespace and workflow_id.
+        self.latest: Table[tuple[str, str], str] = Table()
+        self.events = Events()
+        self.inbox = Inbox()
+        # Which number a run's message of this id has.
+        self.message_ids: Table[tuple[str, str], int] = Table()
+        self.attempts = Attempts()
+        self.workers = Workers()
+        self.gives_numbers_back = gives_numbers_back
+        self.living = living
+        self.open: dict[View, None] = {}
+        self.last_number = 0
+        self.last_place = 0
+        self.version = 0
+
+    def dump(self) -> dict[str, dict[Any, Any]]:
+        """Everything that is committed, by table and in the order of keys."""
+        return {
+            "runs": _sorted(self.runs),
+            "latest": _sorted(self.latest),
+            "events": _sorted(self.events),
+            "inbox": _sorted(self.inbox),
+            "message_ids": _sorted(self.message_ids),
+            "attempts": _sorted(self.attempts),
+            "workers": _sorted(self.workers),
+        }
+
+
+def _sorted(table: Table[Any, V]) -> dict[Any, V]:
+    return {key: table.rows[key] for key in sorted(table.rows)}
+
+
+def _index(index: dict[str, None], key: str, *, is_in: bool) -> None:
+    if is_in:
+        index[key] = None
+    elif key in index:
+        del index[key]

@@ -1,0 +1,99 @@
+"""A transaction: a batch on its way into the tables, one statement at a time.
+
+In:   the tables and a batch.
+Out:  after each step, what came of it: a statement done, a wait for another transaction, or the outcome.
+
+Whoever holds several may take their steps in any order: they meet as on Postgres under read
+committed. A transaction that is abandoned, or closes a circle of waiting ones, leaves nothing.
+"""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.errors import StoreUnavailable
+from perdure.stores.answers import Committed, Failed, Outcome
+from perdure.stores.operations import Batch
+from perdure.testing.memory.batches import apply_batch
+from perdure.testing.memory.tables import Tables
+from perdure.testing.memory.view import Blocked, Progress, View
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The transaction has ended: committed, or with nothing written."""
+
+    outcome: Outcome
+
+
+Step: TypeAlias = Progress | Blocked | Done
+
+
+class Transaction(View):
+    """One batch; the commit is a step of its own."""
+
+    def __init__(self, tables: Tables, batch: Batch, url: str = "memory://") -> None:
+        super().__init__(tables)
+        self.batch = batch
+        self.outcome: Outcome | None = None
+        self._url = url
+        self._statements = apply_batch(self, batch)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are steps left."""
+        return self in self.tables.open
+
+    def step(self) -> Step:
+        """Make one statement, or look again whether the one that waits may go on; the last step commits."""
+        if self.outcome is not None:
+            return Done(self.outcome)
+        assert self.is_open, "the transaction was abandoned"
+        try:
+            said = next(self._statements)
+        except StopIteration as end:
+            return self._finish(end.value)
+        if isinstance(said, Blocked):
+            self.waits_for = said.by
+            if self._closes_a_circle():
+                trouble = "a deadlock was broken by giving up this transaction; nothing was changed, try again"
+                return self._finish(Failed(StoreUnavailable(self._url, trouble)))
+        else:
+            self.waits_for = None
+        return said
+
+    def steps(self) -> Iterator[Step]:
+        """One step after another until it is done."""
+        while self.is_open:
+            yield self.step()
+
+    def run(self) -> Outcome | Blocked:
+        """All steps that are left, or those up to where it must wait."""
+        for step in self.steps():
+            if isinstance(step, Blocked):
+                return step
+        assert self.outcome is not None
+        return self.outcome
+
+    def abandon(self) -> None:
+        """The process died: all its changes and locks vanish."""
+        if self.is_open:
+            self._statements.close()
+            self.roll_back()
+
+    def _finish(self, outcome: Outcome) -> Done:
+        self.outcome = outcome
+        if isinstance(outcome, Committed):
+            self.commit()
+        else:
+            self._statements.close()
+            self.roll_back()
+        return Done(outcome)
+
+    def _closes_a_circle(self) -> bool:
+        other = self.waits_for
+        seen = 0
+        while other is not None and other is not self and seen < len(self.tables.open):
+            other = other.waits_for
+            seen += 1
+        return other is self

@@ -1,0 +1,207 @@
+"""A view: the database as one open transaction sees it under read committed, and what it holds of it.
+
+In:   new versions of rows, locks, savepoints.
+Out:  rows: those committed by now, and over them its own. All becomes visible at once, or vanishes.
+
+Whoever changes a row holds it until the transaction ends, so a row has one uncommitted
+version at most. Statements lock what they are about to change and then look again at the
+newest version, as `select … for update` does.
+"""
+
+from collections.abc import Generator
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from perdure.testing.memory.tables import InboxRow, Table, Tables
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+_ABSENT: Any = object()
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A statement is done."""
+
+    statement: str
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """The statement waits until another transaction ends, or lets go of what it is about."""
+
+    by: "View"
+
+
+Steps: TypeAlias = Generator[Progress | Blocked, None, T]
+Mark: TypeAlias = tuple[int, int, int]
+
+
+class Refused(Exception):  # noqa: N818 - it is what it says
+    """A rule of the tables is against this change; the group it belongs to is Broken."""
+
+
+class Sight(Generic[K, V]):
+    """One table as its transaction sees it."""
+
+    __slots__ = ("_view", "own", "table")
+
+    def __init__(self, view: "View", table: Table[K, V]) -> None:
+        self._view = view
+        self.table = table
+        self.own: dict[K, V | None] = {}
+
+    def get(self, key: K) -> V | None:
+        """The row as the statement that begins now sees it."""
+        row = self.own.get(key, _ABSENT)
+        return self.table.rows.get(key) if row is _ABSENT else row
+
+    def put(self, key: K, row: V | None) -> None:
+        """Change a row that nobody else holds."""
+        own = self.own
+        self._view.log.append((own, key, own.get(key, _ABSENT)))
+        own[key] = row
+        self.hold(key)
+
+    def hold(self, key: K) -> None:
+        """Keep others from changing a row until the transaction ends."""
+        held = self.table.held
+        if key not in held:
+            held[key] = self._view
+            self._view.holds.append((held, key))
+
+    def is_taken(self, key: K) -> bool:
+        """Whether another open transaction has changed or locked it."""
+        holder = self.table.held.get(key)
+        return holder is not None and holder is not self._view
+
+    def wait(self, key: K) -> Steps[None]:
+        """Wait until nobody else holds it."""
+        while self.is_taken(key):
+            yield Blocked(self.table.held[key])
+
+
+class View:
+    """What an open transaction sees, has changed and holds."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.log: list[tuple[dict[Any, Any], Any, Any]] = []
+        self.holds: list[tuple[dict[Any, View], Any]] = []
+        self.shares: list[str] = []
+        self.waits_for: View | None = None
+        self._numbers: list[int] = []
+        self.runs = Sight(self, tables.runs)
+        self.latest = Sight(self, tables.latest)
+        self.events = Sight(self, tables.events)
+        self.inbox = Sight(self, tables.inbox)
+        self.message_ids = Sight(self, tables.message_ids)
+        self.attempts = Sight(self, tables.attempts)
+        self.workers = Sight(self, tables.workers)
+        tables.open[self] = None
+
+    # Numbers
+
+    def take_number(self) -> int:
+        """The next message's number; nobody else gets it, whatever becomes of this transaction."""
+        self.tables.last_number += 1
+        self._numbers.append(self.tables.last_number)
+        return self.tables.last_number
+
+    def take_place(self, run_id: str) -> None:
+        """Runs that are ripe at the same time come in the order they were inserted in."""
+        self.tables.last_place += 1
+        self.tables.runs.places[run_id] = self.tables.last_place
+
+    # What many statements look for
+
+    def messages_of(self, run_id: str) -> list[InboxRow]:
+        """All messages for a run, by number."""
+        committed, own = self.tables.inbox, self.inbox.own
+        found = [committed.rows[number] for number in committed.by_run.get(run_id, ()) if number not in own]
+        found += [row for row in own.values() if row is not None and row.run_id == run_id]
+        return sorted(found, key=lambda row: row.number)
+
+    def last_seq(self, run_id: str) -> int:
+        """The number of a run's last event; the first one is in its row."""
+        seqs = [seq for owner, seq in self.events.own if owner == run_id]
+        return max([*seqs, *self.tables.events.by_run.get(run_id, ())], default=1)
+
+    # Workers' rows
+
+    def share_worker(self, worker_id: str) -> None:
+        """Keep others from taking this worker over until the transaction ends."""
+        sharers = self.tables.workers.shared.setdefault(worker_id, {})
+        if self not in sharers:
+            sharers[self] = None
+            self.shares.append(worker_id)
+
+    def lock_worker(self, worker_id: str) -> Steps[None]:
+        """Wait for every open batch that relies on this worker's epoch, and keep new ones out."""
+        workers = self.tables.workers
+        while (by := self._holder_of_worker(worker_id)) is not None:
+            yield Blocked(by)
+        if worker_id in workers.rows:
+            self.workers.hold(worker_id)
+
+    def _holder_of_worker(self, worker_id: str) -> "View | None":
+        if self.workers.is_taken(worker_id):
+            return self.tables.workers.held[worker_id]
+        return next((view for view in self.tables.workers.shared.get(worker_id, ()) if view is not self), None)
+
+    # Ends
+
+    def savepoint(self) -> Mark:
+        """Where roll_back_to leads back to."""
+        return len(self.log), len(self.holds), len(self._numbers)
+
+    def roll_back_to(self, mark: Mark) -> None:
+        """Undo what was done since, and let go of what was locked since."""
+        changes, holds, numbers = mark
+        while len(self.log) > changes:
+            own, key, before = self.log.pop()
+            if before is _ABSENT:
+                del own[key]
+            else:
+                own[key] = before
+        self._release(holds)
+        if self.tables.gives_numbers_back:
+            self._give_numbers_back(numbers)
+        # Whoever waited for this transaction may not have to any more.
+        for other in self.tables.open:
+            if other.waits_for is self:
+                other.waits_for = None
+
+    def commit(self) -> None:
+        """Make everything visible at once."""
+        for sight in (self.runs, self.latest, self.events, self.inbox, self.message_ids, self.attempts, self.workers):
+            publish = sight.table.publish
+            for key, row in sight.own.items():
+                publish(key, row)  # type: ignore[arg-type]  # each sight has rows of its own table
+        if self.log:
+            self.tables.version += 1
+        self._end()
+
+    def roll_back(self) -> None:
+        """Leave nothing behind."""
+        self.roll_back_to((0, 0, 0))
+        self._end()
+
+    def _give_numbers_back(self, kept: int) -> None:
+        """Those that are still the last ones; others may have taken some since."""
+        while len(self._numbers) > kept and self._numbers[-1] == self.tables.last_number:
+            self._numbers.pop()
+            self.tables.last_number -= 1
+
+    def _end(self) -> None:
+        self._release(0)
+        self.waits_for = None
+        for worker_id in self.shares:
+            del self.tables.workers.shared[worker_id][self]
+        self.tables.open.pop(self, None)
+
+    def _release(self, kept: int) -> None:
+        for held, key in self.holds[kept:]:
+            del held[key]
+        del self.holds[kept:]

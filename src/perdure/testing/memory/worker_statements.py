@@ -1,0 +1,65 @@
+"""Statements on workers: the fence, and what moves an epoch."""
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.stores.answers import Moved
+from perdure.stores.operations import DeleteWorker, RaiseEpoch, RegisterWorker
+from perdure.stores.records import WorkerRow
+from perdure.testing.memory.run_statements import owned_by
+from perdure.testing.memory.view import Progress, Refused, Steps, View
+
+_LOCK = Progress("lock_worker")
+
+
+def fence(view: View, worker_id: str, epoch: int) -> Steps[bool]:
+    """Whether the worker holds this epoch, for as long as the transaction is open."""
+    if not _has_epoch(view, worker_id, epoch):
+        return False
+    if view.workers.is_taken(worker_id):
+        yield from view.workers.wait(worker_id)
+        if not _has_epoch(view, worker_id, epoch):
+            return False
+    view.share_worker(worker_id)
+    return True
+
+
+def _has_epoch(view: View, worker_id: str, epoch: int) -> bool:
+    row = view.workers.get(worker_id)
+    return row is not None and row.epoch == epoch
+
+
+def register_worker(view: View, worker: RegisterWorker) -> Steps[None]:
+    yield from view.workers.wait(worker.worker_id)
+    if view.workers.get(worker.worker_id) is not None:
+        raise Refused(f"there is a worker {worker.worker_id} already")
+    row = WorkerRow(
+        worker_id=worker.worker_id,
+        namespace=worker.namespace,
+        epoch=1,
+        lease_until=worker.lease_until,
+        queues=msgspec.json.encode(worker.queues).decode(),
+        host=worker.host,
+        pid=worker.pid,
+        started_at=worker.now,
+    )
+    view.workers.put(worker.worker_id, row)
+
+
+def raise_epoch(view: View, raised: RaiseEpoch) -> Steps[Moved | None]:
+    yield from view.lock_worker(raised.worker_id)
+    yield _LOCK
+    row = view.workers.get(raised.worker_id)
+    if row is None or row.epoch != raised.epoch:
+        return Moved()
+    view.workers.put(raised.worker_id, replace(row, epoch=row.epoch + 1))
+    return None
+
+
+def delete_worker(view: View, worker: DeleteWorker) -> Steps[None]:
+    yield from view.lock_worker(worker.worker_id)
+    yield _LOCK
+    rows = [view.runs.get(run_id) for run_id in owned_by(view, worker.worker_id)]
+    is_busy = any(row and row.owner == worker.worker_id and row.closed_at is None for row in rows)
+    if not is_busy and view.workers.get(worker.worker_id) is not None:
+        view.workers.put(worker.worker_id, None)
