@@ -13,7 +13,7 @@ from perdure.stores import rows
 from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch, InsertRun, ParkRun, PostMessage
 from perdure.stores.sqlite import SqliteStore
-from perdure.testing import Environment
+from perdure.testing import Environment, VirtualClock
 
 approved = Signal("approved", str)
 
@@ -197,3 +197,23 @@ async def test_a_stopped_worker_leaves_its_runs_to_the_next(env: Environment) ->
         await found.signal(approved, "cat")
         assert await env.result(found) == "ASKED cat"
         assert len(await env.store.workers()) == 1
+
+
+@pytest.mark.parametrize("behind", [timedelta(0), timedelta(hours=1)])
+async def test_a_signal_wakes_a_run_whose_delay_is_over_whatever_the_sender_takes_the_time_to_be(
+    tmp_path: Path, behind: timedelta
+) -> None:
+    """A sender whose clock is behind must not take a run for delayed that has long begun, and let it sleep on."""
+    path = str(tmp_path / "delayed.db")
+    clock = VirtualClock()
+    async with Environment(path, clock=clock) as worker:
+        run = await worker.app.start(waits_for_approval.options(id="delayed", delay=5))
+        await worker.pass_time(6)
+        for _ in range(30):
+            await worker.pass_time(1)
+        assert (await run.describe()).status == Status.SUSPENDED
+        sender = Environment(path, clock=VirtualClock(clock.now() - round(behind.total_seconds() * 1000)), worker=False)
+        async with sender:
+            await (await sender.app.get("delayed")).signal(approved, "late")
+
+        assert await worker.result(run) == "ASKED late"

@@ -192,10 +192,11 @@ select runs.namespace, runs.run_id, post.column2, post.column3, post.column4, po
 returning number, run_id, message_id;
 
 -- count_posted: tell the runs' rows how many messages came, and make them ripe; signals do not end a delay.
+-- A delay is over once the code has begun, whatever the clock of whoever sends a signal says.
 update runs
    set messages = messages + told.column2,
        wake_at = case
-                   when told.column3 and delayed_until > told.column4 then wake_at
+                   when told.column3 and begun_at is null and delayed_until > told.column4 then wake_at
                    else min(coalesce(wake_at, told.column4), told.column4)
                  end
   from (values :rows) as told
