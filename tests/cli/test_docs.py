@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from perdure.cli.commands import COMMANDS
 from tests.cli.shell import Shell, Zygote, until
 
-LOOKING = {"list", "show", "events", "doctor"}
+LOOKING = {"list", "show", "events", "doctor", "audit"}
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
 
@@ -78,6 +79,6 @@ def at_work(shell: Shell, words: list[str], workers: ExitStack) -> str:
 
 
 def test_the_document_names_every_command() -> None:
-    for name in ("run", "start", "worker", "list", "show", "events", "wait", "signal", "cancel", "terminate", "doctor"):
+    for name in COMMANDS.keys() - {"completion"}:
         assert f"$ perdure {name} " in DOCUMENT or f"$ perdure {name}\n" in DOCUMENT, name
     assert "perdure completion bash" in DOCUMENT

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perdure import Perdure
+from perdure.stores.sqlite_audit import audit_of
 from tests.processes.nodes import Node, until
 from tests.processes.workflows import EFFECTS
 
@@ -144,7 +145,7 @@ class Site:
     # What must always hold
 
     def check(self) -> None:
-        """The file is whole, every history is gapless and has one outcome per step, and no node complained."""
+        """The file is whole, every history is gapless, the audit finds nothing, and no node complained."""
         assert self.value("pragma integrity_check") == "ok"
         last_seqs = dict(self.rows("select run_id, last_seq from runs"))
         for key, history in self.histories().items():
@@ -154,6 +155,7 @@ class Site:
             assert [
                 place for place, count in Counter(event.place for event in history if event.place).items() if count > 1
             ] == [], key
+        assert audit_of(self.path).violations == ()
         troubles = [node.log.read_text(errors="replace") for node in self.nodes if node.troubles()]
         assert troubles == [], "\n".join(troubles)
 

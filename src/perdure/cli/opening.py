@@ -22,19 +22,22 @@ NEWEST = 200
 
 def client(url: str, namespace: str) -> "AbstractAsyncContextManager[perdure.Perdure]":
     """A client of a database that exists; a command that only looks must not create one."""
+    path = existing(url)
+    if path is not None and not has_runs(path):
+        raise Trouble(f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL")
+    return perdure.Perdure(url, namespace=namespace, worker=False)
+
+
+def existing(url: str) -> Path | None:
+    """The file behind a URL, if it names one; Trouble when it is not there."""
     refuse_memory(url)
     path = file_of(url)
-    if path is not None:
-        if not path.exists():
-            raise Trouble(
-                f"there is no database {str(path)!r}; name another with --url or PERDURE_URL, "
-                "or start a run with `perdure run`"
-            )
-        if not has_runs(path):
-            raise Trouble(
-                f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL"
-            )
-    return perdure.Perdure(url, namespace=namespace, worker=False)
+    if path is not None and not path.exists():
+        raise Trouble(
+            f"there is no database {str(path)!r}; name another with --url or PERDURE_URL, "
+            "or start a run with `perdure run`"
+        )
+    return path
 
 
 def file_of(url: str) -> Path | None:

@@ -75,7 +75,7 @@ def _health_of(path: Path, now: int, *, is_at_rest: bool) -> Health:
     size, known = path.stat().st_size, len(migrations("sqlite"))
     # Before the connection: closing the plain file would take away the locks that SQLite has on it.
     is_wal = _is_wal(path)
-    with _looking_at(path, is_at_rest=is_at_rest) as db:
+    with looking_at(path, is_at_rest=is_at_rest) as db:
         schema = _schema(db)
         seen = Health(size, _size(log_of(path)), is_wal, schema, known)
         if not 0 < schema <= known:
@@ -85,7 +85,7 @@ def _health_of(path: Path, now: int, *, is_at_rest: bool) -> Health:
 
 def workers_of(path: Path) -> tuple[WorkerSeen, ...]:
     """The workers of a file that has our tables."""
-    with _looking_at(path) as db:
+    with looking_at(path) as db:
         return _workers(db, path)
 
 
@@ -112,7 +112,8 @@ def locks_of(path: Path) -> Path:
 
 
 @contextmanager
-def _looking_at(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Connection]:
+def looking_at(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads; without a log nobody has the file open, and none is made for the look."""
     url = f"sqlite:///{path}"
     address = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_at_rest else ''}"
     try:

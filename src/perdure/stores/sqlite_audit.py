@@ -1,0 +1,243 @@
+"""The audit of a SQLite file: what must be true of every database, asked of this one.
+
+In:   the path of a file, at rest or with workers at work on it.
+Out:  what was looked at, and every violation found; nothing is created, migrated or locked.
+
+All questions are asked within one read transaction, so they see one moment. What
+cannot be a fault of the engine's clock or of a message nobody wants is not asked.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from perdure.clock import elapsed
+from perdure.errors import NewerSchema, NotADatabase, StoreError
+from perdure.kernel.events import (
+    CLOSINGS,
+    FACTS,
+    RunCancelled,
+    RunContinued,
+    RunStarted,
+    RunTerminated,
+    RunTimedOut,
+)
+from perdure.kernel.failure import Failure
+from perdure.kernel.messages import KINDS
+from perdure.stores.queries import migrations, queries
+from perdure.stores.sqlite_health import log_of, looking_at
+from perdure.stores.sqlite_schema import Difference, differences, version_of
+
+# So many violations of one sentence are told; whoever sees more than that brings back a backup.
+MOST_TOLD = 100
+FILE = "file"
+FILE_INVARIANT = "the file is whole: every page, row and entry of an index can be read."
+SCHEMA = "schema"
+SCHEMA_INVARIANT = "the tables and indexes are those of the version the file says it has."
+_PURPOSE = re.compile(r"^-- (\w+): ([^\n]*)$", re.MULTILINE)
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A sentence that is not true, of which run, and how."""
+
+    check: str
+    invariant: str
+    namespace: str | None
+    workflow_id: str | None
+    run_id: str | None
+    found: str
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """A sentence that was checked, and how long that took. `has_more` violations than are told."""
+
+    check: str
+    invariant: str
+    violations: int
+    has_more: bool
+    ms: float
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """What was looked at and found."""
+
+    runs: int
+    events: int
+    checks: tuple[Checked, ...]
+    violations: tuple[Violation, ...]
+
+
+class Question(NamedTuple):
+    """An invariant, and what finds its violations."""
+
+    check: str
+    invariant: str
+    ask: Callable[[sqlite3.Connection], Iterator[tuple[str | None, str | None, str]]]
+
+
+def audit_of(path: Path) -> Audit:
+    """The audit of a file; NotADatabase, NewerSchema or StoreUnavailable when it cannot be read as ours."""
+    # Without a log nobody has the file open, and SQLite can be kept from making one just to read.
+    if not log_of(path).exists():
+        before = _stamp(path)
+        try:
+            found = _audit_of(path, is_at_rest=True)
+        except StoreError:
+            if before == _stamp(path):
+                raise
+        else:
+            if before == _stamp(path):
+                return found
+        # Somebody has begun to use it meanwhile: what was seen was not one moment.
+    return _audit_of(path, is_at_rest=False)
+
+
+def invariants() -> dict[str, str]:
+    """Every sentence that is checked, by the name of its check."""
+    return {FILE: FILE_INVARIANT, SCHEMA: SCHEMA_INVARIANT} | _asked()
+
+
+def _stamp(path: Path) -> tuple[object, ...]:
+    """Differs when the file was used in between."""
+    seen = path.stat()
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns, log_of(path).exists()
+
+
+def _audit_of(path: Path, *, is_at_rest: bool) -> Audit:
+    with looking_at(path, is_at_rest=is_at_rest) as db:
+        db.isolation_level = None
+        _teach(db)
+        db.execute("begin")
+        version = version_of(db)
+        _refuse(path, db, version)
+        audits = _Auditing(db)
+        # A file that is not whole answers the other questions at random, or not at all.
+        if audits.holds(Question(FILE, FILE_INVARIANT, _damage)) and audits.has_schema(version):
+            for check, invariant in _asked().items():
+                audits.holds(Question(check, invariant, _query(check)))
+        return audits.result()
+
+
+def _refuse(path: Path, db: sqlite3.Connection, version: int) -> None:
+    url, known = f"sqlite:///{path}", len(migrations("sqlite"))
+    if version > known:
+        raise NewerSchema(url, version, known)
+    if 0 < version < known and not differences(db, version):
+        raise StoreError(
+            url,
+            f"the database has schema {version}, the audit is for {known}; the next worker that opens it makes it so",
+        )
+    if not version and "runs" not in {name for (name,) in db.execute("select name from sqlite_schema")}:
+        raise NotADatabase(url, "it is a database without runs of Perdure")
+
+
+class _Auditing:
+    """Asks questions, and keeps what comes of them."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._checks: list[Checked] = []
+        self._violations: list[Violation] = []
+
+    def has_schema(self, version: int) -> bool:
+        """Ask for the schema; whether the other questions can be put to it."""
+        told = "the table perdure_schema does not say one version"
+        found = differences(self._db, version) if version else [Difference(told, hinders=True)]
+        self.holds(Question(SCHEMA, SCHEMA_INVARIANT, lambda _: ((None, None, each.found) for each in found)))
+        return not any(difference.hinders for difference in found)
+
+    def holds(self, question: Question) -> bool:
+        """Ask, and keep the answer."""
+        began = elapsed()
+        found: list[Violation] = []
+        try:
+            rows = islice(question.ask(self._db), MOST_TOLD + 1)
+            found += (self._violation(question, *row) for row in rows)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            found.append(Violation(FILE, FILE_INVARIANT, None, None, None, str(error)))
+        ms, told = (elapsed() - began) * 1000, found[:MOST_TOLD]
+        self._checks.append(Checked(question.check, question.invariant, len(told), len(found) > MOST_TOLD, ms))
+        self._violations += told
+        return not found
+
+    def _violation(self, question: Question, run_id: str | None, workflow_id: str | None, found: str) -> Violation:
+        row = self._db.execute("select namespace from runs where run_id = ?", (run_id,)).fetchone() if run_id else None
+        return Violation(question.check, question.invariant, row and row[0], workflow_id, run_id, found)
+
+    def result(self) -> Audit:
+        runs, events = (_count(self._db, table) for table in ("runs", "events"))
+        return Audit(runs, events, tuple(self._checks), tuple(self._violations))
+
+
+def _count(db: sqlite3.Connection, table: str) -> int:
+    try:
+        return int(db.execute(f"select count(*) from {table}").fetchone()[0])  # noqa: S608 - one of two names
+    except sqlite3.DatabaseError:
+        return 0
+
+
+def _damage(db: sqlite3.Connection) -> Iterator[tuple[None, None, str]]:
+    for (found,) in db.execute("pragma integrity_check(10)"):
+        if found != "ok":
+            yield None, None, " ".join(str(found).split())
+
+
+def _query(check: str) -> Callable[[sqlite3.Connection], Iterator[tuple[str | None, str | None, str]]]:
+    return lambda db: iter(db.execute(queries("audit")[check]))
+
+
+@cache
+def _asked() -> dict[str, str]:
+    """The sentences of `sql/audit.sql` by the names of their queries."""
+    return dict(_PURPOSE.findall(files("perdure.stores").joinpath("sql", "audit.sql").read_text()))
+
+
+# Reading as the engine does
+
+Read: TypeAlias = Callable[[str], object]
+
+_ANYTHING: Read = msgspec.json.Decoder().decode
+_FAILURE: Read = msgspec.json.Decoder(Failure).decode
+_FACTS: dict[str, Read] = {
+    name: msgspec.json.Decoder(fact).decode for name, fact in FACTS.items() if fact not in CLOSINGS | {RunStarted}
+}
+_MESSAGES: dict[str, Read] = {name: msgspec.json.Decoder(body).decode for name, body in KINDS.items()}
+_OUTCOMES: dict[str, Read] = {
+    "COMPLETED": _ANYTHING,
+    "FAILED": _FAILURE,
+    "CANCELLED": msgspec.json.Decoder(RunCancelled).decode,
+    "TERMINATED": msgspec.json.Decoder(RunTerminated).decode,
+    "TIMED_OUT": msgspec.json.Decoder(RunTimedOut).decode,
+    "CONTINUED": msgspec.json.Decoder(RunContinued).decode,
+}
+
+
+def _teach(db: sqlite3.Connection) -> None:
+    """Give SQL the engine's own ways to read."""
+    db.create_function("is_json", 1, lambda text: _can(_ANYTHING, text), deterministic=True)
+    db.create_function("is_failure", 1, lambda text: _can(_FAILURE, text), deterministic=True)
+    for name, ways in (("is_fact", _FACTS), ("is_message", _MESSAGES), ("is_outcome", _OUTCOMES)):
+        db.create_function(name, 2, _reader(ways), deterministic=True)
+
+
+def _reader(ways: dict[str, Read]) -> Callable[[str, object], bool]:
+    return lambda kind, text: kind in ways and _can(ways[kind], text)
+
+
+def _can(read: Read, text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    try:
+        read(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return False
+    return True

@@ -1,0 +1,100 @@
+"""The schema of a SQLite file, compared with what the migrations lead to.
+
+In:   a connection that reads.
+Out:  the version the file says it has, and where its tables and indexes differ from that version.
+Tables and plain indexes that are not ours are nobody's business.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+
+from perdure.stores.queries import migrations
+
+
+class Difference(NamedTuple):
+    """Where a file is not as it should be; one that `hinders` makes our statements impossible."""
+
+    found: str
+    hinders: bool
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """Columns with their kinds by table, statements by index, and by which columns each table is unique."""
+
+    columns: dict[str, dict[str, str]]
+    indexes: dict[str, str]
+    unique: dict[str, frozenset[str]]
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    """The version the file says it has; 0 when it has no tables of ours, or does not say."""
+    if db.execute("select 1 from sqlite_schema where type = 'table' and name = 'perdure_schema'").fetchone() is None:
+        return 0
+    found = db.execute("select version from perdure_schema").fetchall()
+    return found[0][0] if len(found) == 1 and isinstance(found[0][0], int) else 0
+
+
+def differences(db: sqlite3.Connection, version: int) -> list[Difference]:
+    """Where the file is not what the migrations up to a version make."""
+    return list(_differences(_schema_of(db), _expected(version)))
+
+
+@cache
+def _expected(version: int) -> Schema:
+    with closing(sqlite3.connect(":memory:")) as db:
+        for step in migrations("sqlite")[:version]:
+            db.executescript(step)
+        return _schema_of(db)
+
+
+def _schema_of(db: sqlite3.Connection) -> Schema:
+    tables = [name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")]
+    indexes = db.execute("select name, sql from sqlite_schema where type = 'index' and sql is not null")
+    return Schema(
+        {table: _columns(db, table) for table in tables},
+        # The words of a statement say the same, however they stand on lines.
+        {name: " ".join(sql.split()) for name, sql in indexes},
+        {table: frozenset(_unique(db, table)) for table in tables},
+    )
+
+
+def _columns(db: sqlite3.Connection, table: str) -> dict[str, str]:
+    found = db.execute('select name, type, "notnull", pk from pragma_table_info(?)', (table,))
+    return {name: f"{kind}{' not null' if needed else ''}{' key' if key else ''}" for name, kind, needed, key in found}
+
+
+def _unique(db: sqlite3.Connection, table: str) -> Iterator[str]:
+    """The columns of each index that stands in the table's own statement."""
+    found = db.execute("select name from pragma_index_list(?) where origin <> 'c' and \"unique\"", (table,))
+    for (index,) in found.fetchall():
+        yield ", ".join(str(name) for (name,) in db.execute("select name from pragma_index_info(?)", (index,)))
+
+
+def _differences(found: Schema, expected: Schema) -> Iterator[Difference]:
+    for table, columns in expected.columns.items():
+        if table not in found.columns:
+            yield Difference(f"the table {table} is missing", hinders=True)
+        else:
+            yield from _columns_apart(table, found.columns[table], columns)
+            for key in sorted(expected.unique[table] - found.unique[table]):
+                yield Difference(f"the table {table} is not kept unique by {key}", hinders=False)
+    for index, sql in expected.indexes.items():
+        if index not in found.indexes:
+            yield Difference(f"the index {index} is missing", hinders=False)
+        elif found.indexes[index] != sql:
+            yield Difference(f"the index {index} is another one", hinders=False)
+
+
+def _columns_apart(table: str, found: dict[str, str], expected: dict[str, str]) -> Iterator[Difference]:
+    for column, kind in expected.items():
+        if column not in found:
+            yield Difference(f"the column {table}.{column} is missing", hinders=True)
+        elif found[column] != kind:
+            yield Difference(f"the column {table}.{column} is {found[column]}, not {kind}", hinders=False)
+    for column in found.keys() - expected.keys():
+        yield Difference(f"the column {table}.{column} is one too many", hinders=False)
