@@ -7,15 +7,22 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from perdure.cli import machine_checks
+from perdure.cli import database_checks, machine_checks
+from perdure.cli.database_checks import check_database
+from perdure.stores import sqlite_health
 from tests.cli.modules import SHOP
 from tests.cli.shell import Answer, Shell, Zygote, command, environment
 
+WRITES = (
+    "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); "
+    "db.execute('begin immediate'); print(flush=True); input()"
+)
 HOLDS = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
 
 
@@ -29,6 +36,19 @@ def change(shell: Shell, sql: str) -> None:
     with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
         db.execute(sql)
         db.commit()
+
+
+@contextmanager
+def holding(program: str, path: Path) -> Iterator[int]:
+    """A process that holds something of a file; its id."""
+    words = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        try:
+            yield holder.pid
+        finally:
+            holder.communicate(b"\n")
 
 
 @pytest.fixture
@@ -100,7 +120,10 @@ def test_runs_that_nobody_takes_or_that_are_held_are_told(shell: Shell) -> None:
     ("sql", "check", "state", "said"),
     [
         ("update perdure_schema set version = 99", "schema", "trouble", "99; this Perdure knows up to "),
-        ("update perdure_schema set version = 1", "schema", "warning", "1; this Perdure makes it "),
+        ("update perdure_schema set version = 1", "schema", "trouble", "1, but the column runs."),
+        ("drop index runs_ripe", "schema", "trouble", ", but the index runs_ripe is missing"),
+        ("drop table attempts", "schema", "trouble", ", but the table attempts is missing"),
+        ("alter table runs drop column step", "schema", "trouble", ", but the column runs.step is missing"),
         ("update runs set updated_at = updated_at + 3600000", "clock", "warning", "was last written 60 min in the fut"),
         ("pragma journal_mode = delete", "database", "warning", "has no write-ahead log"),
     ],
@@ -130,15 +153,74 @@ def test_files_that_are_no_database_are_trouble(used: Shell) -> None:
 
 
 def test_a_write_lock_that_is_never_free_is_told(used: Shell) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(used.folder / "perdure.db.locks" / "write")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert holder.stdout is not None
-    holder.stdout.readline()
-    assert findings(used("doctor"))["locks"] == ("warning", "somebody holds the write lock all the time")
-    holder.communicate(b"\n")
+    with holding(HOLDS, used.folder / "perdure.db.locks" / "write") as pid:
+        state, said = findings(used("doctor"))["locks"]
+    assert state == "warning"
+    assert re.match(rf"process {pid} \(.*\) has held the write lock for 1 s at least$", said)
+
+
+def test_a_program_that_writes_without_end_is_told(used: Shell) -> None:
+    """It has not asked for our lock, and still nobody else can write."""
+    with holding(WRITES, used.folder / "perdure.db") as pid:
+        state, said = findings(used("doctor"))["locks"]
+    assert state == "warning"
+    assert re.match(rf"process {pid} \(.*\) has been writing for 1 s at least$", said)
+
+
+def test_locks_that_nobody_has_are_told(used: Shell) -> None:
+    (used.folder / "perdure.db.locks" / "0123456789ab").touch()
+    assert findings(used("doctor"))["lock files"] == ("warning", "1 lock left behind by workers: 0123456789ab")
+
+
+def test_an_older_schema_is_told(shell: Shell) -> None:
+    first = Path(__file__).parents[2] / "src/perdure/stores/sql/migrations/0001_sqlite.sql"
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
+        db.executescript(first.read_text())
+    done = shell("doctor")
+    state, said = findings(done)["schema"]
+    assert (done.code, state) == (0, "warning")
+    assert said.startswith("1; this Perdure makes it ")
+
+
+def test_settings_and_permissions_that_are_unwise_are_told(used: Shell) -> None:
+    assert findings(used("doctor"))["settings"] == ("ok", "write-ahead log, pages of 4.0 kB")
+    assert findings(used("doctor"))["permissions"][0] == "ok"
+    (used.folder / "perdure.db").chmod(0o666)
+    assert findings(used("doctor"))["permissions"] == ("warning", "everybody can write to perdure.db")
+    with closing(sqlite3.connect(used.folder / "perdure.db")) as db:
+        db.execute("pragma journal_mode = delete")
+        db.execute("pragma auto_vacuum = full")
+        db.execute("vacuum")
+    assert findings(used("doctor"))["settings"][0] == "warning"
+
+
+def test_processes_that_share_a_file_with_an_old_sqlite_are_told(used: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is moved, for the SQLite of this Python cannot be."""
+    with used.at_work(), used.at_work():
+        monkeypatch.setattr(sqlite_health, "WITHOUT_RESET_RACE", (99, 0, 0))
+        found = {each.check: each for each in check_database(used.folder / "perdure.db")}
+        assert found["sharing"].state == "warning"
+        assert found["sharing"].found.startswith("2 processes share the file with SQLite 3.")
+        monkeypatch.setattr(sqlite_health, "WITHOUT_RESET_RACE", (3, 0, 0))
+        assert "sharing" not in {each.check for each in check_database(used.folder / "perdure.db")}
+
+
+def test_a_worker_without_its_lock_is_told(used: Shell) -> None:
+    """So it looks when only the file was copied."""
+    with used.at_work() as worker:
+        worker.send(signal.SIGKILL)
+        worker.wait()
+    for lock in (used.folder / "perdure.db.locks").iterdir():
+        lock.unlink()
+    assert findings(used("doctor"))["worker"][1].endswith("0 runs: its lock is missing")
+
+
+def test_a_log_that_grows_without_end_is_told(used: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_checks, "LARGE_LOG", 1000)
+    with used.at_work():
+        found = {each.check: each for each in check_database(used.folder / "perdure.db")}
+    assert found["database"].state == "warning"
+    assert "and a log of" in found["database"].found
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -169,6 +251,7 @@ def test_a_folder_that_cannot_be_written_is_told(zygote: Zygote) -> None:
 
 def test_little_space_and_strange_disks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits are moved, for the disk cannot be."""
+    assert next(each.state for each in machine_checks.check_disk(tmp_path, 2**60)) == "warning"
     monkeypatch.setattr(machine_checks, "LITTLE_SPACE", 2**60)
     assert next(each.state for each in machine_checks.check_disk(tmp_path)) == "warning"
     monkeypatch.setattr(machine_checks, "TOO_LITTLE_SPACE", 2**60)

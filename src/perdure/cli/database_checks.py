@@ -1,4 +1,4 @@
-"""Whether a database is well: file, schema, locks, workers, runs, clock.
+"""Whether a database is well: file, settings, schema, workers, runs, clock; its locks are looked at elsewhere.
 
 In:   the path of a SQLite file.
 Out:  findings; nothing in the database is changed.
@@ -6,25 +6,23 @@ Out:  findings; nothing in the database is changed.
 
 import os
 import socket
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.hints import hint
+from perdure.cli.lock_checks import check_locks, check_permissions
 from perdure.cli.output import counted, size_text, span
 from perdure.clock import SystemClock
 from perdure.errors import StoreError
-from perdure.stores.locks import is_held
-from perdure.stores.sqlite_health import Health, WorkerSeen, health_of, locks_of
+from perdure.stores.sqlite_health import VERSION, Health, WorkerSeen, has_reset_race, health_of
 
-LARGE_LOG = 256 * 2**20
+# SQLite writes the log back every 1,000 pages, about 4 MB; this many bytes mean that it cannot.
+LARGE_LOG = 64 * 2**20
+SMALL_PAGE = 4096
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000
-# A lock that is never seen free in this many seconds is held by somebody who should not.
-LOCK_PATIENCE = 1.0
-LOOK_EVERY = 0.02
 SET_BACK_MS = 1_000
 
 
@@ -40,9 +38,12 @@ def check_database(path: Path) -> Iterator[Finding]:
         yield trouble("database", str(error), "name another file with --url, or bring back a backup")
         return
     yield _check_file(path, health)
+    yield _check_settings(health)
+    yield check_permissions(path)
     yield _check_schema(health)
-    yield _check_locks(path)
+    yield from check_locks(path, health.workers)
     yield from _check_workers(health, now)
+    yield from _check_sharing(health, now)
     yield _check_runs(health, now)
     yield _check_clock(health, now)
 
@@ -64,9 +65,26 @@ def _check_file(path: Path, health: Health) -> Finding:
     return ok("database", f"{found}, with a write-ahead log")
 
 
+def _check_settings(health: Health) -> Finding:
+    found = f"{'write-ahead log' if health.is_wal else 'no write-ahead log'}, pages of {size_text(health.page_bytes)}"
+    if not health.page_bytes:
+        return ok("settings", "those of the first worker that opens it")
+    if health.moves_pages:
+        return warning("settings", f"{found}, auto_vacuum = full", "every commit moves pages; vacuum it with none")
+    if health.page_bytes < SMALL_PAGE:
+        return warning("settings", found, "small pages make it slow; vacuum it with `pragma page_size = 4096`")
+    return ok("settings", found)
+
+
 def _check_schema(health: Health) -> Finding:
     if health.schema > health.known_schema:
         return trouble("schema", f"{health.schema}; this Perdure knows up to {health.known_schema}", "upgrade perdure")
+    if health.differences:
+        return trouble(
+            "schema",
+            f"{health.schema}, but {', '.join(health.differences[:3])}",
+            "bring back a backup; do not change the tables by hand",
+        )
     if health.schema == 0:
         return warning("schema", "no tables of Perdure", "name another database with --url, or start a run in this one")
     if health.schema < health.known_schema:
@@ -78,26 +96,22 @@ def _check_schema(health: Health) -> Finding:
     return ok("schema", str(health.schema))
 
 
-def _check_locks(path: Path) -> Finding:
-    folder = locks_of(path)
-    if not folder.is_dir():
-        return ok("locks", "nobody has opened the database here yet")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return trouble("locks", f"the folder {folder} cannot be written", "make it writable for this user")
-    until = time.monotonic() + LOCK_PATIENCE
-    while is_held(folder / "write"):
-        if time.monotonic() > until:
-            return warning("locks", "somebody holds the write lock all the time", "look for a process that hangs")
-        time.sleep(LOOK_EVERY)
-    return ok("locks", f"{folder}, the write lock can be had")
-
-
 def _check_workers(health: Health, now: int) -> Iterator[Finding]:
     troubled = [finding for worker in health.workers if (finding := _check_worker(worker, now)) is not None]
     alive = [worker for worker in health.workers if worker.is_alive and worker.lease_until >= now]
     names = f" ({_processes(alive)})" if alive else ""
     yield ok("workers", f"{counted(len(alive), 'worker')} alive{names}" if alive else "none is alive")
     yield from troubled
+
+
+def _check_sharing(health: Health, now: int) -> Iterator[Finding]:
+    processes = {worker.pid for worker in health.workers if worker.is_alive and worker.lease_until >= now}
+    if len(processes) > 1 and has_reset_race():
+        yield warning(
+            "sharing",
+            f"{len(processes)} processes share the file with SQLite {VERSION}, which has a rare race between them",
+            "Perdure's lock keeps its own processes apart; let no other program write, or use SQLite 3.51.3",
+        )
 
 
 def _processes(workers: list[WorkerSeen]) -> str:
@@ -113,6 +127,10 @@ def _check_worker(worker: WorkerSeen, now: int) -> Finding | None:
         )
     if worker.is_alive is False:
         return warning("worker", f"{name}: is gone", "the next worker that starts takes over; start one")
+    if worker.is_alive is None:
+        return warning(
+            "worker", f"{name}: its lock is missing", "was the file copied? its runs are taken over after its lease"
+        )
     if worker.lease_until < now:
         late = span(timedelta(milliseconds=now - worker.lease_until))
         return warning("worker", f"{name}: has not renewed its lease for {late}", "it hangs or was stopped; end it")

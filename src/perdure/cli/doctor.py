@@ -43,7 +43,7 @@ def _findings(url: str) -> Iterator[Finding]:
     path = file_of(url)
     if path is not None:
         path = path.absolute()
-        yield from check_disk(path.parent)
+        yield from check_disk(path.parent, path.stat().st_size if path.is_file() else 0)
         yield from check_database(path)
 
 

@@ -21,7 +21,7 @@ from perdure.cli.output import size_text
 from perdure.stores import sqlite_health
 
 NEWEST_PYTHON = (3, 13)
-LITTLE_SPACE, TOO_LITTLE_SPACE = 500 * 2**20, 50 * 2**20
+LITTLE_SPACE, TOO_LITTLE_SPACE = 100 * 2**20, 50 * 2**20
 SLOW_SYNC_MS = 20.0
 SYNCS = 5
 # The write-ahead log is shared memory, which these do not share between machines.
@@ -47,12 +47,12 @@ def check_sqlite() -> Finding:
     return ok("sqlite", f"{found}, every commit is synced (synchronous = full)")
 
 
-def check_disk(folder: Path) -> Iterator[Finding]:
-    """Space, kind and speed of the disk, and whether locks work there."""
+def check_disk(folder: Path, database_bytes: int = 0) -> Iterator[Finding]:
+    """Space, kind and speed of the disk that has a database of this size, and whether locks work there."""
     if not folder.is_dir():
         yield trouble("disk", f"the folder {folder} does not exist", "create it first")
         return
-    yield _check_space(folder)
+    yield _check_space(folder, database_bytes)
     yield _check_kind(folder)
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".perdure-doctor-") as file:
@@ -62,13 +62,16 @@ def check_disk(folder: Path) -> Iterator[Finding]:
         yield trouble("fsync", f"{folder} cannot be written: {error.strerror}", "make it writable for this user")
 
 
-def _check_space(folder: Path) -> Finding:
+def _check_space(folder: Path, database_bytes: int) -> Finding:
     free = shutil.disk_usage(folder).free
     found = f"{size_text(free)} free in {folder}"
     if free < TOO_LITTLE_SPACE:
         return trouble("disk", found, "make room; a full disk stops every run until there is some")
     if free < LITTLE_SPACE:
         return warning("disk", found, "make room before it is full")
+    if free < database_bytes:
+        size = size_text(database_bytes)
+        return warning("disk", f"{found}, the database has {size}", "make room; a migration or a copy needs as much")
     return ok("disk", found)
 
 

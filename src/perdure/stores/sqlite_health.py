@@ -17,12 +17,15 @@ from perdure.errors import NotADatabase, StoreUnavailable
 from perdure.stores.locks import is_held
 from perdure.stores.queries import migrations, queries
 from perdure.stores.sqlite import OLDEST_SQLITE
+from perdure.stores.sqlite_schema import differences, version_of
 
 HEADER = b"SQLite format 3\x00"
 # Byte 18 of a file is 2 when its changes go through a write-ahead log.
 WRITE_VERSION, WAL = 18, 2
 FULL = 2
+VACUUM_FULL = 1
 VERSION = sqlite3.sqlite_version
+WITHOUT_RESET_RACE = (3, 51, 3)
 # A damaged file is found by reading all of it; beyond this many bytes nobody wants to wait for that.
 LARGEST_CHECKED = 256 * 2**20
 
@@ -49,6 +52,10 @@ class Health(msgspec.Struct, frozen=True):
     is_wal: bool
     schema: int
     known_schema: int
+    # Where it is not what its version should be, and the settings that are kept in it.
+    differences: tuple[str, ...] = ()
+    page_bytes: int = 0
+    moves_pages: bool = False
     damage: str | None = None
     workers: tuple[WorkerSeen, ...] = ()
     open_runs: int = 0
@@ -76,11 +83,17 @@ def _health_of(path: Path, now: int, *, is_at_rest: bool) -> Health:
     # Before the connection: closing the plain file would take away the locks that SQLite has on it.
     is_wal = _is_wal(path)
     with looking_at(path, is_at_rest=is_at_rest) as db:
-        schema = _schema(db)
+        schema = version_of(db)
         seen = Health(size, _size(log_of(path)), is_wal, schema, known)
         if not 0 < schema <= known:
             return seen
-        return msgspec.structs.replace(seen, damage=_damage(db, size), **_contents(db, path, now))
+        apart = differences(db, schema)
+        seen = msgspec.structs.replace(
+            seen, damage=_damage(db, size), differences=tuple(each.found for each in apart), **_settings(db)
+        )
+        # Our questions cannot be put to tables that are not ours.
+        is_torn = any(each.hinders for each in apart)
+        return seen if is_torn else msgspec.structs.replace(seen, **_contents(db, path, now))
 
 
 def workers_of(path: Path) -> tuple[WorkerSeen, ...]:
@@ -94,6 +107,11 @@ def is_new_enough() -> bool:
     return sqlite3.sqlite_version_info >= OLDEST_SQLITE
 
 
+def has_reset_race() -> bool:
+    """Whether this SQLite may, rarely, lose a commit when processes write and write back the log at once."""
+    return sqlite3.sqlite_version_info < WITHOUT_RESET_RACE
+
+
 def syncs_commits() -> bool:
     """Whether SQLite takes the setting under which every commit is synced to disk."""
     with closing(sqlite3.connect(":memory:")) as db:
@@ -104,6 +122,11 @@ def syncs_commits() -> bool:
 def log_of(path: Path) -> Path:
     """The write-ahead log beside a file."""
     return path.with_name(f"{path.name}-wal")
+
+
+def shared_memory_of(path: Path) -> Path:
+    """What the processes on a write-ahead log share, beside a file."""
+    return path.with_name(f"{path.name}-shm")
 
 
 def locks_of(path: Path) -> Path:
@@ -125,9 +148,9 @@ def looking_at(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Conn
         raise NotADatabase(url, f"the file cannot be used as a database: {error}") from None
 
 
-def _schema(db: sqlite3.Connection) -> int:
-    tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
-    return int(db.execute(queries("health")["version"]).fetchone()[0]) if "perdure_schema" in tables else 0
+def _settings(db: sqlite3.Connection) -> dict[str, Any]:
+    (page_bytes,), (vacuum,) = (db.execute(f"pragma {name}").fetchone() for name in ("page_size", "auto_vacuum"))
+    return {"page_bytes": page_bytes, "moves_pages": vacuum == VACUUM_FULL}
 
 
 def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
