@@ -57,6 +57,7 @@ class Sorted:
         self.supersedes: list[tuple[int, SupersedeRun]] = []
         self.inserts: list[tuple[int, InsertRun | InsertRichRun]] = []
         self.posts: list[tuple[int, PostMessage | TellRun]] = []
+        self.cancels: list[NoteCancel] = []
         self.bulk: dict[type[Operation], list[Operation]] = {}
         self.single: list[tuple[int, Operation]] = []
         self.ends: list[EndRun] = []
@@ -80,6 +81,8 @@ class Sorted:
                 self.supersedes.append((index, operation))
             case PostMessage() | TellRun():
                 self.posts.append((index, operation))
+            case NoteCancel():
+                self.cancels.append(operation)
             case EndRun():
                 self.ends.append(operation)
             case _:
@@ -97,6 +100,9 @@ def apply_groups(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) 
         _insert_runs(db, batch.inserts, answers)
     if batch.posts:
         _post_messages(db, batch.posts, answers)
+    # Before any run hands its messages on: with a request to stop goes what its row says of it.
+    for cancel in batch.cancels:
+        db.execute(_sql("note_cancel"), cancel._asdict())
     for kind, rows in batch.bulk.items():
         _BULK[kind](db, rows)
     for index, operation in batch.single:
@@ -290,10 +296,6 @@ def _stop_children(db: sqlite3.Connection, stop: StopChildren) -> Answer | None:
     return Applied(asked)
 
 
-def _note_cancel(db: sqlite3.Connection, note: NoteCancel) -> None:
-    db.execute(_sql("note_cancel"), note._asdict())
-
-
 def _update(name: str) -> Callable[[sqlite3.Connection, Any], Answer | None]:
     """An operation that is one conditional update: applied when it found its row, else Moved."""
 
@@ -354,7 +356,6 @@ _SINGLE: dict[type[Operation], Callable[[sqlite3.Connection, Any], Answer | None
     MoveMessages: _move_messages,
     CloseFreeRun: _close_free_run,
     StopChildren: _stop_children,
-    NoteCancel: _note_cancel,
     RaiseEpoch: _update("raise_epoch"),
     ClaimRuns: _claim_runs,
     FreeMismatches: _free_mismatches,

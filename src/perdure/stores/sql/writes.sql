@@ -90,16 +90,17 @@ update runs
  where run_id = ended.column1
    and owner = ended.column6;
 
--- close_free_run: close a run that nobody owns, for ever.
+-- close_free_run: close a run that nobody owns, for ever, and not before its last event, whatever the clock says.
 update runs
    set status = :status,
        outcome = :outcome,
        last_seq = 1 + coalesce((select max(seq) from events where events.run_id = runs.run_id), 1),
-       updated_at = max(:at, created_at),
-       closed_at = max(:at, created_at),
+       updated_at = max(:at, created_at, last.at),
+       closed_at = max(:at, created_at, last.at),
        wake_at = null,
        waiting = null,
        held = null
+  from (select coalesce((select at from events where run_id = :run_id order by seq desc limit 1), 0) as at) as last
  where run_id = :run_id
    and namespace = :namespace
    and owner is null
