@@ -3,14 +3,14 @@
 In:   the path of a file, at rest or with workers at work on it.
 Out:  what was looked at, and every violation found; nothing is created, migrated or locked.
 
-All questions are asked within one read transaction, so they see one moment. What
-cannot be a fault of the engine's clock or of a message nobody wants is not asked.
+All questions are asked within one read transaction, so they see one moment. None is
+asked that a healthy database could fail, be its clock set back or its messages unwanted.
 """
 
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -113,6 +113,7 @@ def _stamp(path: Path) -> tuple[object, ...]:
 def _audit_of(path: Path, *, is_at_rest: bool) -> Audit:
     with looking_at(path, is_at_rest=is_at_rest) as db:
         db.isolation_level = None
+        db.text_factory = partial(str, encoding="utf-8", errors="replace")
         _teach(db)
         db.execute("begin")
         version = version_of(db)
@@ -160,8 +161,11 @@ class _Auditing:
         try:
             rows = islice(question.ask(self._db), MOST_TOLD + 1)
             found += (self._violation(question, *row) for row in rows)
-        except sqlite3.OperationalError:
-            raise
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) != sqlite3.SQLITE_ERROR:
+                raise
+            # Something in the rows is so wrong that the question cannot be put to them.
+            found.append(Violation(question.check, question.invariant, None, None, None, str(error)))
         except sqlite3.DatabaseError as error:
             found.append(Violation(FILE, FILE_INVARIANT, None, None, None, str(error)))
         ms, told = (elapsed() - began) * 1000, found[:MOST_TOLD]
@@ -169,9 +173,12 @@ class _Auditing:
         self._violations += told
         return not found
 
-    def _violation(self, question: Question, run_id: str | None, workflow_id: str | None, found: str) -> Violation:
-        row = self._db.execute("select namespace from runs where run_id = ?", (run_id,)).fetchone() if run_id else None
-        return Violation(question.check, question.invariant, row and row[0], workflow_id, run_id, found)
+    def _violation(self, question: Question, run_id: object, workflow_id: object, found: object) -> Violation:
+        row = self._db.execute("select namespace from runs where run_id = ?", (run_id,)).fetchone()
+        namespace, id, run_id = (None if each is None else str(each) for each in (row and row[0], workflow_id, run_id))
+        # A text that is put together with an empty column is empty.
+        told = str(found or "has columns that are empty")
+        return Violation(question.check, question.invariant, namespace, id, run_id, told)
 
     def result(self) -> Audit:
         runs, events = (_count(self._db, table) for table in ("runs", "events"))
@@ -205,7 +212,7 @@ def _asked() -> dict[str, str]:
 
 Read: TypeAlias = Callable[[str], object]
 
-_ANYTHING: Read = msgspec.json.Decoder().decode
+_ANYTHING: Read = msgspec.json.Decoder(msgspec.Raw).decode
 _FAILURE: Read = msgspec.json.Decoder(Failure).decode
 _FACTS: dict[str, Read] = {
     name: msgspec.json.Decoder(fact).decode for name, fact in FACTS.items() if fact not in CLOSINGS | {RunStarted}
@@ -229,15 +236,20 @@ def _teach(db: sqlite3.Connection) -> None:
         db.create_function(name, 2, _reader(ways), deterministic=True)
 
 
-def _reader(ways: dict[str, Read]) -> Callable[[str, object], bool]:
-    return lambda kind, text: kind in ways and _can(ways[kind], text)
+def _reader(ways: dict[str, Read]) -> Callable[[object, object], bool]:
+    by_bytes = {kind.encode(): read for kind, read in ways.items()}
+
+    def reads(kind: object, text: object) -> bool:
+        return isinstance(kind, bytes) and kind in by_bytes and _can(by_bytes[kind], text)
+
+    return reads
 
 
 def _can(read: Read, text: object) -> bool:
-    if not isinstance(text, str):
+    if not isinstance(text, bytes):
         return False
     try:
-        read(text)
+        read(text.decode())
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return False
     return True

@@ -1,6 +1,7 @@
 -- What must be true of every database, whatever happened to its workers. Each query finds what breaks its
 -- sentence, as the run_id, the workflow_id and what is wrong. All are asked within one read transaction.
--- is_fact, is_message, is_outcome, is_failure and is_json are functions of the auditor; they read as the engine does.
+-- is_fact, is_message, is_outcome, is_failure and is_json are functions of the auditor; they read as the engine does,
+-- and are given bytes, for what is no text could not be given to them.
 
 -- homeless: every event, message, payload and attempt belongs to a run that is there.
 select run_id, null, 'has ' || what || ', but no row of its own'
@@ -83,7 +84,7 @@ select events.run_id, workflow_id, 'event ' || events.seq || ' cannot be read as
   left join payloads on events.body is null and payloads.run_id = events.run_id and payloads.seq = events.seq
   left join runs on runs.run_id = events.run_id
  where coalesce(events.body, payloads.body) is not null
-   and not is_fact(events.kind, coalesce(events.body, payloads.body));
+   and not is_fact(cast(events.kind as blob), cast(coalesce(events.body, payloads.body) as blob));
 
 -- places: what a run calls at one place has one outcome.
 select events.run_id, workflow_id, count(*) || ' events answer the call at ' || place
@@ -135,7 +136,7 @@ select runs.run_id, workflow_id,
  where case
          when closed_at is null then outcome is not null
          when coalesce(outcome, payloads.body) is null then 0
-         else not is_outcome(status, coalesce(outcome, payloads.body))
+         else not is_outcome(cast(status as blob), cast(coalesce(outcome, payloads.body) as blob))
        end;
 
 -- values: what a run was started with, waits for and says of itself can be read.
@@ -145,11 +146,11 @@ select runs.run_id, workflow_id, 'its ' || column1 || ' cannot be read'
   left join payloads
     on names.column1 = 'input' and runs.input is null and payloads.run_id = runs.run_id and payloads.seq = 1
  where case names.column1
-         when 'input' then not is_json(coalesce(runs.input, payloads.body, 'null'))
-         when 'attributes' then attributes is not null and not is_json(attributes)
-         when 'initial_attributes' then initial_attributes is not null and not is_json(initial_attributes)
-         when 'waiting' then waiting is not null and not is_json(waiting)
-         else held_report is not null and not is_json(held_report)
+         when 'input' then not is_json(cast(coalesce(runs.input, payloads.body, 'null') as blob))
+         when 'attributes' then attributes is not null and not is_json(cast(attributes as blob))
+         when 'initial_attributes' then initial_attributes is not null and not is_json(cast(initial_attributes as blob))
+         when 'waiting' then waiting is not null and not is_json(cast(waiting as blob))
+         else held_report is not null and not is_json(cast(held_report as blob))
        end;
 
 -- final: a closed run has no owner, no time to wake at, waits for nothing and is not held.
@@ -355,7 +356,7 @@ select run_id, workflow_id, 'has ' || found || ' messages, but knows of ' || mes
 select inbox.run_id, workflow_id, inbox.kind || ' ' || message_id || ' cannot be read'
   from inbox
   left join runs on runs.run_id = inbox.run_id
- where not is_message(inbox.kind, inbox.body);
+ where not is_message(cast(inbox.kind as blob), cast(inbox.body as blob));
 
 -- attempts: the failed attempts of a call are numbered from 1 on, without a gap, and can be read.
 select counted.run_id, workflow_id,
@@ -372,7 +373,7 @@ select counted.run_id, workflow_id,
 select attempts.run_id, workflow_id, 'the failure of attempt ' || attempt || ' at ' || place || ' cannot be read'
   from attempts
   left join runs on runs.run_id = attempts.run_id
- where not is_failure(failure);
+ where not is_failure(cast(failure as blob));
 
 -- counted_attempts: an activity's outcome counts the attempts that failed before, and itself.
 select run_id, workflow_id, 'event ' || seq || ' counts ' || counted || ' attempts, but ' || failed || ' failed before'
@@ -557,4 +558,4 @@ select events.run_id, workflow_id, 'was asked to stop by event ' || seq || ', bu
 select null, null, 'worker ' || worker_id || ' has epoch ' || epoch || ' and queues ' || queues
   from workers
  where epoch < 1
-    or not is_json(queues);
+    or not is_json(cast(queues as blob));
