@@ -17,6 +17,7 @@ from perdure.stores.answers import (
     Committed,
     Failed,
     Fenced,
+    Freed,
     Missing,
     Moved,
     Outcome,
@@ -287,11 +288,11 @@ async def test_a_takeover_frees_runs_only_under_the_epoch_it_read(store: Store) 
         assert write(store, *stale, worker=None) == Moved()
         assert len(await store.owned_runs(WORKER)) == 3
         fresh: list[Operation] = [RaiseEpoch(WORKER, 1), FreeRuns(WORKER, 1000, 2)]
-        assert write(store, *fresh, worker=None) == Applied(2)
+        assert write(store, *fresh, worker=None) == Applied(Freed(2))
         assert isinstance(commit(store, [[a_run("r4")]]), Fenced)
         write(store, DeleteWorker(WORKER), worker=None)
         assert len(await store.workers()) == 1
-        assert write(store, FreeRuns(WORKER, 1000, 2), worker=None) == Applied(1)
+        assert write(store, FreeRuns(WORKER, 1000, 2), worker=None) == Applied(Freed(1))
         write(store, DeleteWorker(WORKER), worker=None)
         assert await store.workers() == []
 

@@ -500,23 +500,23 @@ async def by_slow_activity() -> None:
 
 
 @activity
-async def exits() -> None:
-    sys.exit(3)
+async def interrupts() -> None:
+    raise KeyboardInterrupt
 
 
 @workflow
-async def by_exiting() -> None:
-    await exits()
+async def by_interrupting() -> None:
+    await interrupts()
 
 
 def test_code_that_ends_the_loop_ends_the_waiting_too() -> None:
-    """SystemExit in a coroutine ends its event loop, here as elsewhere; whoever waits must not wait for ever."""
+    """KeyboardInterrupt ends the event loop it is raised in; whoever waits must not wait for ever."""
     app = Perdure("sqlite://").sync()
     app.__enter__()
-    for use in (lambda: app.run(by_exiting), lambda: app.run(one_step_more, 1)):
+    for use in (lambda: app.run(by_interrupting), lambda: app.run(one_step_more, 1)):
         with pytest.raises(NotOpen):
             use()
-    with pytest.raises(SystemExit):
+    with pytest.raises(KeyboardInterrupt):
         app.__exit__(None, None, None)
     assert bridge_threads() == []
 

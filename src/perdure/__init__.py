@@ -71,6 +71,7 @@ _HOMES = {
         "RunEnded",
         "RunFailed",
         "RunNotFound",
+        "RunNotHeld",
         "RunTerminated",
         "RunTimedOut",
         "StoreError",
@@ -159,6 +160,7 @@ if TYPE_CHECKING:
     from perdure.errors import RunEnded as RunEnded
     from perdure.errors import RunFailed as RunFailed
     from perdure.errors import RunNotFound as RunNotFound
+    from perdure.errors import RunNotHeld as RunNotHeld
     from perdure.errors import RunTerminated as RunTerminated
     from perdure.errors import RunTimedOut as RunTimedOut
     from perdure.errors import StoreError as StoreError

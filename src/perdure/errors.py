@@ -19,6 +19,7 @@
     ├── WouldDeadlock             a blocking call on the very thread that would have to answer it
     ├── RunNotFound
     ├── RunClosed                 the run has ended; it cannot be signalled or stopped
+    ├── RunNotHeld                the run is not held; there is nothing to resume
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── RunEnded                  how result() reports an end that is not a success
     │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
@@ -246,6 +247,21 @@ class RunNotFound(PerdureError, LookupError):
 
     def __str__(self) -> str:
         return f"no run {self.id!r} in namespace {self.namespace!r}; `perdure list` shows the runs there are"
+
+
+class RunNotHeld(PerdureError):
+    """The run is not held; there is nothing to resume."""
+
+    def __init__(self, id: str, status: str) -> None:
+        super().__init__(id, status)
+        self.id = id
+        self.status = status
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.id!r} is not held ({self.status}) and goes on by itself; "
+            "resume() is for runs that are held as 'quarantine' or 'mismatch'"
+        )
 
 
 class RunClosed(PerdureError):

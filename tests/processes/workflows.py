@@ -8,6 +8,7 @@ import asyncio
 import os
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 
 from perdure import Retry, Signal, activity, attempt, continue_as_new, sleep, workflow
 
@@ -157,3 +158,21 @@ async def sleeping(key: str) -> list[str]:
 async def awaiting(key: str) -> list[str]:
     await step(key, 0)
     return [await poke.receive(timeout=FAR_FUTURE), await step(key, 1)]
+
+
+def mended() -> Path:
+    """The file that says that the code of `deadly` is mended."""
+    return Path(os.environ[EFFECTS]).with_name("mended")
+
+
+@activity
+async def deadly_step(key: str, number: int, delay: float) -> str:
+    await asyncio.sleep(delay)
+    if not mended().exists():
+        os._exit(137)
+    return _done(key, number)
+
+
+@workflow
+async def deadly(key: str, delay: float = 0.0) -> list[str]:
+    return [await step(key, 0), await deadly_step(key, 1, delay), await step(key, 2)]

@@ -113,6 +113,13 @@ class Run(Generic[R_co]):
         """End the run at once, without clean-up."""
         await self._engine.terminate(self.run_id, self.id, _checked_reason(reason))
 
+    async def resume(self) -> None:
+        """Let a run go on that is held: one in quarantine, or one whose code fits its history again.
+
+        RunNotHeld when it is not held, RunClosed when it has ended.
+        """
+        await self._engine.resume(self.run_id, self.id)
+
     async def events(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[RunEvent]:
         """The run's history after an event's number, in order; `follow` goes on until the run has ended."""
         after = checks.count("after", after, 0)

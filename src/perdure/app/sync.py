@@ -69,6 +69,13 @@ class SyncRun(SyncHandle[R_co]):
         """End the run at once, without clean-up."""
         self._bridge.wait(self._inner.terminate(reason))
 
+    def resume(self) -> None:
+        """Let a run go on that is held: one in quarantine, or one whose code fits its history again.
+
+        RunNotHeld when it is not held, RunClosed when it has ended.
+        """
+        self._bridge.wait(self._inner.resume())
+
     def events(self, after: int = 0, *, follow: bool = False) -> Iterator[RunEvent]:
         """The run's history after an event's number, in order; `follow` goes on until the run has ended."""
         return self._bridge.iterate(self._inner.events(after, follow=follow))

@@ -173,7 +173,7 @@ class LoopThread:
                 self._is_settled.set()
                 how = await self._leaving
             except BaseException as error:
-                # The loop is being ended from below: somebody's code has raised SystemExit in it.
+                # The loop is being ended from below: somebody's code has raised KeyboardInterrupt in it.
                 await self._app.__aexit__(type(error), error, error.__traceback__)
                 raise
             await self._app.__aexit__(*how)

@@ -12,14 +12,15 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.cli.output import grid, print_lines, visible
+from perdure.app.views import moment as engine_moment
+from perdure.cli.output import grid, moment, print_lines, visible
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo
 
 MEANINGS = {
     "mismatch": "the workflow's code no longer fits the history of this run",
-    "quarantine": "the database would not take an event of this run",
+    "quarantine": "to go on with this run does harm",
     "paused": "somebody paused it",
 }
 # Held, but not stuck: somebody will let it go on.
@@ -54,6 +55,7 @@ def _sides(report: object) -> list[tuple[str, str]]:
         ("what happened", report.get("trouble")),
         ("the history says", _event(report.get("history"))),
         ("the code waits at", _places(report.get("code_waits_at")) if report.get("history") else None),
+        ("the workers", _deaths(report.get("deaths"))),
         ("what to do", report.get("remedy")),
     ]
     return [(label, str(text)) for label, text in told if text]
@@ -63,6 +65,16 @@ def _event(event: object) -> str | None:
     if not isinstance(event, Mapping):
         return None
     return f"event {event.get('seq')} is {event.get('kind')} at {event.get('place') or 'the run itself'}"
+
+
+def _deaths(deaths: object) -> str | None:
+    if not isinstance(deaths, list):
+        return None
+    found = [death for death in deaths if isinstance(death, Mapping) and isinstance(death.get("at"), int)]
+    return "\n".join(
+        f"process {death.get('pid')} on {death.get('host')}, found dead {moment(engine_moment(death['at']))}"
+        for death in found
+    )
 
 
 def _places(places: object) -> str | None:

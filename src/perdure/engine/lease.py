@@ -15,7 +15,7 @@ from perdure.clock import Clock
 from perdure.engine.committer import Committer
 from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
-from perdure.stores.answers import Applied, Committed, Moved
+from perdure.stores.answers import Applied, Committed, Freed, Moved
 from perdure.stores.operations import DeleteWorker, FreeRuns, RaiseEpoch, RegisterWorker
 from perdure.stores.port import Store
 from perdure.stores.records import WorkerRow
@@ -121,8 +121,10 @@ class Lease:
         bite = FreeRuns(worker.worker_id, self._clock.now(), BITE)
         answer = await self._committer.apply(RaiseEpoch(worker.worker_id, worker.epoch), bite)
         freed = 0
-        while isinstance(answer, Applied) and isinstance(answer.value, int) and answer.value > 0:
-            freed += answer.value
+        while isinstance(answer, Applied) and isinstance(answer.value, Freed) and answer.value.count > 0:
+            freed += answer.value.count
+            if answer.value.quarantined is not None:
+                _tell_quarantined(answer.value.quarantined)
             answer = await self._committer.apply(bite)
         if isinstance(answer, Applied):
             await self._committer.apply(DeleteWorker(worker.worker_id))
@@ -137,3 +139,13 @@ class Lease:
                 extra={"event": "worker_taken_over", "worker_id": worker.worker_id, "runs": freed},
             )
         return freed
+
+
+def _tell_quarantined(workflow_id: str) -> None:
+    log.error(
+        "run %r is held: its workers die, again and again, with no other run that could be the cause "
+        "(`perdure show %s`)",
+        workflow_id,
+        workflow_id,
+        extra={"event": "run_held", "workflow_id": workflow_id, "reason": "quarantine"},
+    )

@@ -35,6 +35,7 @@ from perdure.stores.answers import Applied, Outcome, Posted
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
+    ClearSuspect,
     EndRun,
     HoldRun,
     MoveMessages,
@@ -259,6 +260,10 @@ class OwningEngine(ReadingEngine):
         """Show what a live run waits for."""
         note = NoteWaiting(owned.run_id, self._lease.worker_id, waiting, self.clock.now())
         self._ask_as_owner(owned, lambda _: None, note)
+
+    def clear_suspect(self, owned: OwnedRun) -> None:
+        """A suspect has been alive for longer than it is watched."""
+        self._ask_as_owner(owned, lambda _: None, ClearSuspect(owned.run_id, self._lease.worker_id))
 
     def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
         """Let go of a run; `done(False)` when a message came first and it must go on."""

@@ -3,6 +3,7 @@
 start     a new run, or the one that has its id
 post      a message into a run's inbox
 cancel, terminate   end a run from outside: asked to, or at once
+resume    a held run goes on
 claim     ripe runs for this worker
 advance   one step of an owned run: a command in, its event out, on disk a moment later
 release   let go of an owned run: parked, handed back or held
@@ -186,6 +187,9 @@ class Engine(Protocol):
     async def terminate(self, run_id: str, id: str, reason: str | None) -> None:
         """End a run at once, without clean-up."""
 
+    async def resume(self, run_id: str, id: str) -> None:
+        """Let a held run go on; RunNotHeld or RunClosed, naming the id, for any other."""
+
     async def read(self, run_id: str) -> RunRow:
         """A run's row; RunNotFound."""
 
@@ -215,11 +219,13 @@ class Engine(Protocol):
 
     # For a worker
 
-    async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int) -> int:
-        """Take ripe runs and hand them to the host; answers how many."""
+    async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int, suspects: int) -> int:
+        """Take ripe runs, at most so many suspects among them, and hand them to the host; answers how many."""
 
-    async def next_wake(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> int | None:
-        """When the next free run becomes ripe."""
+    async def next_wake(
+        self, queues: tuple[str, ...], workflows: tuple[str, ...], *, suspects: bool = False
+    ) -> int | None:
+        """When the next free run becomes ripe, suspects among them or not."""
 
     async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""
@@ -252,6 +258,9 @@ class Engine(Protocol):
 
     def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
         """Show what a live run waits for."""
+
+    def clear_suspect(self, owned: OwnedRun) -> None:
+        """A suspect has been alive for longer than it is watched."""
 
     def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
         """Let go of a run; `done(False)` when a message came first and it must go on."""

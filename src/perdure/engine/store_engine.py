@@ -19,7 +19,7 @@ from perdure.engine.owning import READ_AGAIN_MS, OwningEngine
 from perdure.engine.port import Ending, Host, OwnedRun, StartRequest
 from perdure.engine.stopping import Stopping, first_of
 from perdure.engine.watch import Watch
-from perdure.errors import NotOpen, RunClosed, RunNotFound, StoreError, StoreUnavailable
+from perdure.errors import NotOpen, RunClosed, RunNotFound, RunNotHeld, StoreError, StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.events import Closing
 from perdure.kernel.messages import Message, SignalSent
@@ -31,6 +31,7 @@ from perdure.stores.operations import (
     ClaimRuns,
     FreeMismatches,
     PostMessage,
+    ResumeRun,
 )
 from perdure.stores.port import Store
 from perdure.stores.records import LoadedRun, RunRow
@@ -207,6 +208,18 @@ class StoreEngine(OwningEngine):
             self._raise_refusal(answer, id)
             await self._until_ended(row.run_id)
 
+    async def resume(self, run_id: str, id: str) -> None:
+        """Let a held run go on; RunNotHeld or RunClosed for any other."""
+        row = await self._open_run(run_id, id)
+        answer: Settlement = Moved()
+        if row.held is not None:
+            answer = await self._committer.apply(ResumeRun(row.run_id, self.clock.now()))
+        if isinstance(answer, Moved):
+            raise RunNotHeld(id, (await self._open_run(run_id, id)).status)
+        self._raise_refusal(answer, id)
+        if self._host is not None:
+            self._host.look_around()
+
     async def _open_run(self, run_id: str, id: str) -> RunRow:
         row = await self._newest(run_id)
         if row.closed_at is not None:
@@ -232,10 +245,10 @@ class StoreEngine(OwningEngine):
 
     # Claiming and loading
 
-    async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int) -> int:
-        """Take ripe runs and hand them to the host; answers how many."""
+    async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int, suspects: int) -> int:
+        """Take ripe runs, at most so many suspects among them, and hand them to the host; answers how many."""
         now = self.clock.now()
-        operation = ClaimRuns(self._lease.worker_id, self.namespace, queues, workflows, now, limit)
+        operation = ClaimRuns(self._lease.worker_id, self.namespace, queues, workflows, now, limit, suspects)
         answer = await self._committer.apply(operation, kind=OwnersQuestion)
         if not isinstance(answer, Applied) or not answer.value:
             return 0
@@ -268,9 +281,11 @@ class StoreEngine(OwningEngine):
             for message in early[loaded.row.run_id]:
                 self._host.notice(loaded.row.run_id, message, None)
 
-    async def next_wake(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> int | None:
-        """When the next free run becomes ripe."""
-        return await self._store.next_wake(self.namespace, queues, workflows)
+    async def next_wake(
+        self, queues: tuple[str, ...], workflows: tuple[str, ...], *, suspects: bool = False
+    ) -> int | None:
+        """When the next free run becomes ripe, suspects among them or not."""
+        return await self._store.next_wake(self.namespace, queues, workflows, suspects=suspects)
 
     async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""

@@ -36,6 +36,13 @@ class Asked(msgspec.Struct, frozen=True):
     kind: str
 
 
+class Freed(msgspec.Struct, frozen=True):
+    """How many runs of a gone worker were let go, and the workflow_id of the one that was put into quarantine."""
+
+    count: int
+    quarantined: str | None = None
+
+
 class Taken(msgspec.Struct, frozen=True):
     """The workflow_id belongs to this run."""
 

@@ -212,7 +212,7 @@ class NoteWaiting(NamedTuple):
 
 
 class ClaimRuns(NamedTuple):
-    """Take ripe runs. Answered with the ids of those taken."""
+    """Take ripe runs, and at most so many suspects. Answered with the ids of those taken."""
 
     worker_id: str
     namespace: str
@@ -220,6 +220,21 @@ class ClaimRuns(NamedTuple):
     workflows: tuple[str, ...]
     now: int
     limit: int
+    suspects: int = 0
+
+
+class ClearSuspect(NamedTuple):
+    """A suspect of this worker outlived the time it is watched for."""
+
+    run_id: str
+    worker_id: str
+
+
+class ResumeRun(NamedTuple):
+    """Let a held run go on. Refused when it is not held, or closed."""
+
+    run_id: str
+    now: int
 
 
 class FreeMismatches(NamedTuple):
@@ -250,7 +265,10 @@ class RaiseEpoch(NamedTuple):
 
 
 class FreeRuns(NamedTuple):
-    """Make the runs of a gone worker ripe, a bite at a time. Answered with how many."""
+    """Make the runs of a gone worker ripe, a bite at a time. Answered with Freed.
+
+    The first bite judges the worker's loss: a run that was its only suspect once too often is held instead.
+    """
 
     worker_id: str
     now: int
@@ -282,6 +300,8 @@ Operation: TypeAlias = (
     | HoldRun
     | NoteWaiting
     | ClaimRuns
+    | ClearSuspect
+    | ResumeRun
     | FreeMismatches
     | RegisterWorker
     | RaiseEpoch

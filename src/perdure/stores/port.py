@@ -66,8 +66,10 @@ class Store(Protocol):
     async def last_message(self) -> int:
         """The highest message number there is."""
 
-    async def next_wake(self, namespace: str, queues: Sequence[str], workflows: Sequence[str]) -> int | None:
-        """When the next free run becomes ripe."""
+    async def next_wake(
+        self, namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool = False
+    ) -> int | None:
+        """When the next free run becomes ripe, suspects among them or not."""
 
     async def run(self, namespace: str, run_id: str) -> RunRow | None:
         """One run."""

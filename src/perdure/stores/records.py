@@ -48,6 +48,8 @@ class RunRow(msgspec.Struct, frozen=True):
     cancel_requested_at: int | None = None
     cancel_reason: str | None = None
     continued_from: str | None = None
+    losses: int = 0
+    outlived: int = 0
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -91,15 +91,19 @@ class SqliteReads:
         (number,) = await self._ask(lambda db: db.execute(self._read["last_message"]).fetchone())
         return int(number)
 
-    async def next_wake(self, namespace: str, queues: Sequence[str], workflows: Sequence[str]) -> int | None:
+    async def next_wake(
+        self, namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool = False
+    ) -> int | None:
         known = {"namespace": namespace, "workflows": _json(workflows)}
 
-        def look(db: sqlite3.Connection) -> list[int]:
+        def look(db: sqlite3.Connection) -> list[int | None]:
             levels = [{"queue": queue, "priority": priority} for queue, priority in ripe_levels(db, queues)]
             found = [at for level in levels for (at,) in db.execute(self._read["next_wake"], known | level)]
-            return [at for at in found if at is not None]
+            for queue in queues if suspects else ():
+                found += db.execute(self._read["next_suspect"], known | {"queue": queue}).fetchone()
+            return found
 
-        return min(await self._ask(look), default=None)
+        return min((at for at in await self._ask(look) if at is not None), default=None)
 
     async def run(self, namespace: str, run_id: str) -> RunRow | None:
         found = await self._ask(lambda db: run_rows(db, "run", namespace=namespace, run_id=run_id))

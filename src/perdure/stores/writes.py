@@ -14,11 +14,25 @@ from typing import Any
 
 import msgspec
 
-from perdure.stores.answers import APPLIED, Answer, Applied, Asked, Broken, Closed, Missing, Moved, Posted, Taken
+from perdure.kernel.poison import QUARANTINE_FROM, Death, deaths_after, quarantine_report
+from perdure.stores.answers import (
+    APPLIED,
+    Answer,
+    Applied,
+    Asked,
+    Broken,
+    Closed,
+    Freed,
+    Missing,
+    Moved,
+    Posted,
+    Taken,
+)
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
     ClaimRuns,
+    ClearSuspect,
     CloseFreeRun,
     DeleteWorker,
     EndRun,
@@ -36,6 +50,7 @@ from perdure.stores.operations import (
     RaiseEpoch,
     RecordAttempt,
     RegisterWorker,
+    ResumeRun,
     StopChildren,
     SupersedeRun,
     TakeMessage,
@@ -308,23 +323,37 @@ def _update(name: str) -> Callable[[sqlite3.Connection, Any], Answer | None]:
 def _claim_runs(db: sqlite3.Connection, claim: ClaimRuns) -> Answer:
     """Level by level: the highest priority first, and within one the queues share alike."""
     levels = sorted(ripe_levels(db, claim.queues), key=lambda level: -level[1])
-    taken: list[str] = []
+    known = {
+        "worker_id": claim.worker_id,
+        "namespace": claim.namespace,
+        "workflows": _json(claim.workflows),
+        "now": claim.now,
+    }
+    taken = _claim_suspect(db, claim, known, above=levels[0][1] if levels else None) if claim.suspects else []
     for place, (queue, priority) in enumerate(levels):
         alike = sum(other == priority for _, other in levels[place:])
         share = -(-(claim.limit - len(taken)) // alike)
         if share <= 0:
             break
-        parameters = {
-            "worker_id": claim.worker_id,
-            "namespace": claim.namespace,
-            "queue": queue,
-            "priority": priority,
-            "workflows": _json(claim.workflows),
-            "now": claim.now,
-            "limit": share,
-        }
+        parameters = known | {"queue": queue, "priority": priority, "limit": share}
         taken += [run_id for (run_id,) in db.execute(_sql("claim_runs"), parameters).fetchall()]
     return Applied(taken)
+
+
+def _claim_suspect(db: sqlite3.Connection, claim: ClaimRuns, known: dict[str, object], above: int | None) -> list[str]:
+    """One suspect, the first of all queues; the only place there is goes to other runs of a higher priority."""
+    found = [
+        (-priority, wake_at, run_id)
+        for queue in claim.queues
+        for run_id, priority, wake_at in db.execute(_sql("first_suspect"), known | {"queue": queue})
+    ]
+    if not found:
+        return []
+    priority, _, run_id = min(found)
+    if claim.limit <= 1 and above is not None and above > -priority:
+        return []
+    db.execute(_sql("claim_suspect"), known | {"run_id": run_id})
+    return [run_id]
 
 
 def _free_mismatches(db: sqlite3.Connection, free: FreeMismatches) -> Answer:
@@ -336,7 +365,32 @@ def _register_worker(db: sqlite3.Connection, worker: RegisterWorker) -> None:
 
 
 def _free_runs(db: sqlite3.Connection, free: FreeRuns) -> Answer:
-    return Applied(db.execute(_sql("free_runs"), free._asdict()).rowcount)
+    quarantined = None
+    for host, pid in db.execute(_sql("judge_worker"), free._asdict()).fetchall():
+        quarantined = _judge(db, free, Death(free.now, pid, host))
+    count = db.execute(_sql("free_runs"), free._asdict()).rowcount
+    return Applied(Freed(count + (quarantined is not None), quarantined))
+
+
+def _judge(db: sqlite3.Connection, free: FreeRuns, death: Death) -> str | None:
+    """Hold a worker's loss against its only suspect, if it has just one; the workflow_id of one that is held then.
+
+    Before anything is freed, so that it is decided over all runs of the worker; and once, so that whoever has
+    to go on with the rest does not see one that is left over as the only one.
+    """
+    suspects = db.execute(_sql("suspects_of"), {"worker_id": free.worker_id}).fetchall()
+    if len(suspects) != 1:
+        return None
+    run_id, workflow_id, losses, before = suspects[0]
+    earlier = msgspec.json.decode(before, type=tuple[Death, ...]) if before else ()
+    deaths = deaths_after(losses, earlier, death)
+    db.execute(_sql("blame_run"), {"run_id": run_id, "deaths": msgspec.json.encode(deaths).decode()})
+    if len(deaths) < QUARANTINE_FROM:
+        return None
+    report = quarantine_report(workflow_id, deaths)
+    hold = HoldRun(run_id, free.worker_id, "quarantine", report, free.now)
+    db.execute(_sql("hold_run"), hold._asdict())
+    return str(workflow_id)
 
 
 def _delete_worker(db: sqlite3.Connection, worker: DeleteWorker) -> None:
@@ -358,6 +412,8 @@ _SINGLE: dict[type[Operation], Callable[[sqlite3.Connection, Any], Answer | None
     StopChildren: _stop_children,
     RaiseEpoch: _update("raise_epoch"),
     ClaimRuns: _claim_runs,
+    ClearSuspect: _update("clear_suspect"),
+    ResumeRun: _update("resume_run"),
     FreeMismatches: _free_mismatches,
     RegisterWorker: _register_worker,
     FreeRuns: _free_runs,

@@ -54,11 +54,23 @@ def run_at_once(
         contextvars.copy_context().run(fn(*args, **kwargs).send, None)
     except StopIteration as stop:
         return None, stop.value
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
         return error, None
     return RuntimeError(f"{fn.__qualname__} suspended though it has no await"), None
+
+
+class Exited(Exception):
+    """The activity called sys.exit(): the SystemExit is its cause, and no loop takes this one for its own end."""
+
+
+async def without_exit(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a coroutine function returns; a SystemExit it raises ends its task and not the process."""
+    try:
+        return await fn(*args, **kwargs)
+    except SystemExit as exit:
+        raise Exited from exit
 
 
 class Attempt:
@@ -84,6 +96,8 @@ class Attempt:
             self.end(asyncio.CancelledError("the activity was cancelled"), None)
             return
         error = task.exception()
+        if isinstance(error, Exited):
+            error = error.__cause__
         self.end(error, None if error is not None else task.result())
 
     def end(self, error: BaseException | None, value: Any) -> None:
@@ -133,7 +147,7 @@ class ActivityRunner:
         self._set_alarm()
         if inspect.iscoroutinefunction(fn):
             self.in_tasks += 1
-            task = self._task(fn(*args, **kwargs))
+            task = self._task(without_exit(fn, args, kwargs))
             task.add_done_callback(self._task_ended)
             attempt.watch(task)
         else:

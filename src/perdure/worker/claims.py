@@ -17,18 +17,23 @@ FAILED_AGAIN_MS = 1000
 
 
 class Claims:
-    """Claims runs one bite after another; `room` says how many more fit, `names` what there is code for."""
+    """Claims runs one bite after another.
+
+    `room` says how many more fit, `suspects` how many of them may be suspects, `names` what there is code for.
+    """
 
     def __init__(
         self,
         engine: Engine,
         queues: tuple[str, ...],
         room: Callable[[], int],
+        suspects: Callable[[], int],
         names: Callable[[], tuple[str, ...]],
     ) -> None:
         self._engine = engine
         self._queues = queues
         self._room = room
+        self._suspects = suspects
         self._names = names
         self._task: asyncio.Task[None] | None = None
         self._alarm: Alarm | None = None
@@ -68,11 +73,12 @@ class Claims:
                 if room <= 0:
                     return
                 self.is_wanted = False
-                names = self._names()
-                if await self._engine.claim(self._queues, names, min(room, CLAIM)) > 0:
+                names, suspects = self._names(), self._suspects()
+                if await self._engine.claim(self._queues, names, min(room, CLAIM), suspects) > 0:
                     self.is_wanted = True
                 else:
-                    self._wake_at(await self._engine.next_wake(self._queues, names))
+                    # Those that may not be claimed now are no reason to look again.
+                    self._wake_at(await self._engine.next_wake(self._queues, names, suspects=suspects > 0))
         except PerdureError:
             log.warning("claiming failed, will try again", exc_info=True, extra={"event": "claim_failed"})
             self._wake_at(self._engine.clock.now() + FAILED_AGAIN_MS)

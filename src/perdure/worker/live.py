@@ -211,6 +211,11 @@ class LiveRun:
             return None
         return (traits.delayed_until or self.owned.created_at) + traits.timeout_ms
 
+    @property
+    def mark(self) -> int:
+        """How far the run has come: the number of its last event, plus that of its failed attempts."""
+        return self.owned.state.seq + (0 if self.retries is None else sum(self.retries.failed.values()))
+
     def add_message(self, message: Message) -> bool:
         """Put a message into the inbox; False when it is there already."""
         if self.inbox is None:

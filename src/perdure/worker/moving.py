@@ -339,7 +339,8 @@ class Mover:
         log.error(
             "run %r is held: %s", live.owned.workflow_id, trouble, extra={"event": "run_held", "run_id": live.run_id}
         )
-        report = msgspec.json.encode({"trouble": trouble}).decode()
+        remedy = f"when the cause is mended, `perdure resume {live.owned.workflow_id}`"
+        report = msgspec.json.encode({"trouble": trouble, "remedy": remedy}).decode()
         live.is_leaving = True
         self._engine.release(live.owned, Hold("quarantine", report), lambda _: None)
         self.drop(live)

@@ -43,12 +43,13 @@ class Parking:
             if live.is_leaving or (idle < NOTE_AFTER_MS and not is_crowded):
                 continue
             if (idle >= self._park_after_ms or is_crowded) and live.is_waiting_outside():
-                self._park(live, now)
+                self.park(live, now)
             elif not live.is_noted and idle >= NOTE_AFTER_MS:
                 live.is_noted = True
                 self._engine.note_waiting(live.owned, live.waiting())
 
-    def _park(self, live: LiveRun, now: int) -> None:
+    def park(self, live: LiveRun, now: int) -> None:
+        """Let go of a run that only waits, unless it is to go on in a moment."""
         wake_at = live.wake_at(now)
         if wake_at is not None and wake_at <= now + SWEEP_MS:
             return

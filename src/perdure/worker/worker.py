@@ -11,6 +11,7 @@ from perdure.authoring.functions import Workflow, workflows
 from perdure.clock import Alarm
 from perdure.engine.port import Engine, HandBack, OwnedRun, StartRequest
 from perdure.kernel.messages import Message
+from perdure.kernel.poison import is_suspect
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
@@ -20,6 +21,7 @@ from perdure.worker.guards import guarded
 from perdure.worker.live import LiveRun, Reading
 from perdure.worker.moving import REPLAY_SLICE, Mover, WorkerSettings
 from perdure.worker.parking import SWEEP_MS, Parking
+from perdure.worker.suspects import Suspects
 
 
 class Worker(Mover):
@@ -39,7 +41,14 @@ class Worker(Mover):
         # Runs that room was made for and whose start is on its way to disk.
         self._expected = 0
         self._parking = Parking(engine, self, settings.park_after_ms)
-        self._claims = Claims(engine, settings.queues, lambda: settings.max_live - len(self._live), self._names)
+        self._suspects = Suspects(engine, self._parking.park, self.look_around)
+        self._claims = Claims(
+            engine,
+            settings.queues,
+            room=lambda: settings.max_live - len(self._live),
+            suspects=lambda: self._suspects.room,
+            names=self._names,
+        )
         self._sweep_alarm: Alarm | None = None
         self._unwatch: Callable[[], None] = lambda: None
 
@@ -59,6 +68,7 @@ class Worker(Mover):
         self._effects.is_stopped = True
         if self._sweep_alarm is not None:
             self._sweep_alarm.cancel()
+        self._suspects.stop()
         await self._claims.stop()
         await self._runner.calm(grace_ms)
         for live in list(self._live.values()):
@@ -132,6 +142,8 @@ class Worker(Mover):
 
     def _bring_back(self, live: LiveRun, loaded: LoadedRun) -> None:
         """Give a run its past."""
+        if is_suspect(loaded.row.losses):
+            self._suspects.watch(live, loaded)
         live.annotated = (loaded.row.attributes, loaded.row.step)
         live.children = set(loaded.children) or None
         if loaded.row.close_at is not None and loaded.row.close_as == Status.CANCELLED:
@@ -182,6 +194,7 @@ class Worker(Mover):
         for live in list(self._live.values()):
             self.drop(live)
         self._effects.clear()
+        self._suspects.clear()
 
     def drop(self, live: LiveRun) -> None:
         """Forget a run, and leave nothing of its code in memory."""
@@ -191,8 +204,7 @@ class Worker(Mover):
             attempt.call_off()
         live.running.clear()
         live.program.evict()
-        if self._claims.is_wanted:
-            self._claims.look()
+        self._make_room()
 
     def _names(self) -> tuple[str, ...]:
         return workflows.names() if self._known is None else tuple(sorted(self._known))
@@ -204,6 +216,12 @@ class Worker(Mover):
             live.is_gone = True
             if live.running:
                 self.drop(live)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """A run has left."""
+        if self._suspects.watched:
+            self._suspects.look_again()
         if self._claims.is_wanted:
             self._claims.look()
 

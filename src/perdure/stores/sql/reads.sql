@@ -64,12 +64,14 @@ with recursive levels (priority) as (
      where queue = :queue
        and owner is null
        and wake_at is not null
+       and losses < 2
      union all
     select (select max(priority)
               from runs indexed by runs_ripe
              where queue = :queue
                and owner is null
                and wake_at is not null
+               and losses < 2
                and priority < levels.priority)
       from levels
      where levels.priority is not null
@@ -85,10 +87,22 @@ select min((select wake_at
                and workflow = known.value
                and owner is null
                and wake_at is not null
+               and losses < 2
                and held is null
              order by wake_at
              limit 1))
   from json_each(:workflows) as known;
+
+-- next_suspect: when the next free suspect of one queue becomes ripe.
+select min(wake_at)
+  from runs indexed by runs_suspected
+ where queue = :queue
+   and owner is null
+   and wake_at is not null
+   and losses >= 2
+   and held is null
+   and namespace = :namespace
+   and workflow in (select value from json_each(:workflows));
 
 -- children_of: the runs these runs have started.
 select parent_id, run_id

@@ -216,11 +216,20 @@ select status
  where run_id = :run_id;
 
 -- park_run: let go of a run that waits, unless a message came since the owner looked.
+-- One that got as far as to wait, or on since its worker was lost, is no suspect any more.
 update runs
    set status = :status,
        owner = null,
        wake_at = :wake_at,
        waiting = :waiting,
+       losses = case
+                  when losses = 0 or :status = 'SUSPENDED' then 0
+                  when lost_mark is (
+                         coalesce((select max(seq) from events where events.run_id = runs.run_id), 1)
+                         + (select count(*) from attempts where attempts.run_id = runs.run_id)
+                       ) then losses
+                  else 0
+                end,
        updated_at = :at
  where run_id = :run_id
    and owner = :worker_id
@@ -258,6 +267,7 @@ update runs
             and priority = :priority
             and owner is null
             and wake_at is not null
+            and losses < 2
             and wake_at <= :now
             and held is null
             and namespace = :namespace
@@ -266,6 +276,51 @@ update runs
           limit :limit
        )
 returning run_id;
+
+-- first_suspect: the ripest suspect of one queue that this worker has code for.
+select run_id, priority, wake_at
+  from runs indexed by runs_suspected
+ where queue = :queue
+   and owner is null
+   and wake_at is not null
+   and losses >= 2
+   and wake_at <= :now
+   and held is null
+   and namespace = :namespace
+   and workflow in (select value from json_each(:workflows))
+ order by priority desc, wake_at
+ limit 1;
+
+-- claim_suspect: take it.
+update runs
+   set owner = :worker_id,
+       begun_at = coalesce(begun_at, :now),
+       status = 'RUNNING',
+       waiting = null
+ where run_id = :run_id
+   and owner is null;
+
+-- clear_suspect: it has been alive for longer than it is watched; should its worker be lost, it is watched for longer.
+update runs
+   set losses = 1,
+       outlived = outlived + 1
+ where run_id = :run_id
+   and owner = :worker_id;
+
+-- resume_run: a held run goes on, and nothing is held against it any more.
+update runs
+   set held = null,
+       held_report = null,
+       status = 'PENDING',
+       wake_at = :now,
+       losses = 0,
+       outlived = 0,
+       deaths = null,
+       updated_at = :now
+ where run_id = :run_id
+   and held is not null
+   and owner is null
+   and closed_at is null;
 
 -- free_mismatches: give held runs another try; the code may be back.
 -- The index is named, or all runs of these workflows would be walked.
@@ -294,18 +349,48 @@ update workers
  where worker_id = :worker_id
    and epoch = :epoch;
 
--- free_runs: what a gone worker owned is ripe for others.
+-- judge_worker: once for each worker that is lost, it is looked whether one of its runs is to blame.
+update workers
+   set judged_at = :now
+ where worker_id = :worker_id
+   and judged_at is null
+returning host, pid;
+
+-- suspects_of: the suspects a lost worker owned that have shown no progress since the loss before; two are as good as more.
+select run_id, workflow_id, losses, deaths
+  from runs
+ where owner = :worker_id
+   and closed_at is null
+   and losses >= 2
+   and lost_mark is (
+         coalesce((select max(seq) from events where events.run_id = runs.run_id), 1)
+         + (select count(*) from attempts where attempts.run_id = runs.run_id)
+       )
+ limit 2;
+
+-- blame_run: a worker was lost with this run as its only suspect.
+update runs
+   set deaths = :deaths
+ where run_id = :run_id;
+
+-- free_runs: what a gone worker owned is ripe for others; a loss without progress counts.
 update runs
    set owner = null,
        status = 'PENDING',
-       wake_at = :now
- where run_id in (
-         select run_id
-           from runs
+       wake_at = :now,
+       losses = case when lost_mark is lost.mark then losses + 1 else 1 end,
+       outlived = case when lost_mark is lost.mark then outlived else 0 end,
+       lost_mark = lost.mark
+  from (
+         select run_id as lost_id,
+                coalesce((select max(seq) from events where events.run_id = owned.run_id), 1)
+                + (select count(*) from attempts where attempts.run_id = owned.run_id) as mark
+           from runs as owned
           where owner = :worker_id
             and closed_at is null
           limit :limit
-       );
+       ) as lost
+ where run_id = lost.lost_id;
 
 -- delete_worker: a worker that owns nothing any more.
 delete from workers

@@ -1,0 +1,55 @@
+"""Poison: when the loss of a worker is held against a run.
+
+In:   how often a run's worker was lost without progress, and which workers died with it as the only suspect.
+Out:  whether it is a suspect, how long it is watched, and the report of one that is put into quarantine.
+
+A loss says little: of all the runs a worker owned, one may have killed it, or none. So suspects are brought
+back one at a time, and only the loss of a worker that had a single one is held against that one.
+"""
+
+import msgspec
+
+# The indexes of the store know this number too.
+SUSPECT_FROM = 2
+QUARANTINE_FROM = 5
+# How long a worker watches a suspect that shows no progress before it takes another one.
+PATIENCE_MS = 1000
+MOST_DOUBLINGS = 12
+
+REMEDY = (
+    "find out what ends the process: an activity that exits, takes all memory, or crashes a native library; "
+    "fix that, restart the workers, then `perdure resume {id}`"
+)
+
+
+class Death(msgspec.Struct, frozen=True):
+    """A worker that was lost with a run as its only suspect."""
+
+    at: int
+    pid: int
+    host: str
+
+
+def is_suspect(losses: int) -> bool:
+    """Whether the run may be what its workers died of."""
+    return losses >= SUSPECT_FROM
+
+
+def patience_ms(outlived: int) -> int:
+    """How long a suspect is watched: twice as long as the last time it outlived that and was lost all the same."""
+    return PATIENCE_MS << min(outlived, MOST_DOUBLINGS)
+
+
+def deaths_after(losses: int, deaths: tuple[Death, ...], death: Death) -> tuple[Death, ...]:
+    """The deaths held against a run, with one more; those from before it last showed progress do not count."""
+    return (*deaths, death) if losses > SUSPECT_FROM else (death,)
+
+
+def quarantine_report(workflow_id: str, deaths: tuple[Death, ...]) -> str:
+    """Why the run is held, and what to do, as JSON."""
+    trouble = (
+        f"{len(deaths)} workers died with this run, one after the other, each time without progress "
+        "and with no other run that could have been the cause"
+    )
+    report = {"trouble": trouble, "deaths": deaths, "remedy": REMEDY.format(id=workflow_id)}
+    return msgspec.json.encode(report).decode()

@@ -1,0 +1,56 @@
+"""`perdure resume`, and what `perdure show` says of a run in quarantine."""
+
+import re
+import sqlite3
+from contextlib import closing
+
+from perdure.kernel.poison import Death, quarantine_report
+from tests.cli.shell import Shell
+
+
+def quarantine(shell: Shell, id: str) -> None:
+    report = quarantine_report(id, tuple(Death(1_700_000_000_000 + n, 100 + n, "box") for n in range(5)))
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db, db:
+        db.execute(
+            "update runs set held = 'quarantine', held_report = ?, status = 'SUSPENDED', wake_at = null", (report,)
+        )
+
+
+def test_a_run_in_quarantine_tells_which_workers_died_and_the_way_out(shell: Shell) -> None:
+    """Whoever is paged at night must see what happened, and what to type."""
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
+    quarantine(shell, "g-1")
+
+    code, seen = shell.at_terminal("show", "g-1")
+
+    assert code == 0
+    assert "HELD (quarantine)" in seen
+    assert "5 workers died with this run" in seen
+    assert re.search(r"process 104 on box, found dead 2023-11-1\d ", seen)
+    assert "`perdure resume g-1`" in re.sub(r"\s+", " ", seen)
+    assert shell("show", "g-1").json["held_report"]["deaths"][0]["pid"] == 100
+    listed = shell.at_terminal("list")[1]
+    assert "HELD (quarantine)" in listed
+
+
+def test_resume_lets_it_go_on(shell: Shell) -> None:
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
+    quarantine(shell, "g-1")
+    with shell.at_work():
+        answer = shell("resume", "g-1")
+        assert (answer.code, answer.json["held"]) == (0, None)
+        assert shell("wait", "g-1", "--timeout", "20").json == "hello ann"
+    again = shell("resume", "g-1")
+    assert again.code == 1
+    assert "run 'g-1' has ended (COMPLETED)" in again.err
+
+
+def test_resume_refuses_a_run_that_is_not_held(shell: Shell) -> None:
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
+    answer = shell("resume", "g-1")
+    assert answer.code == 1
+    assert answer.err.startswith("error: run 'g-1' is not held (PENDING) and goes on by itself")
+    quarantine(shell, "g-1")
+    code, seen = shell.at_terminal("resume", "g-1")
+    assert code == 0
+    assert "g-1 is not held any more; it goes on" in seen

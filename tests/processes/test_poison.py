@@ -1,0 +1,108 @@
+"""A run that kills its process, among many that do not, and workers that are started again each time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from perdure import Perdure
+from tests.processes.sites import Node, Site, steps, until
+from tests.processes.workflows import deadly, gathered, plain, plodding, timed
+
+OTHERS = 1000
+
+
+@asynccontextmanager
+async def restarted(site: Site, count: int) -> AsyncIterator[list[Node]]:
+    """So many workers, each started again when it dies, as a service manager does it; answers all there were."""
+    nodes: list[Node] = []
+
+    async def keep_running() -> None:
+        while True:
+            node = await site.node().prepare()
+            nodes.append(node)
+            node.go()
+            await until(lambda: not node.is_running(), "a worker dies", within=600)  # noqa: B023 - awaited here
+
+    tasks = [asyncio.create_task(keep_running()) for _ in range(count)]
+    try:
+        yield nodes
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def held(site: Site) -> list[tuple[str, str]]:
+    return [tuple(row) for row in site.rows("select workflow_id, held from runs where held is not null")]
+
+
+async def start_others(app: Perdure, count: int) -> dict[str, list[str]]:
+    """Runs of several kinds; what each is to return, by its key."""
+    kinds = [plain, timed, plain, gathered]
+    keys = [f"run-{number}" for number in range(count)]
+    runs = [app.start(kinds[n % len(kinds)].options(id=key), key) for n, key in enumerate(keys)]
+    await asyncio.gather(*runs)
+    return {key: steps(key) for key in keys}
+
+
+async def check_one_held(site: Site, workers: int, others: int, delay: float, within: float) -> int:
+    """Work until only the poison is left; answers how many workers died."""
+    async with site.client() as app:
+        first = await start_others(app, others // 2)
+        await app.start(deadly.options(id="poison"), "poison", delay)
+        async with restarted(site, workers) as nodes:
+            await until(lambda: nodes and site.rows("select 1 from workers"), "a worker works")
+            results = first | {f"late-{n}": steps(f"late-{n}") for n in range(others // 2)}
+            for number in range(others // 2):
+                await app.start(plain.options(id=f"late-{number}"), f"late-{number}")
+            await until(lambda: site.open_runs() == 1 and held(site), "all but one run have ended", within)
+            assert held(site) == [("poison", "quarantine")]
+            # Nobody dies any more.
+            alive = [node for node in nodes if node.is_running()]
+            assert len(alive) == workers
+            died = len(nodes) - len(alive)
+            await asyncio.sleep(1)
+            assert all(node.is_running() for node in alive)
+            run = await app.get("poison")
+            info = await run.describe()
+            assert info.held_report is not None
+            assert info.held_report.count('"pid"') == 5
+
+            (site.folder / "mended").touch()
+            await run.resume()
+
+            assert await run.result(timeout=20) == steps("poison", 3)
+            for node in alive:
+                assert await node.leave() == 0
+    assert {key: outcome for key, outcome in site.outcomes().items() if key != "poison"} == {
+        key: ("COMPLETED", result) for key, result in results.items()
+    }
+    check_logs(site)
+    return died
+
+
+def check_logs(site: Site) -> None:
+    """The one error anybody told of is that the run is held."""
+    for node in site.nodes:
+        kept = [line for line in node.log.read_text().splitlines() if "run 'poison' is held" not in line]
+        node.log.write_text("\n".join(kept))
+    site.check()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_one_poison_run_among_a_thousand_is_held_and_mended(site: Site, workers: int) -> None:
+    """Without this the whole service dies again and again, and nothing ever ends."""
+    died = await check_one_held(site, workers, OTHERS, delay=0.0, within=120)
+    assert 7 <= died <= 12
+
+
+@pytest.mark.long
+async def test_a_run_that_kills_only_after_a_while_is_found_as_well(site: Site) -> None:
+    """It outlives the time it is watched; each time it is watched for longer, until it does not."""
+    async with site.client() as app:
+        for number in range(5):
+            await app.start(plodding.options(id=f"plodding-{number}"), f"plodding-{number}", 5000)
+    died = await check_one_held(site, 1, 100, delay=3.0, within=240)
+    assert died >= 7

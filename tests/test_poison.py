@@ -1,0 +1,599 @@
+"""Poison: a run its workers die of is found among all the others, and nobody else is held for it."""
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perdure import Retry, RunClosed, RunFailed, RunNotHeld, Signal, activity, sleep, workflow
+from perdure.kernel.poison import Death, deaths_after, patience_ms, quarantine_report
+from perdure.stores.answers import Answer, Applied, Committed, Freed, Moved, Outcome
+from perdure.stores.operations import (
+    AppendEvent,
+    Batch,
+    ClaimRuns,
+    ClearSuspect,
+    DeleteWorker,
+    FreeRuns,
+    HoldRun,
+    InsertRun,
+    Operation,
+    ParkRun,
+    PostMessage,
+    RaiseEpoch,
+    RecordAttempt,
+    RegisterWorker,
+    ResumeRun,
+)
+from perdure.stores.records import RunRow
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing import Environment, VirtualClock
+
+NOW = 1000
+
+
+class Ledger:
+    """A store, and workers that come, own runs and are lost."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self._workers = 0
+
+    def write(self, *operations: Operation) -> Answer:
+        told: list[Outcome] = []
+        self.store.commit(Batch([operations], None, 0), told.append)
+        assert isinstance(told[0], Committed)
+        return told[0].answers.get(0, Applied())
+
+    def insert(self, *run_ids: str, priority: int = 0) -> None:
+        for run_id in run_ids:
+            status = ("default", "PENDING", None, NOW, priority)
+            self.write(InsertRun(run_id, "main", run_id, "wf", *status, "{}", 7, NOW))
+
+    def register(self) -> str:
+        self._workers += 1
+        worker_id = f"w-{self._workers}"
+        self.write(RegisterWorker(worker_id, "main", 99_000, ("default",), "host", self._workers, NOW))
+        return worker_id
+
+    def claim(self, worker_id: str, limit: int = 100, suspects: int = 1) -> list[str]:
+        answer = self.write(ClaimRuns(worker_id, "main", ("default",), ("wf",), NOW, limit, suspects))
+        assert isinstance(answer, Applied)
+        assert isinstance(answer.value, list)
+        return answer.value
+
+    def claim_all(self, worker_id: str) -> list[str]:
+        """Everything there is; the rule of one suspect at a time is the worker's."""
+        taken: list[str] = []
+        while more := self.claim(worker_id):
+            taken += more
+        return taken
+
+    def lose(self, worker_id: str, limit: int = 500) -> Answer:
+        return self.write(RaiseEpoch(worker_id, 1), FreeRuns(worker_id, NOW, limit))
+
+    def lost_with(self, *run_ids: str) -> Answer:
+        """A worker owns just these, and is lost."""
+        worker_id = self.register()
+        for run_id in run_ids:
+            self.own(run_id, worker_id)
+        return self.lose(worker_id)
+
+    def own(self, run_id: str, worker_id: str) -> None:
+        self.store._db.execute("update runs set owner = ?, wake_at = null where run_id = ?", (worker_id, run_id))
+
+    def move(self, run_id: str, seq: int) -> None:
+        body = '{"name":"step","arguments":{},"result":1,"started_at":1}'
+        self.write(AppendEvent("main", run_id, seq, "ActivityCompleted", f"step#{seq}", NOW, body))
+
+    def counts(self, run_id: str) -> tuple[int, int]:
+        """Losses, and deaths with it as the only suspect."""
+        sql = "select losses, coalesce(json_array_length(deaths), 0) from runs where run_id = ?"
+        return tuple(self.store._db.execute(sql, (run_id,)).fetchone())
+
+    async def row(self, run_id: str) -> RunRow:
+        row = await self.store.run("main", run_id)
+        assert row is not None
+        return row
+
+
+@asynccontextmanager
+async def a_ledger(*run_ids: str) -> AsyncIterator[Ledger]:
+    store = SqliteStore(None)
+    await store.open()
+    ledger = Ledger(store)
+    ledger.insert(*run_ids)
+    yield ledger
+    await store.close()
+
+
+# The rule
+
+
+@pytest.mark.parametrize(
+    ("moves", "losses"),
+    [("", 0), ("l", 1), ("ll", 2), ("lll", 3), ("llel", 1), ("llal", 1), ("lel", 1), ("lelel", 1), ("llell", 2)],
+)
+async def test_a_loss_counts_only_without_progress(moves: str, losses: int) -> None:
+    """l: its worker is lost; e: an event; a: a failed attempt is recorded. A run that moves on kills nobody."""
+    async with a_ledger("r", "other") as ledger:
+        for number, move in enumerate(moves):
+            match move:
+                case "l":
+                    ledger.lost_with("r", "other")
+                case "e":
+                    ledger.move("r", 2 + moves[:number].count("e"))
+                case "a":
+                    ledger.write(RecordAttempt("main", "r", "step", number, "step", "{}", NOW, NOW))
+        assert ledger.counts("r")[0] == losses
+
+
+async def test_the_only_suspect_is_blamed_and_held_at_the_fifth_death() -> None:
+    """Two losses make a suspect; from then on, five deaths with nobody else to suspect."""
+    async with a_ledger("poison", "innocent") as ledger:
+        for deaths in (0, 0, 1, 2, 3, 4):
+            assert ledger.lost_with("poison") == Applied(Freed(1))
+            assert ledger.counts("poison")[1] == deaths
+        assert (await ledger.row("poison")).held is None
+        assert ledger.lost_with("poison", "innocent") == Applied(Freed(2, "poison"))
+        row = await ledger.row("poison")
+        assert (row.held, row.status, row.owner, row.wake_at) == ("quarantine", "SUSPENDED", None, None)
+        report = msgspec.json.decode(row.held_report or "")
+        assert report["trouble"].startswith("5 workers died with this run")
+        assert [death["pid"] for death in report["deaths"]] == [3, 4, 5, 6, 7]
+        assert "`perdure resume poison`" in report["remedy"]
+        assert (await ledger.row("innocent")).held is None
+
+
+async def test_among_several_suspects_nobody_is_blamed() -> None:
+    async with a_ledger("a", "b") as ledger:
+        for _ in range(20):
+            ledger.lost_with("a", "b")
+        assert (ledger.counts("a"), ledger.counts("b")) == ((20, 0), (20, 0))
+
+
+async def test_one_that_moved_on_in_the_hands_of_the_lost_worker_is_no_suspect() -> None:
+    """It made room for the next suspect, and that one is then the only one."""
+    async with a_ledger("moved", "stuck") as ledger:
+        for _ in range(2):
+            ledger.lost_with("moved", "stuck")
+        ledger.move("moved", 2)
+        ledger.lost_with("moved", "stuck")
+        assert (ledger.counts("moved"), ledger.counts("stuck")) == ((1, 0), (3, 1))
+
+
+async def test_progress_wipes_out_what_was_held_against_a_run() -> None:
+    async with a_ledger("r") as ledger:
+        for _ in range(6):
+            ledger.lost_with("r")
+        assert ledger.counts("r") == (6, 4)
+        ledger.move("r", 2)
+        for deaths in (4, 4, 1, 2, 3, 4):
+            ledger.lost_with("r")
+            assert ledger.counts("r")[1] == deaths
+        assert (await ledger.row("r")).held is None
+
+
+@pytest.mark.parametrize("bite", [1, 2, 3])
+async def test_a_rescuer_that_dies_between_bites_leaves_nobody_counted_twice_or_blamed(bite: int) -> None:
+    """Of two suspects one is freed; the next rescuer must not take the other for the only one."""
+    async with a_ledger("a", "b", "c") as ledger:
+        for _ in range(2):
+            ledger.lost_with("a", "b")
+        worker_id = ledger.register()
+        ledger.claim_all(worker_id)
+        ledger.lose(worker_id, limit=bite)
+        for _ in range(4):
+            # As the next rescuer does it: it reads the epoch anew, and raises it again.
+            epoch = next((row.epoch for row in await ledger.store.workers() if row.worker_id == worker_id), 1)
+            ledger.write(RaiseEpoch(worker_id, epoch), FreeRuns(worker_id, NOW, bite))
+        ledger.write(DeleteWorker(worker_id))
+        assert [ledger.counts(run_id) for run_id in "abc"] == [(3, 0), (3, 0), (1, 0)]
+        assert worker_id not in {row.worker_id for row in await ledger.store.workers()}
+
+
+async def test_a_rescue_under_another_epoch_counts_nothing() -> None:
+    async with a_ledger("r") as ledger:
+        worker_id = ledger.register()
+        ledger.claim_all(worker_id)
+        assert ledger.write(RaiseEpoch(worker_id, 7), FreeRuns(worker_id, NOW, 500)) == Moved()
+        assert ledger.counts("r") == (0, 0)
+        ledger.lose(worker_id)
+        assert ledger.counts("r") == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "moves", "losses"),
+    [("SUSPENDED", False, 0), ("SUSPENDED", True, 0), ("PENDING", False, 3), ("PENDING", True, 0)],
+)
+async def test_who_waits_or_got_on_is_no_suspect_any_more(status: str, moves: bool, losses: int) -> None:
+    """A worker that stops hands back what it has; that alone clears nobody."""
+    async with a_ledger("r") as ledger:
+        for _ in range(3):
+            ledger.lost_with("r")
+        worker_id = ledger.register()
+        assert ledger.claim(worker_id) == ["r"]
+        if moves:
+            ledger.move("r", 2)
+        ledger.write(ParkRun("r", worker_id, status, NOW, None, None, NOW))
+        assert ledger.counts("r")[0] == losses
+
+
+async def test_a_suspect_that_outlived_its_time_is_watched_twice_as_long_the_next_time() -> None:
+    """Else one that kills after a while would hide among those that only take long."""
+    async with a_ledger("r") as ledger:
+        for _ in range(2):
+            ledger.lost_with("r")
+        worker_id = ledger.register()
+        ledger.claim(worker_id)
+        ledger.write(ClearSuspect("r", worker_id))
+        assert (ledger.counts("r")[0], (await ledger.row("r")).outlived) == (1, 1)
+        ledger.lose(worker_id)
+        assert (ledger.counts("r"), (await ledger.row("r")).outlived) == ((2, 0), 1)
+    assert [patience_ms(outlived) for outlived in (0, 1, 2, 12, 99)] == [1000, 2000, 4000, 4_096_000, 4_096_000]
+
+
+def test_the_report_tells_what_happened_and_what_to_do() -> None:
+    deaths: tuple[Death, ...] = ()
+    for number in range(3):
+        deaths = deaths_after(2 + number, deaths, Death(number, number, "host"))
+    assert [death.pid for death in deaths] == [0, 1, 2]
+    assert deaths_after(2, deaths, Death(9, 9, "host")) == (Death(9, 9, "host"),)
+    assert set(msgspec.json.decode(quarantine_report("o-1", deaths))) == {"trouble", "deaths", "remedy"}
+
+
+# Claims
+
+
+async def suspected(ledger: Ledger, *run_ids: str) -> None:
+    for _ in range(2):
+        ledger.lost_with(*run_ids)
+
+
+async def test_a_claim_takes_at_most_one_suspect_and_the_others_as_ever() -> None:
+    async with a_ledger("s1", "s2", "s3", "a", "b") as ledger:
+        await suspected(ledger, "s1", "s2", "s3")
+        worker_id = ledger.register()
+        assert sorted(ledger.claim(worker_id, suspects=0)) == ["a", "b"]
+        assert ledger.claim(worker_id, suspects=0) == []
+        assert [ledger.claim(worker_id) for _ in range(4)] == [["s1"], ["s2"], ["s3"], []]
+
+
+async def test_the_only_place_goes_to_a_run_of_higher_priority_than_the_suspect() -> None:
+    async with a_ledger("s1") as ledger:
+        await suspected(ledger, "s1")
+        ledger.insert("urgent", priority=1)
+        ledger.insert("other")
+        worker_id = ledger.register()
+        assert [ledger.claim(worker_id, limit=1) for _ in range(3)] == [["urgent"], ["s1"], ["other"]]
+
+
+async def test_suspects_that_may_not_be_claimed_are_no_reason_to_wake() -> None:
+    """The claim loop would else look for them every few milliseconds."""
+    async with a_ledger("s1") as ledger:
+        await suspected(ledger, "s1")
+        assert await ledger.store.next_wake("main", ["default"], ["wf"]) is None
+        assert await ledger.store.next_wake("main", ["default"], ["wf"], suspects=True) == NOW
+
+
+async def test_a_message_for_a_run_in_quarantine_does_not_free_it() -> None:
+    async with a_ledger("r") as ledger:
+        for _ in range(7):
+            ledger.lost_with("r")
+        ledger.write(PostMessage("r", "m", "SignalSent", '{"name":"go","payload":1}', NOW))
+        assert ledger.claim(ledger.register()) == []
+
+
+async def test_a_resumed_run_begins_with_a_clean_sheet() -> None:
+    async with a_ledger("r") as ledger:
+        assert ledger.write(ResumeRun("r", NOW)) == Moved()
+        for _ in range(7):
+            ledger.lost_with("r")
+        assert ledger.write(ResumeRun("r", NOW)) == Applied()
+        row = await ledger.row("r")
+        assert (row.held, row.held_report, row.status, row.wake_at) == (None, None, "PENDING", NOW)
+        assert ledger.counts("r") == (0, 0)
+        assert ledger.claim(ledger.register(), suspects=0) == ["r"]
+
+
+def plan_of(db: sqlite3.Connection, sql: str, **parameters: object) -> str:
+    return " ".join(str(row[3]) for row in db.execute(f"explain query plan {sql}", parameters))
+
+
+async def test_many_suspects_do_not_lie_in_the_way_of_others(tmp_path: Path) -> None:
+    """Each is in one of two indexes: whoever looks for the others never sees them."""
+    async with a_ledger("a") as ledger:
+        db = ledger.store._db
+        sql = ledger.store._write
+        known = {"queue": "default", "priority": 0, "now": NOW, "namespace": "main", "workflows": "[]"}
+        assert "runs USING INDEX runs_ripe (queue=? AND priority=? AND wake_at>? AND wake_at<?)" in plan_of(
+            db, sql["claim_runs"], worker_id="w", limit=1, **known
+        )
+        assert "USING INDEX runs_suspected (queue=?)" in plan_of(db, sql["first_suspect"], **known)
+        assert "TEMP B-TREE" not in plan_of(db, sql["first_suspect"], **known)
+        plan = plan_of(db, sql["free_runs"], worker_id="w", now=NOW, limit=500)
+        assert "USING INDEX runs_open (owner=?)" in plan
+        assert "SCAN runs" not in plan
+        assert "INDEX runs_open (owner=?)" in plan_of(db, sql["suspects_of"], worker_id="w")
+
+
+# In one process after another
+
+poisonous = True
+go_ahead = Signal("go_ahead", int)
+dying: list[Environment] = []
+fetched: list[str] = []
+gates: list[asyncio.Event] = []
+
+
+@activity
+async def fetch(key: str) -> str:
+    fetched.append(key)
+    if key == "poison" and poisonous:
+        dying[0].store.has_crashed = True
+        dying[0].store.crashed()
+    return key
+
+
+@activity
+async def stall(key: str) -> str:
+    await gates[-1].wait()
+    return key
+
+
+@workflow
+async def fetches(key: str) -> str:
+    return await fetch(key)
+
+
+@workflow
+async def stalls(key: str) -> str:
+    return await stall(key)
+
+
+@workflow
+async def awaits_a_word(key: str) -> int:
+    return await go_ahead.receive()
+
+
+@pytest.fixture(autouse=True)
+def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "poisonous", True)
+    for listed in (dying, fetched, gates):
+        listed.clear()
+
+
+async def die_until_held(env: Environment, run_id: str) -> int:
+    """Restart a process that dies of a run until that is in quarantine; answers how often it died."""
+    for deaths in range(30):
+        await env.settle()
+        for _ in range(20):
+            if env.has_died:
+                break
+            await env.pass_time(0.5)
+        if not env.has_died:
+            row = await env.store.run("main", run_id)
+            assert row is not None
+            assert row.held == "quarantine"
+            return deaths
+        await env.crash()
+    raise AssertionError("it dies again and again")
+
+
+async def started(path: Path, **keys: Sequence[str]) -> dict[str, str]:
+    """Runs that a client starts; their run_ids by key."""
+    kinds = {"fetches": fetches, "stalls": stalls, "waits": awaits_a_word}
+    run_ids = {}
+    async with Environment(str(path), worker=False) as client:
+        for kind, names in keys.items():
+            for name in names:
+                run = await client.start(kinds[kind].options(id=name), name)
+                run_ids[name] = run.run_id
+    return run_ids
+
+
+async def test_one_poison_run_among_many_is_held_and_all_others_end(tmp_path: Path) -> None:
+    path = tmp_path / "poison.db"
+    others = [f"run-{number}" for number in range(30)]
+    run_ids = await started(path, fetches=[*others[:15], "poison", *others[15:]])
+    env = Environment(str(path))
+    dying.append(env)
+    await env.open()
+
+    deaths = await die_until_held(env, run_ids["poison"])
+
+    assert deaths == 7
+    for key in others:
+        assert await env.result(await env.app.get(key)) == key
+    held = await env.app.list(limit=100)
+    assert [info.id for info in held if info.held] == ["poison"]
+    await env.alive(env.app.__aexit__(None, None, None))
+
+
+async def test_a_run_in_quarantine_goes_on_when_it_is_mended_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mended.db"
+    run_ids = await started(path, fetches=["poison"])
+    env = Environment(str(path))
+    dying.append(env)
+    await env.open()
+    await die_until_held(env, run_ids["poison"])
+    run = await env.app.get("poison")
+
+    monkeypatch.setattr(sys.modules[__name__], "poisonous", False)
+    await run.resume()
+
+    assert await env.result(run) == "poison"
+    with pytest.raises(RunClosed):
+        await run.resume()
+    await env.alive(env.app.__aexit__(None, None, None))
+
+
+async def test_only_a_held_run_can_be_resumed(env: Environment) -> None:
+    """Whoever mistakes a waiting run for a stuck one is told so."""
+    async with env:
+        run = await env.start(awaits_a_word, "a")
+        with pytest.raises(RunNotHeld, match=r"is not held \(RUNNING\) and goes on by itself"):
+            await run.resume()
+        await env.pass_time(20)
+        with pytest.raises(RunNotHeld, match="SUSPENDED"):
+            await run.resume()
+
+
+async def test_a_run_held_for_a_mismatch_can_be_resumed_without_a_restart(env: Environment) -> None:
+    async with env:
+        run = await env.start(awaits_a_word, "a")
+        await env.settle()
+        told: list[Outcome] = []
+        hold = HoldRun(run.run_id, env.engine.worker_id, "mismatch", "{}", env.clock.now())
+        env.worker.drop(env.worker._live[run.run_id])
+        env.store.commit(Batch([[hold]], None, 0), told.append)
+        await run.signal(go_ahead, 7)
+        await env.pass_time(60)
+        assert (await run.describe()).held == "mismatch"
+
+        await run.resume()
+
+        assert await env.result(run) == 7
+
+
+async def lose_twice(path: Path) -> None:
+    """Two workers take everything there is, and die before anything is done."""
+    for _ in range(2):
+        env = Environment(str(path))
+        await env.open()
+        await env.settle()
+        env.bury()
+        await asyncio.sleep(0)
+
+
+def owned_by(path: Path, env: Environment) -> list[str]:
+    with closing(sqlite3.connect(path)) as db:
+        found = db.execute(
+            "select workflow_id from runs where owner = ? order by workflow_id", (env.engine.worker_id,)
+        ).fetchall()
+    return [workflow_id for (workflow_id,) in found]
+
+
+async def test_suspects_in_long_activities_make_room_one_after_the_other(tmp_path: Path) -> None:
+    """They may be innocent; nobody waits for them for ever."""
+    path = tmp_path / "long.db"
+    await started(path, stalls=["a", "b", "c"])
+    gates.append(asyncio.Event())
+    await lose_twice(path)
+    async with Environment(str(path)) as env:
+        await env.settle()
+        assert owned_by(path, env) == ["a"]
+        await env.pass_time(0.5)
+        assert owned_by(path, env) == ["a"]
+        await env.pass_time(0.5)
+        assert owned_by(path, env) == ["a", "b"]
+        await env.pass_time(1)
+        assert owned_by(path, env) == ["a", "b", "c"]
+        gates[-1].set()
+        for key in "abc":
+            assert await env.result(await env.app.get(key)) == key
+
+
+async def test_suspects_that_only_wait_are_let_go_of_at_once(tmp_path: Path) -> None:
+    """A thousand of them would else be watched for seconds each, and the last be deaf for an hour."""
+    path = tmp_path / "waits.db"
+    await started(path, waits=[f"run-{number}" for number in range(20)], fetches=["z"])
+    await lose_twice(path)
+    clock = VirtualClock()
+    async with Environment(str(path), clock=clock) as env:
+        for _ in range(25):
+            await env.settle()
+            clock.advance(10)
+        assert owned_by(path, env) == []
+        with closing(sqlite3.connect(path)) as db:
+            assert db.execute("select count(*) from runs where losses > 0 and closed_at is null").fetchone() == (0,)
+
+
+async def test_suspects_do_not_hold_up_other_runs(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    await started(path, stalls=["a", "b"])
+    gates.append(asyncio.Event())
+    await lose_twice(path)
+    await started(path, fetches=["x", "y"])
+    async with Environment(str(path)) as env:
+        for key in ("x", "y"):
+            assert await env.result(await env.app.get(key)) == key
+        assert len(owned_by(path, env)) == 1
+        gates[-1].set()
+
+
+# sys.exit()
+
+
+@activity(retry=Retry(max_attempts=1))
+async def exits_at_once() -> None:
+    sys.exit("enough")
+
+
+@activity(retry=Retry(max_attempts=1))
+async def exits_in_a_task() -> None:
+    await asyncio.sleep(0)
+    sys.exit("enough")
+
+
+@activity(retry=Retry(max_attempts=1))
+def exits_in_a_thread() -> None:
+    sys.exit("enough")
+
+
+@activity(retry=Retry(max_attempts=3, initial_interval=1))
+async def exits_twice(keys: list[str]) -> int:
+    fetched.append("x")
+    await asyncio.sleep(0)
+    if len(fetched) < 3:
+        sys.exit(3)
+    return len(fetched)
+
+
+@workflow
+async def exits(where: str) -> int:
+    match where:
+        case "at once":
+            await exits_at_once()
+        case "in a task":
+            await exits_in_a_task()
+        case "in a thread":
+            await exits_in_a_thread()
+        case "in the workflow":
+            sys.exit("enough")
+        case "after a wait":
+            await sleep(1)
+            sys.exit("enough")
+        case "in a task of the workflow":
+            await asyncio.gather(leaves())
+    return await exits_twice([])
+
+
+async def leaves() -> None:
+    await sleep(1)
+    sys.exit("enough")
+
+
+@pytest.mark.parametrize(
+    "where", ["at once", "in a task", "in a thread", "in the workflow", "after a wait", "in a task of the workflow"]
+)
+async def test_sys_exit_is_a_failure_like_any_other(env: Environment, where: str) -> None:
+    """A script that is called as an activity ends with it; the worker and its other runs must not."""
+    async with env:
+        bystander = await env.start(awaits_a_word, "a")
+        with pytest.raises(RunFailed, match="SystemExit: enough"):
+            await env.run(exits, where)
+        await bystander.signal(go_ahead, 1)
+        assert await env.result(bystander) == 1
+
+
+async def test_an_activity_that_exits_is_tried_again(env: Environment) -> None:
+    async with env:
+        assert await env.run(exits, "not") == 3
