@@ -3,8 +3,7 @@
 import asyncio
 import json
 import signal
-import sqlite3
-from contextlib import closing
+import threading
 from typing import Any
 
 import pytest
@@ -143,17 +142,19 @@ async def test_runs_read_before_the_lease_was_lost_are_not_adopted_after_it(
                 await go_on.wait()
                 return found
 
+            renew, is_frozen = zombie._store.renew, threading.Event()
             monkeypatch.setattr(zombie._store, "load_runs", load_slowly)
+            monkeypatch.setattr(zombie._store, "renew", lambda *row: is_frozen.is_set() or renew(*row))
             assert zombie._worker is not None
             engine = zombie._engine
             assert isinstance(engine, StoreEngine)
             zombie._worker.look_around()
             await read.wait()
             former = engine.worker_id
-            with closing(sqlite3.connect(site.path)) as db, db:
-                db.execute("update workers set lease_until = 0")
+            is_frozen.set()
             async with Perdure(site.url, workflows=[raced]):
                 await until(lambda: calls, "the heir executes the step")
+                is_frozen.clear()
                 await until(lambda: engine.worker_id != former, "the zombie begins anew")
                 go_on.set()
                 await asyncio.sleep(0.3)

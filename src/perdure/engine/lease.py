@@ -4,7 +4,8 @@ In:   a store, a committer, a clock.
 Out:  a worker id and an epoch under which the committer writes.
 
 Safety is the epoch alone, compared in every transaction. Everything here that
-looks at clocks and locks only decides when to raise somebody's epoch.
+looks at clocks and locks only decides when to raise somebody's epoch. The time in
+another worker's row is by its own clock, and is only ever looked at for a change.
 """
 
 import logging
@@ -40,6 +41,9 @@ class Lease:
         self._lease_ms = lease_ms
         self._queues: tuple[str, ...] = ()
         self._renewed_at = 0
+        self._until = 0
+        # The other workers' rows as they were last seen to change, and when that was by our monotonic clock.
+        self._seen: dict[str, tuple[WorkerRow, int]] = {}
         self.worker_id = ""
         self.epoch = 0
 
@@ -48,16 +52,16 @@ class Lease:
         self._queues = queues
         worker_id = self._ids.token()
         self._store.keep_alive(worker_id)
-        now = self._clock.now()
-        registration = RegisterWorker(
-            worker_id, self.namespace, now + self._lease_ms, queues, socket.gethostname(), os.getpid(), now
-        )
+        now, began = self._clock.now(), self._clock.monotonic()
+        process = (socket.gethostname(), os.getpid())
+        self._until = now + self._lease_ms
+        registration = RegisterWorker(worker_id, self.namespace, self._until, queues, *process, now, self._lease_ms)
         outcome = await self._committer.write_alone(registration)
         if not isinstance(outcome, Committed):
             self._store.let_die(worker_id)
             raise StoreUnavailable(self._store.url, f"the worker could not register: {outcome}")
         self._become(worker_id, 1)
-        self._renewed_at = now
+        self._renewed_at = began
         log.info("worker registered", extra={"event": "worker_registered", "worker_id": worker_id})
 
     def _become(self, worker_id: str, epoch: int) -> None:
@@ -88,24 +92,32 @@ class Lease:
 
     def renew(self) -> bool:
         """Prolong the lease when a third of it has passed; False when it is lost. Any thread may call."""
-        now = self._clock.now()
-        if now < self._renewed_at + self._lease_ms // 3:
+        began = self._clock.monotonic()
+        if began < self._renewed_at + self._lease_ms // 3:
             return True
-        is_held = self._store.renew(self.worker_id, self.epoch, now + self._lease_ms)
+        # Others see that we live by the change alone, also when our clock stands still.
+        until = max(self._until + 1, self._clock.now() + self._lease_ms)
+        is_held = self._store.renew(self.worker_id, self.epoch, until)
         if is_held:
-            self._renewed_at = now
+            self._renewed_at, self._until = began, until
         return is_held
 
     async def rescue(self) -> int:
         """Free the runs of workers that are gone; answers how many."""
         freed = 0
-        for worker in await self._store.workers():
+        workers = await self._store.workers()
+        known = {worker.worker_id for worker in workers}
+        self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in known}
+        for worker in workers:
             if worker.worker_id != self.worker_id and self._is_gone(worker):
                 freed += await self._take_over(worker)
         return freed
 
     async def rescue_from(self, worker_id: str) -> bool:
-        """Free the runs of this worker, if it is gone; whether it is."""
+        """Free the runs of this worker, if it is gone; whether it is.
+
+        One that hangs is gone when it was asked for before, a lease ago, and its row is still the same.
+        """
         for worker in await self._store.workers():
             if worker.worker_id == worker_id:
                 if not self._is_gone(worker):
@@ -114,7 +126,18 @@ class Lease:
         return True
 
     def _is_gone(self, worker: WorkerRow) -> bool:
-        return self._store.is_dead(worker.worker_id) is True or worker.lease_until < self._clock.now()
+        """Whether its lock is free, or its row has not changed for as long as its lease is, by our own clock.
+
+        Whoever starts beside a worker that hangs has seen nothing of it yet, and waits for one lease.
+        """
+        if self._store.is_dead(worker.worker_id) is True:
+            return True
+        now = self._clock.monotonic()
+        seen, since = self._seen.get(worker.worker_id, (None, now))
+        if seen is None or (seen.epoch, seen.lease_until) != (worker.epoch, worker.lease_until):
+            self._seen[worker.worker_id] = (worker, now)
+            return False
+        return now - since > (worker.lease_ms or self._lease_ms)
 
     async def _take_over(self, worker: WorkerRow) -> int:
         """Raise the epoch that was read, and free the runs; another rescuer or a living worker wins by moving it."""

@@ -255,6 +255,7 @@ class RegisterWorker(NamedTuple):
     host: str
     pid: int
     now: int
+    lease_ms: int | None = None
 
 
 class RaiseEpoch(NamedTuple):

@@ -84,6 +84,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     host: str
     pid: int
     started_at: int
+    lease_ms: int | None = None
 
 
 class RunFilter(msgspec.Struct, frozen=True):
