@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 MINUTES ?= 60
 PYTHONS ?= python3.11 python3.12 python3.13
+SEEDS  ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-parked soak kill-cycles programs pythons clean
+.PHONY: help demo test lint check format generate bench bench-parked soak kill-cycles programs pythons clean simulate mutants
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,6 +51,12 @@ soak: $(READY)  ## mixed load for MINUTES (60); memory, files, threads and log m
 
 kill-cycles: $(READY) ## a hundred kill -9 under load, checked by an oracle log
 	$(BIN)/python -m pytest tests/processes -m long
+
+simulate: $(READY) ## SEEDS schedules of the whole engine in a world where everything goes wrong
+	$(BIN)/python -m tests.simulation run --seeds $(SEEDS)
+
+mutants: $(READY) ## planted bugs, one at a time, and how many schedules it takes to find each
+	$(BIN)/python -m tests.simulation mutants
 
 programs: $(READY) ## five thousand random programs, replayed at every prefix of their histories
 	$(BIN)/python -m tests.programs check --count 5000

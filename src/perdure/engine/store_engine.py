@@ -317,8 +317,15 @@ class StoreEngine(OwningEngine):
 
     def _renew_without_heartbeat(self) -> None:
         """Renewal where no thread does it: under a clock that does not tick by itself."""
-        if self._host is not None and self._heartbeat is None and not self._lease.renew():
-            self._on_renewal_refused()
+        if self._host is None or self._heartbeat is not None:
+            return
+        try:
+            is_held = self._lease.renew()
+        except StoreUnavailable as error:
+            log.warning("the lease could not be renewed: %s", error, extra={"event": "renewal_failed"})
+        else:
+            if not is_held:
+                self._on_renewal_refused()
 
     def _on_renewal_refused(self) -> None:
         self._committer.stop_for(Unknown(StoreUnavailable(self._store.url, "the lease was not renewed")))

@@ -1,0 +1,144 @@
+"""The databases under a simulation: shared by all its processes, written one transaction or one statement at a time.
+
+In:   batches of a simulated process.
+Out:  writes under way, to be moved on step by step; stores to read through.
+Knows nothing of faults; who breaks things does that around it.
+"""
+
+import sqlite3
+from functools import cache
+from typing import Protocol
+
+from perdure.stores.answers import Outcome
+from perdure.stores.operations import Batch
+from perdure.stores.port import Store
+from perdure.stores.queries import migrations
+from perdure.stores.sqlite import SqliteStore
+
+
+class Write(Protocol):
+    """A batch being written; `step` does a part of it and answers the outcome with the last one."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it has to wait for another write."""
+
+    def step(self) -> Outcome | None: ...
+
+    def tear(self) -> None:
+        """Do a part of it, and then no more: whoever wrote is gone in the middle."""
+
+    def abandon(self) -> None:
+        """Whoever wrote is gone; nothing of it was written."""
+
+
+class Database(Protocol):
+    """What the processes of a simulation share."""
+
+    holders: dict[str, object]
+
+    def store(self, holder: object) -> Store:
+        """The store of one process; locks on workers are held by the holder."""
+
+    def write(self, store: Store, batch: Batch) -> Write:
+        """Begin to write."""
+
+
+class SqliteDatabase:
+    """SQLite in memory, with the real store over it; a transaction is one step."""
+
+    def __init__(self) -> None:
+        self.db = _connection()
+        _wipe(self.db)
+        self.holders: dict[str, object] = {}
+        self.writes = 0
+        self.has_locks = True
+
+    def store(self, holder: object) -> "ProcessStore":
+        return ProcessStore(self, holder)
+
+    def write(self, store: Store, batch: Batch) -> "WholeWrite":
+        assert isinstance(store, ProcessStore)
+        return WholeWrite(store, batch)
+
+
+class WholeWrite:
+    """A transaction of SQLite: nobody else writes meanwhile."""
+
+    is_blocked = False
+
+    def __init__(self, store: "ProcessStore", batch: Batch) -> None:
+        self._store = store
+        self._batch = batch
+
+    def step(self) -> Outcome | None:
+        found: list[Outcome] = []
+        self._store.commit(self._batch, found.append)
+        self._store.has_written()
+        return found[0]
+
+    def tear(self) -> None:
+        """SQLite leaves nothing of a transaction that was not committed."""
+
+    def abandon(self) -> None:
+        """As above."""
+
+
+class ProcessStore(SqliteStore):
+    """The real SQLite store, as one of several processes on the same database in memory."""
+
+    def __init__(self, database: SqliteDatabase, holder: object) -> None:
+        super().__init__(None, threads=False)
+        self.database = database
+        self._holder = holder
+        self._db = self._reader = self._watcher = database.db
+        self._own_writes = 0
+        self._seen_writes = -1
+
+    async def open(self) -> None:
+        """It is open as long as the simulation runs."""
+
+    async def close(self) -> None:
+        """As above."""
+
+    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
+        fence = {"worker_id": worker_id, "epoch": epoch, "lease_until": lease_until}
+        self.has_written()
+        return self._db.execute(self._write["renew_worker"], fence).rowcount == 1
+
+    def has_written(self) -> None:
+        """Others may notice."""
+        self.database.writes += 1
+        self._own_writes += 1
+
+    def keep_alive(self, worker_id: str) -> None:
+        self.database.holders[worker_id] = self._holder
+
+    def let_die(self, worker_id: str) -> None:
+        self.database.holders.pop(worker_id, None)
+
+    def is_dead(self, worker_id: str) -> bool | None:
+        return worker_id not in self.database.holders if self.database.has_locks else None
+
+    def forget(self, worker_id: str) -> None:
+        self.database.holders.pop(worker_id, None)
+
+    def has_changed(self) -> bool:
+        seen, self._seen_writes = self._seen_writes, self.database.writes - self._own_writes
+        return seen != self._seen_writes
+
+
+@cache
+def _connection() -> sqlite3.Connection:
+    """One connection for all simulations of this process, one after the other: its statements stay prepared."""
+    db = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256)
+    for number, step in enumerate(migrations("sqlite"), start=1):
+        db.executescript(f"begin immediate;\n{step}\nupdate perdure_schema set version = {number};\ncommit;")
+    return db
+
+
+def _wipe(db: sqlite3.Connection) -> None:
+    if db.in_transaction:
+        db.execute("rollback")
+    for table in ("events", "inbox", "attempts", "payloads", "runs", "workers", "sqlite_sequence"):
+        db.execute(f"delete from {table}")  # noqa: S608 - the names stand right here

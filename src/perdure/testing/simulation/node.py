@@ -1,0 +1,279 @@
+"""A node: one simulated process with a real Perdure in it, which can die, freeze and lose its way.
+
+In:   what the world hands it: answers, ends of activities, due timers.
+Out:  jobs for the database, and the faults it was struck by.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import Any, Protocol
+
+from perdure.app import Perdure
+from perdure.clock import SystemClock
+from perdure.engine.store_engine import StoreEngine
+from perdure.errors import StoreUnavailable
+from perdure.ids import RandomIds
+from perdure.stores.answers import Failed, Outcome, Unknown
+from perdure.testing.simulation.database import Database
+from perdure.testing.simulation.faults import DEADLY, Fault
+from perdure.testing.simulation.loop import NodeLoop
+from perdure.testing.simulation.store import URL, ReadJob, SimulatedStore, WriteJob, answered
+from perdure.worker.worker import Worker
+
+
+class State(Enum):
+    """Where a process stands."""
+
+    DOWN = "not running"
+    OPENING = "starting"
+    UP = "at work"
+    CLOSING = "told to stop"
+
+
+class Surroundings(Protocol):
+    """What a node knows of its world."""
+
+    now_ms: int
+    database: Database
+
+    def is_disk_broken(self) -> bool: ...
+
+    def is_disk_full(self) -> bool: ...
+
+    def is_in_doubt(self) -> bool:
+        """Whether nobody shall know of a write that a broken disk did not do."""
+
+    def wrote(self, node: "Node", job: WriteJob) -> None:
+        """A batch was written, or not; its outcome is in the job."""
+
+    def reach(self, what: str) -> None:
+        """Count that this happened."""
+
+
+class Node:
+    """A simulated process; `running` is the one whose turn it is."""
+
+    running: "Node | None" = None
+
+    def __init__(
+        self, world: Surroundings, number: int, options: dict[str, Any], resources: tuple[object, ...]
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._resources = resources
+        self.number = number
+        # How far its wall clock is off, in milliseconds.
+        self.offset_ms = 0
+        self.boots = 0
+        self.state = State.DOWN
+        self.is_alive = False
+        self.is_quick = False
+        self.misses_hints = False
+        self.is_frozen = self.is_stalled = False
+        self.armed: Fault | None = None
+        self.jobs: list[WriteJob | ReadJob] = []
+        self.version = 1
+
+    # Starting and stopping
+
+    def boot(self, seed: int, *, is_quick: bool) -> None:
+        """Start a new process."""
+        self.boots += 1
+        self.is_alive, self.is_quick, self.misses_hints = True, is_quick, False
+        self.is_frozen = self.is_stalled = False
+        self.armed = None
+        self.jobs = []
+        self.state = State.OPENING
+        self._closing: tuple[object, Worker | None] | None = None
+        # What it lacks of a loop, the engine does not use.
+        self.loop = NodeLoop(lambda: self._world.now_ms, self._begin_turn)  # type: ignore[abstract]
+        self.store = SimulatedStore(self, self._world.database.store(self))
+        self.app = app = Perdure(URL, resources=self._resources, grace=0, **self._options)
+        app._store = self.store
+        app._clock = _Clock(self._wall_ns)
+        app._ids = RandomIds(seed)
+        app._has_heartbeat = False
+        self.spawn(app.__aenter__(), self._opened)
+
+    def _begin_turn(self) -> None:
+        Node.running = self
+
+    def _wall_ns(self) -> int:
+        return (self._world.now_ms + self.offset_ms) * 1_000_000
+
+    def _monotonic_ns(self) -> int:
+        return self._world.now_ms * 1_000_000
+
+    def _opened(self, task: "asyncio.Task[Any]") -> None:
+        if not self.is_alive:
+            return
+        if task.cancelled() or task.exception() is not None:
+            if not task.cancelled() and not isinstance(task.exception(), StoreUnavailable):
+                self.loop.troubles.append(f"opening failed: {task.exception()!r}")
+            self._world.reach("opening failed")
+            self.is_alive = False
+        else:
+            self.state = State.UP
+
+    def stop(self) -> None:
+        """Tell the process to stop."""
+        self.state = State.CLOSING
+        # One that is closing does not know them any more.
+        self._closing = (self.app._engine, self.app._worker)
+        self.spawn(self.app.__aexit__(None, None, None), self._closed)
+
+    def _closed(self, task: "asyncio.Task[Any]") -> None:
+        if self.is_alive:
+            if not task.cancelled() and task.exception() is not None:
+                self.loop.troubles.append(f"closing failed: {task.exception()!r}")
+            self._world.reach("closed")
+            self.is_alive = False
+
+    def bury(self) -> None:
+        """Remove what is left of a dead process: its memory, its locks, its plans."""
+        self.is_alive = False
+        self.state = State.DOWN
+        for job in self.jobs:
+            if isinstance(job, WriteJob) and job.write is not None:
+                job.write.abandon()
+        self.jobs = []
+        holders = self._world.database.holders
+        for worker_id in [worker_id for worker_id, holder in holders.items() if holder is self]:
+            del holders[worker_id]
+        engine, worker = self._closing or (self.app._engine, self.app._worker)
+        if isinstance(engine, StoreEngine):
+            self.loop.call_now(engine.abandon)
+        self.app._home.close()
+        self.loop.end()
+        # After everything else: what was on its way to the worker is dropped as well.
+        if worker is not None:
+            self.loop.call_now(worker.abandon)
+
+    @property
+    def is_hearing(self) -> bool:
+        """Whether anything can reach its event loop."""
+        return self.is_alive and not self.is_frozen and not self.is_stalled
+
+    @property
+    def engine(self) -> StoreEngine:
+        assert isinstance(self.app._engine, StoreEngine)
+        return self.app._engine
+
+    def spawn(self, work: Coroutine[Any, Any, Any], done: "Callable[[asyncio.Task[Any]], None]") -> None:
+        """Let the process do this, and be told when it has."""
+
+        def begin() -> None:
+            task: asyncio.Task[Any] = self.loop.create_task(work)
+            task.add_done_callback(done)
+
+        self.loop.run(begin)
+
+    # The database
+
+    def put(self, job: WriteJob | ReadJob) -> None:
+        if self.is_alive:
+            self.jobs.append(job)
+
+    def reads(self) -> None:
+        if self._world.is_disk_broken():
+            self._world.reach("read failed")
+            raise _unavailable("the disk is broken")
+
+    def renews(self) -> None:
+        if not self.is_alive or self._world.is_disk_broken() or self._world.is_disk_full():
+            raise _unavailable("the lease could not be renewed")
+
+    def write_now(self, job: WriteJob) -> None:
+        while job.outcome is None:
+            self.write(job)
+            if not self.is_alive:
+                return
+        job.done(job.outcome)
+
+    def write(self, job: WriteJob) -> None:
+        """Move a write on; struck by a fault, it may never get its outcome."""
+        if job.write is None:
+            if (outcome := self._trouble()) is not None:
+                job.outcome = outcome
+                self._world.wrote(self, job)
+                return
+            if not self.is_alive:
+                return
+            job.write = self._world.database.write(self.store.inner, job.batch)
+        if self.armed is Fault.CRASH_IN:
+            self._strike(Fault.CRASH_IN)
+            job.write.tear()
+            self.is_alive = False
+            return
+        outcome = job.write.step()
+        if outcome is None:
+            return
+        job.outcome = outcome
+        self._world.wrote(self, job)
+        if self.armed is Fault.CRASH_AFTER:
+            self._strike(Fault.CRASH_AFTER)
+            self.is_alive = False
+        elif self.armed is Fault.LOST_ANSWER:
+            self._strike(Fault.LOST_ANSWER)
+            job.outcome = Unknown(_unavailable("the answer was lost"))
+
+    def _trouble(self) -> Outcome | None:
+        """What keeps the next batch from being written, if anything does; a deadly fault leaves no process."""
+        world = self._world
+        if world.is_disk_full():
+            return Failed(_unavailable("the disk is full"))
+        if world.is_disk_broken():
+            error = _unavailable("the disk is broken")
+            return Unknown(error) if world.is_in_doubt() else Failed(error)
+        match self.armed:
+            case Fault.CRASH_BEFORE as fault:
+                self._strike(fault)
+                self.is_alive = False
+            case Fault.LOST_COMMIT as fault:
+                self._strike(fault)
+                return Unknown(_unavailable("the commit was lost"))
+            case Fault.REFUSED as fault:
+                self._strike(fault)
+                return Failed(_unavailable("the commit was refused"))
+        return None
+
+    def _strike(self, fault: Fault) -> None:
+        self.armed = None
+        self._world.reach(fault.name)
+        if fault in DEADLY:
+            self._world.reach("died at a commit")
+
+    def read(self, job: ReadJob) -> None:
+        """Answer a question, as of now."""
+        job.is_ready = True
+        try:
+            self.reads()
+            job.answer = answered(getattr(self.store.inner, job.name)(*job.args))
+        except StoreUnavailable as error:
+            job.error = error
+
+    def deliver(self, job: WriteJob | ReadJob) -> None:
+        """Tell the process what became of a job, and let it go on."""
+        self.jobs.remove(job)
+        if isinstance(job, WriteJob):
+            self.loop.run(job.done, job.outcome)
+        elif not job.future.done():
+            if job.error is not None:
+                self.loop.run(job.future.set_exception, job.error)
+            else:
+                self.loop.run(job.future.set_result, job.answer)
+
+
+def _unavailable(trouble: str) -> StoreUnavailable:
+    return StoreUnavailable(URL, f"simulated: {trouble}")
+
+
+class _Clock(SystemClock):
+    def __init__(self, wall_ns: Callable[[], int]) -> None:
+        super().__init__()
+        self._wall_ns = wall_ns
+
+    def now(self) -> int:
+        self._last_ns = max(self._wall_ns(), self._last_ns)
+        return self._last_ns // 1_000_000

@@ -1,0 +1,171 @@
+"""The store as a simulated process sees it: every write and read is a job that the world does when it likes.
+
+In:   the calls of the engine.
+Out:  jobs in the process's list; their answers when the world delivers them.
+
+A process on a quick disk writes and reads at once, as the engine does where commits are quick.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from perdure.errors import StoreUnavailable
+from perdure.stores.answers import Outcome
+from perdure.stores.operations import Batch
+from perdure.stores.port import Store
+from perdure.testing.simulation.database import Write
+
+URL = "sqlite://"
+
+
+class WriteJob:
+    """A batch to be written, and who wants to know what became of it."""
+
+    __slots__ = ("batch", "done", "outcome", "write")
+
+    def __init__(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        self.batch = batch
+        self.done = done
+        self.write: Write | None = None
+        self.outcome: Outcome | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its answer can be given."""
+        return self.outcome is not None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it waits for another write."""
+        return self.write is not None and self.write.is_blocked
+
+
+class ReadJob:
+    """A question, and the future that waits for its answer."""
+
+    is_blocked = False
+
+    __slots__ = ("answer", "args", "error", "future", "is_ready", "name")
+
+    def __init__(self, name: str, args: tuple[Any, ...], future: "asyncio.Future[Any]") -> None:
+        self.name = name
+        self.args = args
+        self.future = future
+        self.is_ready = False
+        self.answer: Any = None
+        self.error: StoreUnavailable | None = None
+
+
+class Process(Protocol):
+    """Who has a store."""
+
+    is_alive: bool
+    is_quick: bool
+    misses_hints: bool
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def put(self, job: WriteJob | ReadJob) -> None:
+        """Let the world do this."""
+
+    def write_now(self, job: WriteJob) -> None:
+        """Do it at once."""
+
+    def reads(self) -> None:
+        """A read is made; StoreUnavailable when it cannot be."""
+
+    def renews(self) -> None:
+        """A lease is about to be renewed; StoreUnavailable when it cannot be."""
+
+
+def _question(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """A method of the port that reads."""
+
+    async def ask(self: "SimulatedStore", *args: Any) -> Any:
+        return await self._ask(name, *args)
+
+    return ask
+
+
+class SimulatedStore:
+    """Implements Store for one simulated process, over its store on the shared database."""
+
+    url = URL
+
+    def __init__(self, process: Process, inner: Store) -> None:
+        self._process = process
+        self.inner = inner
+
+    @property
+    def is_inline(self) -> bool:
+        return self._process.is_quick
+
+    async def open(self) -> None:
+        self._process.reads()
+
+    async def close(self) -> None:
+        """The database outlives its processes."""
+
+    def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        if not self._process.is_alive:
+            return
+        job = WriteJob(batch, done)
+        if self._process.is_quick:
+            self._process.write_now(job)
+        else:
+            self._process.put(job)
+
+    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
+        self._process.renews()
+        return self.inner.renew(worker_id, epoch, lease_until)
+
+    def keep_alive(self, worker_id: str) -> None:
+        self.inner.keep_alive(worker_id)
+
+    def let_die(self, worker_id: str) -> None:
+        self.inner.let_die(worker_id)
+
+    def is_dead(self, worker_id: str) -> bool | None:
+        return self.inner.is_dead(worker_id)
+
+    def forget(self, worker_id: str) -> None:
+        self.inner.forget(worker_id)
+
+    def has_changed(self) -> bool:
+        return self.inner.has_changed() and not self._process.misses_hints
+
+    async def _ask(self, name: str, *args: Any) -> Any:
+        process = self._process
+        if process.is_quick and process.is_alive:
+            process.reads()
+            return await getattr(self.inner, name)(*args)
+        future = process.loop.create_future()
+        process.put(ReadJob(name, args, future))
+        return await future
+
+    load_runs = _question("load_runs")
+    owned_runs = _question("owned_runs")
+    new_messages = _question("new_messages")
+    last_message = _question("last_message")
+    next_wake = _question("next_wake")
+    run = _question("run")
+    latest_run = _question("latest_run")
+    list_runs = _question("list_runs")
+    overdue = _question("overdue")
+    closed_among = _question("closed_among")
+    events = _question("events")
+    last_event_at = _question("last_event_at")
+    attempts = _question("attempts")
+    unread = _question("unread")
+    workers = _question("workers")
+
+
+def answered(read: Any) -> Any:
+    """What a coroutine returns that never waits."""
+    try:
+        read.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise RuntimeError("a read waited")

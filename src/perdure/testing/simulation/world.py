@@ -1,0 +1,303 @@
+"""The world: processes on one database, and time, moved on one choice at a time.
+
+In:   a tape of choices, a database, faults to come.
+Out:  a schedule: which process does what in which order, and when it is struck.
+
+One step is one thing that can happen in the real world on its own: a statement is
+executed, an answer arrives, an activity ends, timers ring, time passes, a fault strikes.
+Everything within a process that follows from it happens at once. Everything here is
+decided by the tape, so the same tape is the same schedule.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from perdure.engine.watch import Watch
+from perdure.stores.answers import Applied, Committed
+from perdure.stores.operations import Batch
+from perdure.testing.simulation.database import Database
+from perdure.testing.simulation.faults import AT_COMMIT, Fault
+from perdure.testing.simulation.node import Node, State
+from perdure.testing.simulation.store import ReadJob, WriteJob
+from perdure.testing.simulation.tape import Tape
+from perdure.worker.worker import Worker
+
+FIRST_MS = 1_800_000_000_000
+# Time passes by no more than this at once, so that leases of idle processes are renewed in time.
+LONGEST_LEAP_MS = 2500
+REBOOT_MS = 1000
+JUMPS_MS = (1000, 60_000, 3_600_000, 86_400_000)
+
+Action = tuple[Callable[..., None], tuple[Any, ...]]
+
+
+class World:
+    """Nodes, time and chance."""
+
+    def __init__(self, tape: Tape, database: Database) -> None:
+        self.tape = tape
+        self.database = database
+        self.now_ms = FIRST_MS
+        self.nodes: list[Node] = []
+        self.steps = 0
+        self.reached: Counter[str] = Counter()
+        self.trace: list[str] | None = None
+        self.effects: list[object] = []
+        self._slow_until = self._broken_until = self._full_until = 0
+        # What shall happen at a time: a process is started again, goes on, is noticed.
+        self._plans: list[tuple[int, int, Callable[[], None]]] = []
+        self._planned = 0
+        self.wrote_hook: Callable[[Node, Batch, object], None] = lambda *_: None
+
+    # What nodes ask
+
+    def is_disk_broken(self) -> bool:
+        return self.now_ms < self._broken_until
+
+    def is_disk_full(self) -> bool:
+        return self.now_ms < self._full_until
+
+    def is_in_doubt(self) -> bool:
+        return self.tape.choose(2) == 1
+
+    def reach(self, what: str) -> None:
+        self.reached[what] += 1
+
+    def wrote(self, node: Node, job: WriteJob) -> None:
+        outcome = job.outcome
+        self.reached[type(outcome).__name__] += 1
+        if isinstance(outcome, Committed):
+            for answer in outcome.answers.values():
+                if not isinstance(answer, Applied):
+                    self.reached[f"answer {type(answer).__name__}"] += 1
+        self.effects.append((node.number, type(outcome).__name__, [len(group) for group in job.batch.groups]))
+        self.say(lambda: f"node {node.number} writes {_shown(job.batch)}: {type(outcome).__name__}")
+        self.wrote_hook(node, job.batch, outcome)
+
+    def say(self, text: Callable[[], str]) -> None:
+        """Tell what happens, if anybody listens."""
+        if self.trace is not None:
+            self.trace.append(f"{self.steps:5} {self.now_ms - FIRST_MS:>8} ms  {text()}")
+
+    # Processes
+
+    def add(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.boot(node)
+
+    def boot(self, node: Node) -> None:
+        if node.state is State.DOWN:
+            node.boot(self.tape.choose(1 << 30), is_quick=self.tape.choose(3) == 1)
+            self.say(lambda: f"node {node.number} starts, {'quick' if node.is_quick else 'slow'} disk")
+            self._after(node)
+
+    def plan(self, after_ms: int, what: Callable[[], None]) -> None:
+        """Do this later."""
+        self._planned += 1
+        self._plans.append((self.now_ms + after_ms, self._planned, what))
+
+    def _after(self, node: Node) -> None:
+        """Something happened in a process: it may be dead now."""
+        if not node.is_alive and node.state is not State.DOWN:
+            self.say(lambda: f"node {node.number} is gone")
+            node.bury()
+            self.plan(REBOOT_MS * self.tape.choose(4), lambda: self.boot(node))
+
+    def kill(self, node: Node) -> None:
+        """The process is dead as soon as it comes to it."""
+        node.is_alive = False
+
+    # One step
+
+    def step(self, *further: Action) -> None:
+        """Let one thing happen: one of what can, or of what else there is."""
+        self.steps += 1
+        actions = self._actions()
+        actions += further
+        if not actions:
+            self.pass_time()
+            return
+        # Now and then time passes although there is something to do.
+        choice = self.tape.choose(len(actions) + (self.tape.choose(8) == 1))
+        if choice == len(actions):
+            self.pass_time()
+        else:
+            act, args = actions[choice]
+            act(*args)
+
+    def _actions(self) -> list[Action]:
+        now, is_slow = self.now_ms, self.now_ms < self._slow_until
+        actions: list[Action] = [(self._follow_plan, (what,)) for due, _, what in self._plans if due <= now]
+        for node in self.nodes:
+            if not node.is_alive:
+                continue
+            for job in node.jobs:
+                if job.is_ready:
+                    if node.is_hearing:
+                        actions.append((self._deliver, (node, job)))
+                elif not is_slow and not node.is_frozen and not job.is_blocked:
+                    actions.append((self._do, (node, job)))
+            if node.is_hearing and node.loop.is_due():
+                actions.append((self._ring, (node,)))
+        return actions
+
+    def _follow_plan(self, what: Callable[[], None]) -> None:
+        self._plans = [plan for plan in self._plans if plan[2] is not what]
+        what()
+
+    def _do(self, node: Node, job: WriteJob | ReadJob) -> None:
+        if isinstance(job, WriteJob):
+            node.write(job)
+        else:
+            self.say(lambda: f"node {node.number} reads {job.name}")
+            node.read(job)
+        self._after(node)
+
+    def _deliver(self, node: Node, job: WriteJob | ReadJob) -> None:
+        self.say(lambda: f"node {node.number} is answered: {_shown_answer(job)}")
+        node.deliver(job)
+        self._after(node)
+
+    def _ring(self, node: Node) -> None:
+        self.say(lambda: f"node {node.number} rings")
+        node.loop.fire()
+        self._after(node)
+
+    def call(self, node: Node, callback: Callable[..., object], *args: object) -> None:
+        """Let something reach a process from outside."""
+        node.loop.run(callback, *args)
+        self._after(node)
+
+    def pass_time(self) -> None:
+        """Let time pass: to the next thing that is due, or past what only looks after things."""
+        due = [plan[0] for plan in self._plans]
+        nearest = None
+        for node in self.nodes:
+            if node.is_hearing:
+                for at, callback in node.loop.timers():
+                    if nearest is None or at < nearest:
+                        nearest = at
+                    if getattr(callback, "__func__", None) not in _HOUSEKEEPING:
+                        due.append(at)
+        disk = (self._slow_until, self._broken_until, self._full_until)
+        due += [until for until in disk if until > self.now_ms]
+        latest = self.now_ms + LONGEST_LEAP_MS
+        leap_to = max(self.now_ms + 1, min([*due, latest]))
+        if nearest is not None and nearest < leap_to and self.tape.choose(4) == 1:
+            leap_to = max(nearest, self.now_ms + 1)
+        self.now_ms = leap_to
+
+    # Faults
+
+    def strike(self, fault: Fault, node: Node) -> None:
+        """Let a fault happen to a process, or to the disk they share."""
+        self.say(lambda: f"FAULT {fault.name} on node {node.number}")
+        self.effects.append((fault.name, node.number))
+        if fault in AT_COMMIT:
+            if node.is_alive:
+                node.armed = fault
+            return
+        self.reach(fault.name)
+        _STRIKES[fault](self, node)
+        self._after(node)
+
+    def _freeze(self, node: Node) -> None:
+        node.is_frozen = True
+        boots = node.boots
+        self.plan(self._pause_ms(), lambda: self._thaw(node, boots))
+
+    def _stall(self, node: Node) -> None:
+        node.is_stalled = True
+        boots = node.boots
+        self.plan(self._pause_ms(), lambda: self._thaw(node, boots))
+
+    def _pause_ms(self) -> int:
+        """From a hiccup to several leases."""
+        return self.tape.one_of(200, 3000, 12_000, 25_000, 45_000)
+
+    def _thaw(self, node: Node, boots: int) -> None:
+        if node.boots == boots:
+            node.is_frozen = node.is_stalled = False
+
+    def _slow_disk(self, _: Node) -> None:
+        self._slow_until = self.now_ms + self.tape.one_of(100, 2000, 15_000)
+
+    def _break_disk(self, _: Node) -> None:
+        self._broken_until = self.now_ms + self.tape.one_of(100, 2000, 15_000)
+
+    def _fill_disk(self, _: Node) -> None:
+        self._full_until = self.now_ms + self.tape.one_of(100, 2000, 15_000)
+
+    def _lose_hints(self, node: Node) -> None:
+        node.misses_hints = True
+        boots = node.boots
+
+        def notice() -> None:
+            if node.boots == boots:
+                node.misses_hints = False
+
+        self.plan(self._pause_ms(), notice)
+
+    def _set_back(self, node: Node) -> None:
+        node.offset_ms -= self.tape.one_of(*JUMPS_MS)
+
+    def _set_forward(self, node: Node) -> None:
+        node.offset_ms += self.tape.one_of(*JUMPS_MS)
+
+    def _stop(self, node: Node) -> None:
+        if node.state is State.UP and node.is_hearing:
+            node.stop()
+
+    def _change_code(self, node: Node) -> None:
+        node.version = 2 if node.version == 1 else 1
+        node.is_alive = False
+
+    def heal(self) -> None:
+        """No fault lasts any longer; every process runs, with the right code."""
+        self._slow_until = self._broken_until = self._full_until = 0
+        for node in self.nodes:
+            node.armed = None
+            node.is_frozen = node.is_stalled = node.misses_hints = False
+            if node.version != 1:
+                node.version = 1
+                node.is_alive = False
+            self._after(node)
+
+
+_STRIKES: dict[Fault, Callable[[World, Node], None]] = {
+    Fault.CRASH: lambda world, node: world.kill(node),
+    Fault.FREEZE: World._freeze,
+    Fault.STALL: World._stall,
+    Fault.SLOW_DISK: World._slow_disk,
+    Fault.BROKEN_DISK: World._break_disk,
+    Fault.FULL_DISK: World._fill_disk,
+    Fault.LOST_HINTS: World._lose_hints,
+    Fault.CLOCK_BACK: World._set_back,
+    Fault.CLOCK_FORWARD: World._set_forward,
+    Fault.STOP: World._stop,
+    Fault.OTHER_CODE: World._change_code,
+}
+
+_HOUSEKEEPING = {Watch._wake, Worker._sweep}
+
+
+def _shown(batch: Batch) -> str:
+    return "; ".join(", ".join(_shown_operation(operation) for operation in group) for group in batch.groups)
+
+
+def _shown_operation(operation: Any) -> str:
+    name = type(operation).__name__
+    run_id = getattr(operation, "run_id", None)
+    shown = [run_id[-4:]] if run_id else []
+    for field in ("kind", "place", "seq", "status", "limit", "worker_id"):
+        value = getattr(operation, field, None)
+        if value is not None:
+            shown.append(f"{field}={value}" if field != "worker_id" else f"worker={value[:4]}")
+    return f"{name}({' '.join(shown)})"
+
+
+def _shown_answer(job: WriteJob | ReadJob) -> str:
+    if isinstance(job, WriteJob):
+        return f"{type(job.outcome).__name__} to {_shown(job.batch)}"
+    return f"{job.name}: {job.error or job.answer!r}"[:300]

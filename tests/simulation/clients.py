@@ -1,0 +1,142 @@
+"""Clients: what the outside world asks of the engine, again and again until it is answered.
+
+In:   a plan of requests for one schedule.
+Out:  requests made through one process or another; what was acknowledged.
+
+A request that gets no answer, because its process died or the database was unavailable,
+is made again under the same ids, as a careful caller does.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from perdure.app import Perdure, Run
+from perdure.errors import (
+    IdConflict,
+    NotOpen,
+    RunCancelled,
+    RunClosed,
+    RunFailed,
+    RunNotFound,
+    RunTerminated,
+    RunTimedOut,
+    StoreUnavailable,
+)
+from perdure.testing.simulation import Node
+from tests.simulation.programs import Part, sim_run, sim_signals
+
+ENDS = (RunCancelled, RunTerminated, RunTimedOut, RunFailed)
+
+
+class Request:
+    """Something a client wants; done once it was answered, with `answer` or with a refusal."""
+
+    def __init__(self, key: str, after_step: int) -> None:
+        self.key = key
+        self.after_step = after_step
+        self.is_done = False
+        self.under_way: tuple[Node, int] | None = None
+        self.answer: Any = None
+        self.refusal: Exception | None = None
+        self.tries = 0
+        # Whether the answer was an error that no caller should ever see.
+        self.is_surprised = False
+
+    def begin(self, node: Node) -> None:
+        """Ask through this process."""
+        self.under_way = (node, node.boots)
+        self.tries += 1
+        node.spawn(self.ask(node.app), self._answered)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the process died that was to answer."""
+        return self.under_way is not None and (
+            not self.under_way[0].is_alive or self.under_way[0].boots != self.under_way[1]
+        )
+
+    def ask(self, app: Perdure) -> Coroutine[Any, Any, Any]:
+        raise NotImplementedError
+
+    def _answered(self, task: "asyncio.Task[Any]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if self.under_way is None or not self.under_way[0].is_alive or task.cancelled():
+            return
+        self.under_way = None
+        if isinstance(error, StoreUnavailable | NotOpen):
+            return
+        if error is not None and not isinstance(error, (RunClosed, RunNotFound, IdConflict, *ENDS)):
+            self.is_surprised = True
+        self.is_done = True
+        self.answer = None if error is not None else task.result()
+        self.refusal = error  # type: ignore[assignment]  # as said
+        self.acknowledged(self)
+
+    @staticmethod
+    def acknowledged(request: "Request") -> None:
+        """What the schedule does with the answer."""
+
+
+class StartRun(Request):
+    """Start a program under an id."""
+
+    def __init__(self, key: str, after_step: int, program: list[Part], options: dict[str, Any]) -> None:
+        super().__init__(key, after_step)
+        self.program = program
+        self.options = options
+
+    async def ask(self, app: Perdure) -> Run[Any]:
+        return await app.start(sim_run.options(id=self.key, **self.options), self.program, [])
+
+
+class OfRun(Request):
+    """Something for the run of an id; `run_id` if it is for exactly that one."""
+
+    async def ask(self, app: Perdure) -> Any:
+        return await self.of(await app.get(self.key))
+
+    async def of(self, run: Run[Any]) -> Any:
+        raise NotImplementedError
+
+
+class SendSignal(OfRun):
+    """Send a signal under an id of its own."""
+
+    def __init__(self, key: str, after_step: int, name: str, payload: str) -> None:
+        super().__init__(key, after_step)
+        self.name = name
+        self.payload = payload
+
+    async def of(self, run: Run[Any]) -> None:
+        await run.signal(sim_signals[self.name], self.payload, id=self.payload)
+
+
+class CancelRun(OfRun):
+    """Ask a run to stop, perhaps by a deadline."""
+
+    def __init__(self, key: str, after_step: int, deadline: float | None) -> None:
+        super().__init__(key, after_step)
+        self.deadline = deadline
+
+    async def of(self, run: Run[Any]) -> str:
+        await run.cancel("enough", deadline=self.deadline)
+        return run.run_id
+
+
+class TerminateRun(OfRun):
+    """End a run at once."""
+
+    async def of(self, run: Run[Any]) -> str:
+        await run.terminate("enough")
+        return run.run_id
+
+
+class AwaitResult(OfRun):
+    """Wait for what a run comes to."""
+
+    run_id = ""
+
+    async def of(self, run: Run[Any]) -> Any:
+        self.run_id = run.run_id
+        return await run.result()

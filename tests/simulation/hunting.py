@@ -1,0 +1,61 @@
+"""Hunting mutants: how many seeds it takes to find each planted bug."""
+
+import logging
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import msgspec
+
+from perdure.testing.simulation import Tape
+from tests.simulation.mutants import switched_on
+from tests.simulation.running import Failure, lived
+
+# Each round begins with other seeds.
+FAR = 1_000_000
+
+
+class Catch(msgspec.Struct, frozen=True):
+    """How many seeds it took each time, None when they were not enough; and what was violated first."""
+
+    seeds: list[int | None]
+    violated: str
+
+    @property
+    def is_caught(self) -> bool:
+        return None not in self.seeds
+
+    def __str__(self) -> str:
+        found = [count for count in self.seeds if count is not None]
+        middle, most = (f"{median(found):,.0f}", f"{max(found):,}") if found else ("-", "-")
+        return f"{'yes' if self.is_caught else 'NO':>7} {middle:>13} {most:>6}  {self.violated}"
+
+
+def caught(name: str, seeds: int, rounds: int) -> tuple[str, Catch]:
+    """Look for one planted bug, several times with other seeds."""
+    logging.disable(logging.CRITICAL)
+    counts: list[int | None] = []
+    violated = ""
+    for number in range(rounds):
+        count, failure = _one_round(name, seeds, number * FAR)
+        counts.append(count)
+        violated = violated or ("" if failure is None else f"{failure.invariant}: {failure.trouble[:80]}")
+    return name, Catch(counts, violated)
+
+
+def _one_round(name: str, seeds: int, first: int) -> tuple[int | None, Failure | None]:
+    for seed in range(first, first + seeds):
+        with switched_on(name):
+            found = lived(Tape(seed))
+        # What fails without the bug as well does not count.
+        if isinstance(found, Failure) and not isinstance(lived(Tape(seed)), Failure):
+            return seed - first + 1, found
+    return None, None
+
+
+def hunt(names: Sequence[str], seeds: int, rounds: int, jobs: int) -> Iterator[tuple[str, Catch]]:
+    """What came of each hunt, in the order in which the bugs stand."""
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        hunts = [pool.apply_async(caught, (name, seeds, rounds)) for name in names]
+        for found in hunts:
+            yield found.get()

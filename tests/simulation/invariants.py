@@ -1,0 +1,334 @@
+"""The invariants: what must hold after every write, and what must never have happened.
+
+In:   every batch that was written, and what is on disk after it.
+Out:  Violation, with the number of the invariant and the run it is about.
+
+The numbers are those of the list in `docs/simulation.md`. Knows nothing of the engine's
+memory: only what is on disk counts, and who wrote it.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from perdure.stores.answers import Committed
+from perdure.stores.operations import Batch, StopChildren
+from perdure.testing.simulation import Database
+from tests.simulation.sight import Seen, SeenEvent, SeenMessage, SeenRun, look
+
+CLOSED = {"COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT", "CONTINUED"}
+NOTES = {"CancelRequested", "Patched"}
+
+
+class Violation(Exception):  # noqa: N818 - it names the trouble
+    """Something happened that must never happen."""
+
+    def __init__(self, invariant: str, trouble: str) -> None:
+        super().__init__(invariant, trouble)
+        self.invariant = invariant
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.trouble}"
+
+
+class Witness:
+    """Sees every write and remembers what was on disk before it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.seen = Seen({}, [], {}, [], {})
+        self.histories: dict[str, list[SeenEvent]] = {}
+        self.outcomes: set[tuple[str, str]] = set()
+        self.attempts: dict[tuple[str, str], int] = {}
+        self._last_event = 0
+        self._last_message = 0
+        self._workers: dict[str, int] = {}
+        # The epoch of its owner when a run came into its hands.
+        self._owned_at: dict[str, int] = {}
+
+    def wrote(self, batch: Batch, outcome: object) -> None:
+        """A batch was written, or was not: whatever is on disk now must follow from what was there."""
+        before, now = self.seen, look(self._database, self._last_event)
+        if not isinstance(outcome, Committed):
+            return
+        self.seen = now
+        self._check_workers(batch, now)
+        self._check_events(batch, before, now)
+        self._check_messages(before, now)
+        self._check_runs(batch, before, now)
+        self._check_attempts(now)
+
+    # Workers and epochs
+
+    def _check_workers(self, batch: Batch, now: Seen) -> None:
+        for worker_id, worker in now.workers.items():
+            last = self._workers.get(worker_id, 0)
+            if worker.epoch > last and batch.worker_id is None:
+                # It raised its own: what it has stays its own.
+                mine = [run.run_id for run in now.runs.values() if run.owner == worker_id]
+                self._owned_at |= dict.fromkeys(mine, worker.epoch)
+            if worker.epoch < last:
+                raise Violation("I15", f"the epoch of worker {worker_id} went back from {last} to {worker.epoch}")
+            self._workers[worker_id] = worker.epoch
+
+    def registered(self, worker_id: str) -> None:
+        """A worker begins; its id must be new."""
+        if worker_id in self._workers:
+            raise Violation("I15", f"the worker id {worker_id} was used before")
+
+    # Events
+
+    def _check_events(self, batch: Batch, before: Seen, now: Seen) -> None:
+        for event in now.events:
+            if event.id <= self._last_event:
+                raise Violation("I02", f"an event was put before others: {event}")
+            self._last_event = event.id
+            self._check_event(batch, before, now, event)
+            self.histories.setdefault(event.run_id, []).append(event)
+
+    def _check_event(self, batch: Batch, before: Seen, now: Seen, event: SeenEvent) -> None:
+        history = self.histories.get(event.run_id, ())
+        was, run = before.runs.get(event.run_id), now.runs.get(event.run_id)
+        if event.seq != len(history) + 2:
+            raise Violation("I02", f"event {event.seq} of run {event.run_id} follows {len(history) + 1}")
+        if run is None:
+            raise Violation("I04", f"an event of run {event.run_id}, which is not there")
+        if was is not None and was.closed_at is not None:
+            raise Violation("I11", f"run {event.run_id} was closed, and got event {event.seq}")
+        if history and event.at < history[-1].at:
+            raise Violation("I02", f"event {event.seq} of run {event.run_id} is older than the one before")
+        if was is not None and was.owner != batch.worker_id:
+            raise Violation("I14", f"{batch.worker_id} wrote an event of run {event.run_id}, owned by {was.owner}")
+        if batch.worker_id is not None and self._workers.get(batch.worker_id) != batch.epoch:
+            raise Violation("I14", f"an event was written under epoch {batch.epoch} of {batch.worker_id}")
+        self._check_fact(now, event)
+
+    def _check_fact(self, now: Seen, event: SeenEvent) -> None:
+        if event.place:
+            key = (event.run_id, event.place)
+            if key in self.outcomes:
+                raise Violation("I13", f"a second outcome at {event.place!r} of run {event.run_id}")
+            self.outcomes.add(key)
+        if event.kind == "TimerFired":
+            fire_at = json.loads(event.body)["fire_at"]
+            if event.at < fire_at:
+                raise Violation(
+                    "I20", f"the timer {event.place!r} of run {event.run_id} fired {fire_at - event.at} ms early"
+                )
+        if event.kind in {"SignalReceived", "ChildCompleted", "ChildFailed"}:
+            self._check_received(now, event)
+
+    def _check_received(self, now: Seen, event: SeenEvent) -> None:
+        body = json.loads(event.body)
+        if event.kind == "SignalReceived":
+            taken = [m for m in now.messages.values() if m.message_id == body["message_id"] and m.taken_by == event.seq]
+            if len(taken) != 1:
+                raise Violation("I26", f"event {event.seq} of run {event.run_id} has no message of its own: {taken}")
+            self._check_turn(now, event, taken[0], body["name"])
+        child = now.runs.get(body["run_id"]) if "run_id" in body else None
+        if event.kind == "ChildCompleted" and child is not None and not _came_to(child, body["result"]):
+            raise Violation("I34", f"run {event.run_id} was told another result than its child {child.run_id} has")
+
+    def _check_turn(self, now: Seen, event: SeenEvent, taken: SeenMessage, name: str) -> None:
+        """Signals of one name are received in the order in which they were sent."""
+        for other in now.messages.values():
+            if (
+                other.run_id == event.run_id
+                and other.kind == "SignalSent"
+                and other.number < taken.number
+                and other.taken_by is None
+                and json.loads(other.body)["name"] == name
+            ):
+                raise Violation("I26", f"run {event.run_id} received message {taken.number} before {other.number}")
+
+    # Messages
+
+    def _check_messages(self, before: Seen, now: Seen) -> None:
+        for number, message in now.messages.items():
+            was = before.messages.get(number)
+            if was is None:
+                self._check_new_message(message)
+            elif was.taken_by is not None and message.taken_by != was.taken_by:
+                raise Violation("I26", f"message {number} was taken by event {was.taken_by}, now by {message.taken_by}")
+            if message.taken_by == 0:
+                raise Violation("I26", f"message {number} was set aside, though nothing is wrong with it")
+            if message.taken_by and (was is None or was.taken_by is None):
+                # It may have gone on to the next generation in the same moment.
+                history = self.histories.get(message.run_id if was is None else was.run_id, ())
+                if message.taken_by > len(history) + 1:
+                    raise Violation(
+                        "I26", f"message {number} was taken by event {message.taken_by}, which is not there"
+                    )
+                fact = history[message.taken_by - 2]
+                if fact.kind not in _BECOMES[message.kind]:
+                    raise Violation("I26", f"message {number}, {message.kind}, was taken by {fact.kind}")
+        if now.messages.keys() < before.messages.keys():
+            raise Violation("I26", f"messages are gone: {before.messages.keys() - now.messages.keys()}")
+
+    def _check_new_message(self, message: SeenMessage) -> None:
+        if message.number <= self._last_message and self._orders_messages:
+            raise Violation("I26", f"message {message.number} came after {self._last_message}")
+        self._last_message = max(message.number, self._last_message)
+
+    _orders_messages = True
+
+    # Runs
+
+    def _check_runs(self, batch: Batch, before: Seen, now: Seen) -> None:
+        if before.runs.keys() - now.runs.keys():
+            raise Violation("I01", f"runs are gone: {before.runs.keys() - now.runs.keys()}")
+        unread = _unread(now.messages.values())
+        for run_id, run in now.runs.items():
+            was = before.runs.get(run_id)
+            if was != run:
+                self._check_change(batch, before, was, run, now)
+            if run.closed_at is None:
+                self._check_open(run, unread.get(run_id, ()), now)
+        self._check_ids(now)
+
+    def _check_change(self, batch: Batch, before: Seen, was: SeenRun | None, run: SeenRun, now: Seen) -> None:
+        if was is not None and was.closed_at is not None and was._replace(is_latest=0) != run._replace(is_latest=0):
+            raise Violation("I11", f"run {run.run_id} was closed, and changed from {was} to {run}")
+        self._check_owner(batch, was, run)
+        if (run.closed_at is not None) != (run.status in CLOSED):
+            raise Violation("I05", f"run {run.run_id} is {run.status} and closed at {run.closed_at}")
+        if run.closed_at is not None and (was is None or was.closed_at is None):
+            self._check_end(batch, was, run, now)
+
+    def _check_owner(self, batch: Batch, was: SeenRun | None, run: SeenRun) -> None:
+        owner, before = run.owner, None if was is None else was.owner
+        if owner == before:
+            return
+        if before not in {None, batch.worker_id} and self._workers[before or ""] <= self._owned_at[run.run_id]:
+            raise Violation("I19", f"run {run.run_id} was taken from {before}, whose epoch was not raised")
+        if owner is not None:
+            if owner != batch.worker_id:
+                raise Violation("I16", f"run {run.run_id} was given to {owner} by {batch.worker_id}")
+            if self._workers.get(owner) != batch.epoch:
+                raise Violation("I14", f"run {run.run_id} was taken by {owner} under epoch {batch.epoch}")
+            self._owned_at[run.run_id] = batch.epoch
+
+    def _check_end(self, batch: Batch, was: SeenRun | None, run: SeenRun, now: Seen) -> None:
+        last = len(self.histories.get(run.run_id, ())) + 2
+        if run.last_seq != last:
+            raise Violation("I03", f"run {run.run_id} ended with event {run.last_seq}, after event {last - 1}")
+        if run.owner is not None or run.wake_at is not None:
+            raise Violation(
+                "I11", f"run {run.run_id} is closed, but owned by {run.owner} or to be woken at {run.wake_at}"
+            )
+        parent = now.runs.get(run.parent_id or "")
+        if run.parent_id is not None and run.status != "CONTINUED" and parent is not None:
+            told = [
+                m for m in now.messages.values() if m.run_id == run.parent_id and m.message_id == f"child:{run.run_id}"
+            ]
+            # A parent that has ended is not told, nor one that called the child off before it had begun.
+            is_called_off = any(
+                type(op) is StopChildren and op.run_id == run.parent_id for group in batch.groups for op in group
+            )
+            if not told and parent.closed_at is None and not is_called_off:
+                raise Violation("I34", f"run {run.run_id} ended, and its parent {run.parent_id} was not told")
+        if run.status == "CONTINUED":
+            heirs = [other for other in now.runs.values() if other.continued_from == run.run_id]
+            if len(heirs) != 1:
+                raise Violation("I34", f"run {run.run_id} is continued by {heirs}")
+
+    def _check_open(self, run: SeenRun, unread: Iterable[SeenMessage], now: Seen) -> None:
+        if run.last_seq is not None:
+            raise Violation("I03", f"run {run.run_id} is open, but has a last event")
+        if run.owner is not None:
+            if run.status != "RUNNING":
+                raise Violation("I05", f"run {run.run_id} is owned and {run.status}")
+            return
+        if run.held is not None:
+            return
+        waits = json.loads(run.waiting) if run.status == "SUSPENDED" and run.waiting else []
+        untils = [wait["until"] for wait in waits if "until" in wait]
+        if untils and (run.wake_at is None or run.wake_at > min(untils)):
+            raise Violation("I22", f"run {run.run_id} waits until {min(untils)}, but wakes at {run.wake_at}")
+        if run.status == "SUSPENDED" and (run.wake_at is None or run.wake_at > self.latest_clock):
+            for message in unread:
+                if _is_wanted(message, waits):
+                    raise Violation("I27", f"run {run.run_id} sleeps until {run.wake_at} with {message} unread")
+        if run.status == "PENDING" and run.wake_at is None:
+            raise Violation("I27", f"run {run.run_id} is pending and will never be woken")
+
+    # Whatever clock a message was posted by, it is not later than this.
+    latest_clock = 0
+
+    def _check_ids(self, now: Seen) -> None:
+        latest: set[str] = set()
+        children: set[tuple[str, str]] = set()
+        for run in now.runs.values():
+            if run.is_latest:
+                if run.workflow_id in latest:
+                    raise Violation("I09", f"two latest runs have the id {run.workflow_id}")
+                latest.add(run.workflow_id)
+            elif run.closed_at is None:
+                raise Violation("I09", f"run {run.run_id} is open, but not the latest of {run.workflow_id}")
+            if run.parent_id is not None and run.parent_place is not None and run.continued_from is None:
+                place = (run.parent_id, run.parent_place)
+                if place in children:
+                    raise Violation("I34", f"run {run.parent_id} started two children at {run.parent_place!r}")
+                children.add(place)
+
+    # Attempts
+
+    def _check_attempts(self, now: Seen) -> None:
+        found: dict[tuple[str, str], int] = {}
+        for attempt in sorted(now.attempts):
+            key = (attempt.run_id, attempt.place)
+            if attempt.attempt != found.get(key, 0) + 1:
+                raise Violation("I18", f"attempt {attempt.attempt} at {attempt.place!r} follows {found.get(key, 0)}")
+            found[key] = attempt.attempt
+        self.attempts = found
+
+    # Effects
+
+    def began(self, run_id: str, place: str, number: int, after: int, worker_id: str) -> None:
+        """An attempt begins in some process: what made the code ask for it must be on disk, its outcome must not."""
+        if run_id not in self.seen.runs:
+            raise Violation("I06", f"a step of run {run_id} began, which is not on disk")
+        if len(self.histories.get(run_id, ())) + 1 < after:
+            raise Violation("I06", f"the step {place!r} of run {run_id} began before event {after} was on disk")
+        if self.seen.runs[run_id].owner != worker_id:
+            # One that has lost the run and does not know may compute what it likes.
+            return
+        if (run_id, place) in self.outcomes:
+            raise Violation("I25", f"the step {place!r} of run {run_id} began again, although its outcome is on disk")
+        recorded = self.attempts.get((run_id, place), 0)
+        if number != recorded + 1:
+            raise Violation("I18", f"attempt {number} of {place!r} began after {recorded} recorded ones")
+
+
+def _came_to(run: SeenRun, result: Any) -> bool:
+    return run.status == "COMPLETED" and json.loads(run.outcome or "null") == result
+
+
+def _unread(messages: Iterable[SeenMessage]) -> dict[str, list[SeenMessage]]:
+    found: dict[str, list[SeenMessage]] = {}
+    for message in messages:
+        if message.taken_by is None:
+            found.setdefault(message.run_id, []).append(message)
+    return found
+
+
+def _is_wanted(message: SeenMessage, waits: list[dict[str, Any]]) -> bool:
+    """Whether a parked run has to be woken for a message: it waits for it, or is told to stop."""
+    body = json.loads(message.body)
+    match message.kind:
+        case "SignalSent":
+            return any(wait["kind"] == "signal" and wait["name"] == body["name"] for wait in waits)
+        case "ChildResult" | "ChildFailure":
+            return any(wait["kind"] == "child" and wait["place"] == body["place"] for wait in waits)
+        case _:
+            return True
+
+
+_BECOMES: dict[str, set[Any]] = {
+    "SignalSent": {"SignalReceived"},
+    "ChildResult": {"ChildCompleted"},
+    "ChildFailure": {"ChildFailed"},
+    "CancelRequest": {"CancelRequested"},
+    "TerminateRequest": set(),
+}

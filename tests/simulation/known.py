@@ -1,0 +1,24 @@
+"""Seeds that ever failed; they run first, for ever."""
+
+from pathlib import Path
+
+import msgspec
+
+SEEDS = Path(__file__).parents[1] / "seeds.yaml"
+
+
+class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A seed that failed once: what it violated, and since which commit it does not any more."""
+
+    seed: int
+    violated: str
+    mended: str
+
+
+def known() -> list[Known]:
+    """All of them."""
+    return msgspec.yaml.decode(SEEDS.read_bytes(), type=list[Known])
+
+
+def known_seeds() -> list[int]:
+    return [each.seed for each in known()]

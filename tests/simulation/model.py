@@ -1,0 +1,77 @@
+"""The reference model: what a program may come to, whatever happens on the way."""
+
+from typing import Any
+
+from tests.simulation.programs import MOST_ATTEMPTS, Part, outcome_of
+
+
+def trouble_with(parts: list[Part], value: Any, sent: dict[str, set[str]]) -> str | None:
+    """Why a program cannot have come to this value; `sent` is what was sent to its runs, by signal."""
+    wanted = [part for part in parts if part[0] != "continue"]
+    if any(part[0] == "raise" for part in wanted):
+        return f"it completed although it was to fail: {value!r}"
+    return _each(wanted, value, sent)
+
+
+def fails(parts: list[Part]) -> bool:
+    """Whether the program ends by raising, if it gets there."""
+    return any(part[0] == "raise" for part in parts)
+
+
+def is_poisoned(parts: Any) -> bool:
+    """Whether a program kills the process that runs it, or starts a child that does."""
+    return parts == ["poison"] or (isinstance(parts, list) and any(is_poisoned(part) for part in parts))
+
+
+def changes_with_the_code(parts: Any) -> bool:
+    """Whether other code does something else in this program."""
+    if isinstance(parts, list):
+        return parts[:1] == ["other code"] or any(changes_with_the_code(part) for part in parts)
+    return False
+
+
+def _each(parts: list[Part], values: Any, sent: dict[str, set[str]]) -> str | None:
+    if not isinstance(values, list) or len(values) != len(parts):
+        return f"{len(parts)} parts came to {values!r}"
+    return next(
+        (trouble for part, value in zip(parts, values, strict=True) if (trouble := _one(part, value, sent))), None
+    )
+
+
+def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # noqa: C901, PLR0911, PLR0912 - as many as there are parts
+    match part, value:
+        case ["step", number, failures], _:
+            wanted = ["failed", number] if failures >= MOST_ATTEMPTS else outcome_of(number)
+            return None if value == wanted else f"{part} came to {value!r}"
+        case ["quick" | "effect" | "other code", number], _:
+            return None if value == outcome_of(number) else f"{part} came to {value!r}"
+        case ["sleep", ms], ["slept", int(slept)] if slept >= ms:
+            return None
+        case ["receive", name, _], ["got", payload] if payload in sent[name]:
+            return None
+        case ["receive", _, int()], ["got nothing"]:
+            return None
+        case ["gather", parts], _:
+            return _each(parts, value, sent)
+        case ["race", parts], [str(way), won]:
+            return _one(parts[int(way.removeprefix("way"))], won, sent)
+        case ["limit", _, inner], ["in time", got]:
+            return _one(inner, got, sent)
+        case ["limit", _, _], ["late"]:
+            return None
+        case ["child", parts, _, _], ["child", got]:
+            # What was sent to the child is not known here; its own row is checked for that.
+            return trouble_with(parts, got, {"red": _Anything(), "blue": _Anything()})
+        case ["child", _, _, _], ["no child", _]:
+            return None
+        case ["cleaning up", _, inner], _:
+            return _one(inner, value, sent)
+        case ["say", _], ["said", bool()]:
+            return None
+        case _:
+            return f"{part} came to {value!r}"
+
+
+class _Anything(set[str]):
+    def __contains__(self, _: object) -> bool:
+        return True

@@ -1,0 +1,410 @@
+"""Planted bugs: each one a mistake that such engines make, to prove that the simulator would find it.
+
+A mutant changes one thing of the engine while it is switched on. Every one of them has
+to be caught by some seed; if none does, the simulator is blind there.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from perdure import ids
+from perdure.clock import SystemClock
+from perdure.engine import committer, groups, lease, owning
+from perdure.engine.committer import Committer, Question
+from perdure.kernel import run as kernel_run
+from perdure.kernel.commands import FireTimer
+from perdure.kernel.events import Event, TimerFired
+from perdure.stores import sqlite, writes
+from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
+from perdure.stores.operations import Batch, FreeRuns
+from perdure.stores.queries import queries
+from perdure.testing.simulation.store import SimulatedStore
+from perdure.worker import effects, live, moving, program
+from perdure.worker.loop import Branch
+
+Patch = tuple[object, str, Any]
+MUTANTS: dict[str, "Callable[[], list[Patch]]"] = {}
+
+
+def mutant(make: "Callable[[], list[Patch]]") -> "Callable[[], list[Patch]]":
+    """One planted bug, known by what its function's docstring says."""
+    assert make.__doc__ is not None
+    MUTANTS[make.__doc__.rstrip(".")] = make
+    return make
+
+
+@contextmanager
+def switched_on(name: str) -> Iterator[None]:
+    """While this lasts, the engine has the bug."""
+    patches = MUTANTS[name]()
+    before = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in patches]
+    for owner, attribute, value in patches:
+        setattr(owner, attribute, value)
+    _forget_sql()
+    try:
+        yield
+    finally:
+        for owner, attribute, value in before:
+            setattr(owner, attribute, value)
+        _forget_sql()
+
+
+class _Sql:
+    """Named queries as attributes, so that they can be replaced like anything else."""
+
+    def __getattr__(self, name: str) -> str:
+        return queries("writes")[name]
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # what is replaced is looked up here
+        return queries("writes")
+
+    def __setattr__(self, name: str, value: str) -> None:
+        queries("writes")[name] = value
+        _forget_sql()
+
+
+_sql = _Sql()
+
+
+def _forget_sql() -> None:
+    writes._sql.cache_clear()
+    writes._bulk.cache_clear()
+
+
+def _changed(name: str, old: str, new: str) -> Patch:
+    text = queries("writes")[name]
+    assert old in text, (name, old)
+    return (_sql, name, text.replace(old, new))
+
+
+# Fencing and epochs
+
+
+@mutant
+def _() -> list[Patch]:
+    """No epoch check."""
+    return [_changed("fence", "and epoch = :epoch", "and epoch > 0")]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Epoch checked outside the transaction."""
+
+    def commit(self: SimulatedStore, batch: Batch, done: Callable[[Any], None]) -> None:
+        asked = {"worker_id": batch.worker_id, "epoch": batch.epoch}
+        if batch.worker_id is not None and self.inner._db.execute(fence, asked).fetchone() is None:  # type: ignore[attr-defined]  # SQLite's
+            done(Fenced())
+        else:
+            real_commit(self, batch, done)
+
+    fence, real_commit = queries("writes")["fence"], SimulatedStore.commit
+    return [(SimulatedStore, "commit", commit), (_sql, "fence", "select 1")]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Reused worker id."""
+
+    async def begin(self: lease.Lease, queues: tuple[str, ...]) -> None:
+        ids, self._ids = self._ids, _SameToken()  # type: ignore[assignment]  # only its token is asked for
+        try:
+            await real_begin(self, queues)
+        finally:
+            self._ids = ids
+
+    real_begin = lease.Lease.begin
+    return [(lease.Lease, "begin", begin)]
+
+
+class _SameToken:
+    def token(self) -> str:
+        return "local"
+
+
+@mutant
+def _() -> list[Patch]:
+    """Takeover without epoch bump."""
+
+    async def take_over(self: lease.Lease, worker: Any) -> int:
+        await self._committer.apply(FreeRuns(worker.worker_id, self._clock.now(), lease.BITE))
+        return 0
+
+    return [(lease.Lease, "_take_over", take_over)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Rescue that ignores what it read."""
+    return [_changed("raise_epoch", "and epoch = :epoch", "and epoch > 0")]
+
+
+# Commits and answers
+
+
+@mutant
+def _() -> list[Patch]:
+    """Answer before commit."""
+
+    def submit(self: Committer, group: committer.Group) -> None:
+        if isinstance(group, groups.StartGroup) and not group.of_owner and not group.settled.done():
+            group.settled.set_result(Applied())
+        if type(group) is Question and len(group.operations) == 1:
+            group.settle(Applied())
+        real_submit(self, group)
+
+    real_submit = Committer.submit
+    return [(Committer, "submit", submit)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Effect before commit."""
+
+    def then(self: groups.StoreAdvance, effect: Callable[..., None], *args: Any) -> None:
+        effect(*args)
+
+    return [(groups.StoreAdvance, "then", then)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Unknown outcome treated as failure."""
+
+    def done(self: Committer, outcome: Any) -> None:
+        real_done(self, Failed(outcome.error) if isinstance(outcome, Unknown) else outcome)
+
+    real_done = Committer._done
+    return [(Committer, "_done", done)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Unknown outcome treated as success."""
+
+    def done(self: Committer, outcome: Any) -> None:
+        real_done(self, Committed({}) if isinstance(outcome, Unknown) else outcome)
+
+    real_done = Committer._done
+    return [(Committer, "_done", done)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Group half applied."""
+    return [(writes, "is_torn", lambda *_: False)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Refusal that aborts neighbours."""
+
+    def transact_singly(self: sqlite.SqliteStore, batch: Batch) -> Any:
+        self._db.execute("begin immediate")
+        answers = writes.apply_groups_singly(self._db, batch.groups)
+        self._db.execute("rollback")
+        return Committed({index: answer for index, answer in answers.items() if not isinstance(answer, Applied)})
+
+    return [(sqlite.SqliteStore, "_transact_singly", transact_singly)]
+
+
+# Time
+
+
+@mutant
+def _() -> list[Patch]:
+    """> for >= in timers."""
+
+    def decide(state: Any, command: Any, now: int) -> Any:
+        if isinstance(command, FireTimer) and max(now, state.at) == command.fire_at:
+            return kernel_run.TooEarly(command.fire_at, now)
+        return real_decide(state, command, now)
+
+    real_decide = kernel_run.decide
+    # To the millisecond: where moments are finer than that, being equal does not happen.
+    exact = (SystemClock, "is_over", lambda self, at: self.now() >= at)
+    return [(owning, "decide", decide), exact]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Timer fired early by skew."""
+
+    def decide(state: Any, command: Any, now: int) -> Any:
+        if isinstance(command, FireTimer):
+            return Event(state.seq + 1, max(now, state.at), command.place, TimerFired(command.fire_at))
+        return real_decide(state, command, now)
+
+    real_decide = kernel_run.decide
+    ahead = (SystemClock, "is_over", lambda self, at: self.now() + 60_000 > at)
+    return [(owning, "decide", decide), ahead]
+
+
+# Messages and parking
+
+
+@mutant
+def _() -> list[Patch]:
+    """Park without the counter."""
+    return [_changed("park_run", "and (:messages is null or messages = :messages)", "")]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Message deleted before its event."""
+
+    def read(self: moving.Mover, run: live.LiveRun, inbox: live.Inbox) -> Any:
+        for waiting in inbox.unread.values():
+            for message in waiting:
+                if message.number not in gone:
+                    gone.add(message.number)
+                    self._engine.set_aside(run.owned, message)
+        return real_read(self, run, inbox)
+
+    gone: set[int] = set()
+    real_read = moving.Mover._read
+    return [(moving.Mover, "_read", read)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Two messages swapped."""
+
+    def add(self: live.Inbox, message: Any) -> bool:
+        is_new = real_add(self, message)
+        waiting = self.unread.get(live._key(message.body), deque())
+        if is_new and len(waiting) > 1:
+            waiting[-1], waiting[-2] = waiting[-2], waiting[-1]
+            self._put(live._key(message.body))
+        return is_new
+
+    real_add = live.Inbox.add
+    return [(live.Inbox, "add", add)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Post that does not wake."""
+    return [_changed("count_posted", "else min(coalesce(wake_at, told.column4), told.column4)", "else wake_at")]
+
+
+# Attempts
+
+
+@mutant
+def _() -> list[Patch]:
+    """Attempt counted twice."""
+
+    def add(self: live.Retries, attempt: Any) -> None:
+        real_add(self, msgspec.structs.replace(attempt, attempt=attempt.attempt + 1))
+
+    real_add = live.Retries.add
+    return [(live.Retries, "add", add)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Attempt not counted."""
+
+    def record_attempt(self: Any, owned: Any, attempt: Any, then: Callable[[], None]) -> None:
+        self._ask_as_owner(owned, lambda answer: then() if isinstance(answer, Applied) else None)
+
+    return [(owning.OwningEngine, "record_attempt", record_attempt)]
+
+
+# Children and cancelling
+
+
+@mutant
+def _() -> list[Patch]:
+    """Child started twice."""
+
+    def child_run_id(parent_id: str, place: str, at: int) -> tuple[str, int]:
+        return real(f"{parent_id}{next(numbers)}", place, at)
+
+    numbers, real = itertools.count(), ids.child_run_id
+    return [(program, "child_run_id", child_run_id)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Child end lost."""
+
+    def close_in_company(self: Any, owned: Any, event: Any, end: Any, operation: Any, beside: Any) -> Any:
+        traits, owned.traits = owned.traits, msgspec.structs.replace(owned.traits, parent_place=None)
+        try:
+            return real(self, owned, event, end, operation, beside)
+        finally:
+            owned.traits = traits
+
+    real = owning.OwningEngine._close_in_company
+    return [(owning.OwningEngine, "_close_in_company", close_in_company)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Cancel lost after completion race."""
+
+    def stop(self: moving.Mover, run: live.LiveRun, message: Any) -> Any:
+        if run.program.fresh and not run.running:
+            self._engine.set_aside(run.owned, message)
+            return moving.Read.DONE
+        return real(self, run, message)
+
+    real = moving.Mover._stop
+    return [(moving.Mover, "_stop", stop)]
+
+
+# Replay
+
+
+@mutant
+def _() -> list[Patch]:
+    """Place counter shared between branches."""
+    return [(Branch, "child", lambda self, _: Branch(self.path))]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Results delivered two per drain."""
+
+    def start(self: effects.Effects, run: live.LiveRun, calls: list[Any]) -> None:
+        loop = run.program.loop
+        for number, call in enumerate(calls):
+            is_first = number + 1 < len(calls) and isinstance(calls[number + 1], program.PendingActivity)
+            if is_first:
+                loop.__dict__["drain"] = lambda: None
+            try:
+                real_start(self, run, [call])
+            finally:
+                loop.__dict__.pop("drain", None)
+
+    real_start = effects.Effects.start
+    return [(effects.Effects, "start", start)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Replay that re-runs a recorded step."""
+
+    def replay(self: moving.Mover, run: live.LiveRun, history: list[Event]) -> None:
+        real_replay(self, run, history)
+        for event in history[:1]:
+            if event.kind == "ActivityCompleted" and not run.is_gone:
+                call = recorded.get((run.run_id, event.place))
+                if call is not None:
+                    self._effects._start_activity(run, call)
+
+    def run_activity(self: program.Program, *args: Any) -> Any:
+        call = real_run(self, *args)
+        recorded[self.owned.run_id, call.place] = call
+        return call
+
+    recorded: dict[tuple[str, str], Any] = {}
+    real_replay, real_run = moving.Mover._replay, program.Program.run_activity
+    return [(moving.Mover, "_replay", replay), (program.Program, "run_activity", run_activity)]

@@ -1,0 +1,225 @@
+"""Random workflow programs for the simulator: lists that workflows carry out, and what they may come to.
+
+In:   a tape.
+Out:  a program: a list of parts, each with the name of what it does.
+
+A part's value is known beforehand, except where a race decides; `model.py` says what each
+may come to. A further ability is a further case in `perform`, in `draw_part` and in the model.
+"""
+
+import asyncio
+from typing import Any, TypeAlias
+
+from perdure import (
+    Retry,
+    RunCancelled,
+    RunFailed,
+    RunTerminated,
+    RunTimedOut,
+    Signal,
+    activity,
+    at,
+    attempt,
+    continue_as_new,
+    info,
+    now,
+    patched,
+    resource,
+    select,
+    set_attributes,
+    side_effect,
+    sleep,
+    workflow,
+)
+from perdure.testing.simulation import Node, Tape
+
+Part: TypeAlias = list[Any]
+
+MOST_ATTEMPTS = 3
+TIMES_MS = (500, 1, 2000, 6000, 20_000)
+sim_signals = {name: Signal(f"sim-{name}", str) for name in ("red", "blue")}
+
+
+class WorkFailed(Exception):  # noqa: N818 - it names the trouble
+    """What activities raise that are to fail."""
+
+
+class Workshop:
+    """Where activities of a simulated process are carried out; the schedule decides when they end."""
+
+    def begin(self, key: str, number: int, after: int) -> None:
+        """An attempt begins, asked for after so many events."""
+        raise NotImplementedError
+
+    def work(self, number: int, fails: int) -> "asyncio.Future[int]":
+        """Done when the schedule likes."""
+        raise NotImplementedError
+
+    def die(self) -> "asyncio.Future[int]":
+        """Take the whole process down."""
+        raise NotImplementedError
+
+
+def version() -> int:
+    """Which code the process has whose turn it is."""
+    return Node.running.version if Node.running is not None else 1
+
+
+def outcome_of(number: int) -> int:
+    """What the step of this number returns."""
+    return number * 3 + 1
+
+
+@activity(retry=Retry(max_attempts=MOST_ATTEMPTS, initial_interval=1, backoff=2))
+async def sim_step(number: int, fails: int, after: int) -> int:
+    shop, this = resource(Workshop), attempt()
+    shop.begin(this.key, this.number, after)
+    return await shop.work(number, fails if this.number <= fails else 0)
+
+
+@activity
+async def sim_quick(number: int, after: int) -> int:
+    this = attempt()
+    resource(Workshop).begin(this.key, this.number, after)
+    return outcome_of(number)
+
+
+@activity
+async def sim_poison(after: int) -> int:
+    shop, this = resource(Workshop), attempt()
+    shop.begin(this.key, this.number, after)
+    return await shop.die()
+
+
+@workflow
+async def sim_run(parts: list[Any], done: list[Any]) -> list[Any]:
+    done = list(done)
+    for number, part in enumerate(parts):
+        if part[0] == "continue":
+            continue_as_new(parts[number + 1 :], done)
+        done.append(await perform(part))
+    return done
+
+
+async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case for each thing a program can do
+    match part:
+        case ["step", number, fails]:
+            try:
+                return await sim_step(number, fails, info().history_length)
+            except WorkFailed:
+                return ["failed", number]
+        case ["quick", number]:
+            return await sim_quick(number, info().history_length)
+        case ["sleep", ms]:
+            began = now()
+            await sleep(ms / 1000)
+            return ["slept", round((now() - began).total_seconds() * 1000)]
+        case ["receive", name, ms]:
+            try:
+                return ["got", await sim_signals[name].receive(timeout=None if ms is None else ms / 1000)]
+            except TimeoutError:
+                return ["got nothing"]
+        case ["gather", parts]:
+            return list(await asyncio.gather(*(perform(each) for each in parts)))
+        case ["race", parts]:
+            name, value = await select(**{f"way{n}": perform(each) for n, each in enumerate(parts)})
+            return [name, value]
+        case ["limit", ms, inner]:
+            try:
+                async with asyncio.timeout(ms / 1000):
+                    return ["in time", await perform(inner)]
+            except TimeoutError:
+                return ["late"]
+        case ["child", parts, on_close, ms]:
+            return await _child(parts, on_close, ms)
+        case ["cleaning up", number, inner]:
+            try:
+                return await perform(inner)
+            finally:
+                await sim_quick(number, info().history_length)
+        case ["effect", number]:
+            return await side_effect(lambda: outcome_of(number))
+        case ["say", number]:
+            at(f"part {number}")
+            set_attributes(last=number)
+            return ["said", patched(f"change {number}")]
+        case ["other code", number]:
+            # A process with other code does something else here, as a careless deployment would.
+            if version() == 1:
+                return await sim_quick(number, info().history_length)
+            return await side_effect(lambda: outcome_of(number))
+        case ["poison"]:
+            return await sim_poison(info().history_length)
+        case ["raise"]:
+            raise WorkFailed("as planned")
+        case _:
+            raise AssertionError(part)
+
+
+async def _child(parts: list[Part], on_close: str, ms: int | None) -> Any:
+    timeout = None if ms is None else ms / 1000
+    child = sim_run.options(on_parent_close=on_close, timeout=timeout)  # type: ignore[arg-type]  # drawn from the right ones
+    try:
+        return ["child", await child(parts, [])]
+    except (RunCancelled, RunTerminated, RunTimedOut, RunFailed, WorkFailed) as error:
+        return ["no child", type(error).__name__]
+
+
+class Drawer:
+    """Draws programs; numbers of steps are all different within one schedule."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._number = 0
+
+    def number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def ms(self) -> int:
+        return self._tape.one_of(*TIMES_MS)
+
+    def program(self, depth: int = 0) -> list[Part]:
+        """A program; a deeper one is shorter."""
+        parts = [self.part(depth) for _ in range(self._tape.between(1, 4 if depth == 0 else 2))]
+        if depth == 0 and self._tape.happens(120):
+            parts.insert(self._tape.between(1, len(parts)), ["continue"])
+        if self._tape.happens(40):
+            parts.append(["raise"])
+        return parts
+
+    def part(self, depth: int) -> Part:
+        tape = self._tape
+        leaf = tape.choose(12)
+        if depth < 2 and leaf < 6:
+            return self._branch(depth)
+        return self._leaf()
+
+    def _leaf(self) -> Part:
+        tape = self._tape
+        match tape.choose(12):
+            case 0 | 1 | 2 | 3:
+                return ["step", self.number(), tape.one_of(0, 0, 0, 1, 2, MOST_ATTEMPTS)]
+            case 4 | 5 | 6:
+                return ["quick", self.number()]
+            case 7 | 8:
+                return ["sleep", self.ms()]
+            case 9 | 10:
+                return ["receive", tape.one_of("red", "blue"), tape.one_of(None, self.ms())]
+            case _:
+                return tape.one_of(["effect", self.number()], ["say", self.number()], ["other code", self.number()])
+
+    def _branch(self, depth: int) -> Part:
+        tape = self._tape
+        match tape.choose(6):
+            case 0 | 1:
+                return ["gather", [self.part(depth + 1) for _ in range(tape.between(2, 3))]]
+            case 2:
+                return ["race", [self.part(depth + 1) for _ in range(2)]]
+            case 3:
+                return ["limit", self.ms(), self.part(depth + 1)]
+            case 4:
+                policy = tape.one_of("cancel", "terminate", "abandon")
+                return ["child", self.program(depth + 1), policy, self.ms() if tape.happens(100) else None]
+            case _:
+                return ["cleaning up", self.number(), self.part(depth + 1)]

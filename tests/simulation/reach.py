@@ -1,0 +1,24 @@
+"""What a run of the simulator must come by, or it proves nothing: every fault, every answer, every way out."""
+
+from collections.abc import Mapping
+
+from perdure.testing.simulation import Fault
+
+# So many seeds must reach everything.
+ENOUGH = 1000
+
+WANTED = (
+    *(fault.name for fault in Fault),
+    *("Committed", "Failed", "Unknown", "Fenced"),
+    *("answer Taken", "answer Moved", "answer Closed"),
+    *("died at a commit", "opening failed", "closed", "read failed"),
+    *("takeover", "recovery of the own runs", "parked", "not parked", "mismatch"),
+    *("RunClosed", "IdConflict", "RunCancelled", "RunTerminated", "RunTimedOut", "RunFailed"),
+    *("given the run that has the id", "took over the id"),
+    *("a child told its parent", "a generation followed", "a cancelled run", "an attempt failed", "a zombie computed"),
+)
+
+
+def missed(reached: Mapping[str, int]) -> list[str]:
+    """What was never come by."""
+    return [what for what in WANTED if not reached.get(what)]

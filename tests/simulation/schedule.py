@@ -1,0 +1,464 @@
+"""One schedule: programs, requests and faults drawn from a tape, let loose on a world, watched and judged.
+
+In:   a tape.
+Out:  a report: how many steps and faults, what was reached, a digest of all that happened; or Violation.
+"""
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+from perdure.errors import IdConflict
+from perdure.stores.answers import Applied, Committed
+from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun
+from perdure.testing.simulation import Fault, Node, SqliteDatabase, State, Tape, World
+from perdure.testing.simulation.loop import NeverCalm
+from tests.simulation import model
+from tests.simulation.clients import ENDS, AwaitResult, CancelRun, OfRun, Request, SendSignal, StartRun, TerminateRun
+from tests.simulation.invariants import Violation, Witness
+from tests.simulation.programs import Drawer, WorkFailed, Workshop, outcome_of, sim_run
+from tests.simulation.sight import SeenRun
+
+# After the faults are over, everything ends within so much time and so many steps.
+PATIENCE_MS = 400_000
+MOST_STEPS = 30_000
+LEASE_S = 10
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a schedule was like."""
+
+    seed: int
+    steps: int
+    faults: int
+    runs: int
+    reached: dict[str, int]
+    digest: str
+
+
+class Job:
+    """An activity that is being carried out."""
+
+    __slots__ = ("fails", "future", "node", "number")
+
+    def __init__(self, node: Node, number: int, fails: int) -> None:
+        self.node = node
+        self.number = number
+        self.fails = fails
+        self.future: asyncio.Future[int] = node.loop.create_future()
+
+    def end(self) -> None:
+        if self.future.done():
+            return
+        if self.fails:
+            self.future.set_exception(WorkFailed(f"step {self.number}"))
+        else:
+            self.future.set_result(outcome_of(self.number))
+
+
+class NodeShop(Workshop):
+    """The workshop of one node."""
+
+    def __init__(self, schedule: "Schedule") -> None:
+        self._schedule = schedule
+        self.node: Node | None = None
+
+    def begin(self, key: str, number: int, after: int) -> None:
+        assert self.node is not None
+        self._schedule.began(self.node, key, number, after)
+
+    def work(self, number: int, fails: int) -> "asyncio.Future[int]":
+        assert self.node is not None
+        job = Job(self.node, number, fails)
+        self._schedule.work.append(job)
+        return job.future
+
+    def die(self) -> "asyncio.Future[int]":
+        assert self.node is not None
+        self._schedule.poisoned(self.node)
+        return self.node.loop.create_future()
+
+
+class Schedule:
+    """One seed's life."""
+
+    def __init__(self, tape: Tape, *, traces: bool = False) -> None:
+        self.tape = tape
+        self.database = SqliteDatabase()
+        self.database.has_locks = tape.choose(3) != 1
+        self.world = World(tape, self.database)
+        if traces:
+            self.world.trace = []
+        self.witness = Witness(self.database)
+        self.world.wrote_hook = self._wrote
+        self.work: list[Job] = []
+        self.requests: list[Request] = []
+        self.starts: dict[str, StartRun] = {}
+        self.sent: dict[str, dict[str, set[str]]] = {}
+        self.violation: Violation | None = None
+        self.faults = 0
+        self._signals = 0
+        self._deaths = 0
+
+    # Running
+
+    def run(self) -> Report:
+        """Let it happen, and judge it."""
+        try:
+            self._draw()
+            self._play()
+            self._heal()
+            self._judge()
+        except NeverCalm:
+            raise Violation("I44", "a process ran on and on without waiting for anything") from None
+        finally:
+            self._bury()
+        return Report(
+            self.tape.seed,
+            self.world.steps,
+            self.faults,
+            len(self.witness.seen.runs),
+            dict(self.world.reached),
+            self._digest(),
+        )
+
+    def _draw(self) -> None:
+        tape = self.tape
+        options = {
+            "workflows": [sim_run],
+            "lease": LEASE_S,
+            "park_after": tape.one_of(1, 4),
+            "max_live": tape.one_of(100, 2),
+        }
+        for number in range(tape.between(1, 3)):
+            shop = NodeShop(self)
+            node = Node(self.world, number, options, (shop,))
+            shop.node = node
+            self.world.add(node)
+        drawer = Drawer(tape)
+        for number in range(tape.between(2, 4)):
+            self._draw_run(f"run-{number}", drawer)
+        self._plan = self._draw_faults()
+
+    def _draw_run(self, key: str, drawer: Drawer) -> None:
+        tape = self.tape
+        options: dict[str, Any] = {}
+        if tape.happens(80):
+            options["timeout"] = drawer.ms() / 1000
+        if tape.happens(80):
+            options["delay"] = drawer.ms() / 1000
+        start = StartRun(key, tape.choose(120), drawer.program(), options)
+        self.starts[key] = start
+        self.sent[key] = {"red": set(), "blue": set()}
+        self._ask(start)
+        if tape.happens(150):
+            self._ask(StartRun(key, tape.choose(300), start.program, options))
+        if tape.happens(150):
+            policy = tape.one_of("return", "reject", "replace", "terminate")
+            program = tape.one_of(start.program, drawer.program())
+            self._ask(StartRun(key, start.after_step + tape.choose(300), program, options | {"on_conflict": policy}))
+        for _ in range(tape.choose(4)):
+            self._ask(self._signal(key, start.after_step + tape.choose(200)))
+        if tape.happens(120):
+            self._ask(CancelRun(key, start.after_step + tape.choose(250), tape.one_of(None, None, 3.0)))
+        if tape.happens(40):
+            self._ask(TerminateRun(key, start.after_step + tape.choose(250)))
+        if tape.happens(400):
+            self._ask(AwaitResult(key, start.after_step))
+
+    def _signal(self, key: str, after_step: int) -> SendSignal:
+        self._signals += 1
+        return SendSignal(key, after_step, self.tape.one_of("red", "blue"), f"s{self._signals}")
+
+    def _ask(self, request: Request) -> None:
+        request.acknowledged = self._acknowledged  # type: ignore[method-assign]  # what this schedule does with it
+        self.requests.append(request)
+
+    def _draw_faults(self) -> list[tuple[int, Fault, int]]:
+        kinds = list(Fault)
+        plan = [
+            (10 + self.tape.choose(350), self.tape.one_of(*kinds), self.tape.choose(3))
+            for _ in range(self.tape.between(2, 7))
+        ]
+        return sorted(plan, key=lambda fault: fault[0])
+
+    def _play(self) -> None:
+        """Until all faults have struck and all requests were made once."""
+        plan = list(self._plan)
+        while plan or any(request.tries == 0 and self._can_ask(request) for request in self.requests):
+            if plan and plan[0][0] <= self.world.steps:
+                _, fault, number = plan.pop(0)
+                self.faults += 1
+                self.world.strike(fault, self.world.nodes[number % len(self.world.nodes)])
+            self._step()
+
+    def _can_ask(self, request: Request) -> bool:
+        return not isinstance(request, OfRun) or self.starts[request.key].is_done
+
+    def _step(self) -> None:
+        world = self.world
+        if world.steps > MOST_STEPS:
+            raise Violation("I44", f"after {MOST_STEPS} steps there is no end of it: {self._open_runs()}")
+        self.work = [job for job in self.work if not job.future.done() and job.node.is_alive]
+        further: list[Any] = [(self._end_work, (job,)) for job in self.work if job.node.is_hearing]
+        ready = [node for node in world.nodes if node.state is State.UP and node.is_hearing]
+        for request in self.requests:
+            if request.is_done or (request.under_way is not None and not request.is_lost):
+                continue
+            if ready and request.after_step <= world.steps and self._can_ask(request):
+                further.append((self._make_request, (request, ready)))
+        world.step(*further)
+        if self.violation is not None:
+            raise self.violation
+        for node in world.nodes:
+            if node.boots and node.loop.troubles:
+                raise Violation("I44", f"in node {node.number}: {node.loop.troubles[0]}")
+
+    def _end_work(self, job: Job) -> None:
+        self.world.say(lambda: f"node {job.node.number} ends step {job.number}")
+        self.world.call(job.node, job.end)
+
+    def _make_request(self, request: Request, ready: list[Node]) -> None:
+        node = ready[self.tape.choose(len(ready))]
+        if isinstance(request, SendSignal):
+            self.sent[request.key][request.name].add(request.payload)
+        self.world.say(lambda: f"node {node.number} is asked: {type(request).__name__} {request.key}")
+        request.begin(node)
+        self.world._after(node)
+
+    # What is seen
+
+    def _wrote(self, node: Node, batch: Batch, outcome: object) -> None:
+        self.witness.latest_clock = max(self.witness.latest_clock, node.app._clock.now())
+        try:
+            if isinstance(outcome, Committed):
+                self._count(batch, outcome)
+            self.witness.wrote(batch, outcome)
+        except Violation as violation:
+            self.violation = self.violation or violation
+
+    def _count(self, batch: Batch, outcome: Committed) -> None:
+        """What was come by."""
+        reach = self.world.reach
+        for number, group in enumerate(batch.groups):
+            is_applied = isinstance(outcome.answers.get(number, Applied()), Applied)
+            for operation in group:
+                match operation:
+                    case RegisterWorker():
+                        self.witness.registered(operation.worker_id)
+                    case RaiseEpoch() if is_applied:
+                        reach("recovery of the own runs" if batch.worker_id is None else "takeover")
+                    case ParkRun():
+                        reach("parked" if is_applied else "not parked")
+                    case HoldRun() if is_applied:
+                        reach(operation.reason)
+                    case SupersedeRun() if is_applied:
+                        reach("took over the id" if operation.owner is None else "a generation followed")
+                    case _:
+                        pass
+
+    def began(self, node: Node, key: str, number: int, after: int) -> None:
+        """An attempt of an activity begins."""
+        if not node.is_alive:
+            return
+        run_id, _, place = key.partition("/")
+        self.world.effects.append(("began", node.number, place, number))
+        self.world.say(lambda: f"node {node.number} begins {place} of {run_id[-4:]}, attempt {number}")
+        run = self.witness.seen.runs.get(run_id)
+        if run is not None and run.owner != node.engine.worker_id:
+            self.world.reach("a zombie computed")
+        if number > 1:
+            self.world.reach("an attempt failed")
+        try:
+            self.witness.began(run_id, place, number, after, node.engine.worker_id)
+        except Violation as violation:
+            self.violation = self.violation or violation
+
+    def poisoned(self, node: Node) -> None:
+        """An activity takes its process down."""
+        self._deaths += 1
+        self.world.reach("poison")
+        self.world.kill(node)
+
+    def _acknowledged(self, request: Request) -> None:
+        self.world.effects.append((type(request).__name__, request.key, type(request.refusal).__name__))
+        self.world.say(lambda: f"{type(request).__name__} {request.key}: {request.refusal or request.answer!r}")
+        try:
+            self._check_answer(request)
+        except Violation as violation:
+            self.violation = self.violation or violation
+
+    def _check_answer(self, request: Request) -> None:
+        refusal = request.refusal
+        if request.is_surprised:
+            raise Violation("I17", f"{type(request).__name__} of {request.key} was answered with {refusal!r}")
+        if refusal is not None:
+            self.world.reach(type(refusal).__name__)
+        match request:
+            case StartRun() if refusal is None:
+                self._check_started(request)
+            case StartRun():
+                if not isinstance(refusal, IdConflict):
+                    raise Violation("I10", f"the start of {request.key} was refused: {refusal!r}")
+            case SendSignal() if refusal is None:
+                if not any(m.message_id == f"signal:{request.payload}" for m in self.witness.seen.messages.values()):
+                    raise Violation("I01", f"the signal {request.payload} was acknowledged, but it is not on disk")
+            case CancelRun() | TerminateRun() if refusal is None:
+                self._check_stopped(request)
+            case AwaitResult():
+                self._check_result(request)
+
+    def _check_started(self, request: StartRun) -> None:
+        run = self.witness.seen.runs.get(request.answer.run_id)
+        if run is None:
+            raise Violation("I01", f"the start of {request.key} was acknowledged, but it is not on disk")
+        first = run
+        while first.continued_from is not None:
+            first = self.witness.seen.runs[first.continued_from]
+        if json.loads(first.input)["parts"] != request.program:
+            raise Violation("I10", f"the start of {request.key} was given run {run.run_id}, which has another program")
+        if request is not self.starts[request.key]:
+            self.world.reach("given the run that has the id")
+
+    def _check_stopped(self, request: Request) -> None:
+        row = self._newest(request.answer)
+        asked = [
+            m
+            for m in self.witness.seen.messages.values()
+            if m.run_id == row.run_id and m.kind in {"CancelRequest", "TerminateRequest"}
+        ]
+        if row.closed_at is None and not asked and row.cancel_requested_at is None:
+            raise Violation(
+                "I29", f"{type(request).__name__} of {request.key} was acknowledged, but nothing is on disk"
+            )
+
+    def _check_result(self, request: AwaitResult) -> None:
+        refusal = request.refusal
+        if refusal is not None and not isinstance(refusal, ENDS):
+            return
+        run = self._newest(request.run_id)
+        if run.closed_at is None:
+            raise Violation("I06", f"{request.key} was said to have ended, but is open on disk")
+        wanted = "COMPLETED" if refusal is None else _STATUS[type(refusal).__name__]
+        if run.status != wanted:
+            raise Violation("I06", f"{request.key} was said to be {wanted}, but is {run.status}")
+
+    def _newest(self, run_id: str) -> SeenRun:
+        """The run itself, or the last of those that continue it."""
+        run = self.witness.seen.runs[run_id]
+        while run.status == "CONTINUED":
+            run = next(heir for heir in self.witness.seen.runs.values() if heir.continued_from == run.run_id)
+        return run
+
+    # The end
+
+    def _open_runs(self) -> list[Any]:
+        return [
+            (r.run_id, r.status, r.held, r.owner, r.wake_at, r.waiting)
+            for r in self.witness.seen.runs.values()
+            if r.closed_at is None
+        ]
+
+    def _heal(self) -> None:
+        """Faults are over: everything that can end does."""
+        world = self.world
+        world.heal()
+        world.say(lambda: "HEALED")
+        latest = max(node.offset_ms for node in world.nodes)
+        for node in world.nodes:
+            node.offset_ms = max(latest, self.witness.latest_clock - world.now_ms)
+        until, fed_at = world.now_ms + PATIENCE_MS, world.now_ms + 5000
+        while not self._is_over():
+            if world.now_ms > until:
+                raise Violation("I40", f"still open {PATIENCE_MS // 1000} s after the last fault: {self._open_runs()}")
+            if world.now_ms >= fed_at:
+                self._feed()
+                fed_at = world.now_ms + 10_000
+            self._step()
+
+    def _is_over(self) -> bool:
+        runs = self.witness.seen.runs.values()
+        return all(request.is_done for request in self.requests) and all(
+            r.closed_at is not None or r.held == "quarantine" for r in runs
+        )
+
+    def _feed(self) -> None:
+        """Send what runs wait for; not those that were told to stop, which must end without it."""
+        for run in list(self.witness.seen.runs.values()):
+            if run.held == "mismatch" and model.changes_with_the_code(json.loads(run.input)["parts"]):
+                # Other code wrote its history, and that code is gone for good.
+                self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
+                self._ask(TerminateRun(run.workflow_id, 0))
+            if run.closed_at is None and run.held is None and run.cancel_requested_at is None:
+                self.sent.setdefault(run.workflow_id, {"red": set(), "blue": set()})
+                self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
+                for name in ("red", "blue"):
+                    self._signals += 1
+                    self._ask(SendSignal(run.workflow_id, 0, name, f"s{self._signals}"))
+
+    def _known(self, key: str) -> StartRun:
+        start = StartRun(key, 0, [], {})
+        start.is_done = True
+        return start
+
+    def _judge(self) -> None:
+        """What every run came to must be what its program may come to."""
+        runs = self.witness.seen.runs
+        for run in runs.values():
+            parts, done = json.loads(run.input)["parts"], json.loads(run.input)["done"]
+            self.world.effects.append((run.workflow_id, run.status, run.outcome, run.last_seq))
+            if run.held == "quarantine" and not model.is_poisoned(parts):
+                raise Violation("I19", f"run {run.run_id} is held, though nothing is wrong with it")
+            if run.status == "COMPLETED":
+                value = json.loads(run.outcome or "null")[len(done) :]
+                sent = self._sent_to(run.workflow_id)
+                if (trouble := model.trouble_with(parts, value, sent)) is not None:
+                    raise Violation("I25", f"run {run.run_id}: {trouble}")
+            self._judge_end(run, parts)
+            if run.status == "CANCELLED":
+                self.world.reach("a cancelled run")
+        if any(message.kind == "ChildResult" and message.taken_by for message in self.witness.seen.messages.values()):
+            self.world.reach("a child told its parent")
+        for run_id, history in self.witness.histories.items():
+            if len(history) + 2 != (runs[run_id].last_seq or len(history) + 2):
+                raise Violation(
+                    "I02", f"run {run_id} has {len(history)} events, but ended with {runs[run_id].last_seq}"
+                )
+
+    def _sent_to(self, key: str) -> dict[str, set[str]]:
+        return self.sent.get(key, {"red": set(), "blue": set()})
+
+    def _judge_end(self, run: Any, parts: list[Any]) -> None:
+        match run.status:
+            case "FAILED":
+                if not model.fails(parts):
+                    raise Violation("I25", f"run {run.run_id} failed: {run.outcome}")
+            case "TIMED_OUT":
+                if run.timeout_ms is None or run.closed_at < run.created_at + run.timeout_ms:
+                    raise Violation("I24", f"run {run.run_id} timed out after {run.closed_at - run.created_at} ms")
+            case "CANCELLED":
+                if run.parent_id is None and not any(
+                    isinstance(r, CancelRun) and r.tries and r.key == run.workflow_id for r in self.requests
+                ):
+                    raise Violation("I29", f"run {run.run_id} was cancelled, but nobody asked for it")
+            case _:
+                pass
+
+    def _digest(self) -> str:
+        return hashlib.blake2b(repr(self.world.effects).encode(), digest_size=8).hexdigest()
+
+    def _bury(self) -> None:
+        for node in self.world.nodes:
+            if node.state is not State.DOWN:
+                node.bury()
+
+
+_STATUS = {
+    "RunFailed": "FAILED",
+    "RunCancelled": "CANCELLED",
+    "RunTerminated": "TERMINATED",
+    "RunTimedOut": "TIMED_OUT",
+}

@@ -1,0 +1,92 @@
+"""What is on disk, seen from outside the engine, in plain tuples."""
+
+from typing import Any, NamedTuple
+
+from perdure.testing.simulation import Database, SqliteDatabase
+
+
+class SeenRun(NamedTuple):
+    run_id: str
+    workflow_id: str
+    is_latest: int
+    status: str
+    held: str | None
+    owner: str | None
+    wake_at: int | None
+    waiting: str | None
+    messages: int
+    parent_id: str | None
+    parent_place: str | None
+    on_parent_close: str | None
+    input: str
+    outcome: str | None
+    last_seq: int | None
+    created_at: int
+    closed_at: int | None
+    delayed_until: int | None
+    timeout_ms: int | None
+    close_at: int | None
+    cancel_requested_at: int | None
+    continued_from: str | None
+
+
+class SeenEvent(NamedTuple):
+    id: int
+    run_id: str
+    seq: int
+    kind: str
+    place: str
+    at: int
+    body: str
+
+
+class SeenMessage(NamedTuple):
+    number: int
+    run_id: str
+    message_id: str
+    kind: str
+    body: str
+    taken_by: int | None
+
+
+class SeenAttempt(NamedTuple):
+    run_id: str
+    place: str
+    attempt: int
+
+
+class SeenWorker(NamedTuple):
+    worker_id: str
+    epoch: int
+    lease_until: int
+
+
+class Seen(NamedTuple):
+    """Everything, as of now; of the events only those after the ones seen before."""
+
+    runs: dict[str, SeenRun]
+    events: list[SeenEvent]
+    messages: dict[int, SeenMessage]
+    attempts: list[SeenAttempt]
+    workers: dict[str, SeenWorker]
+
+
+_RUNS = f"select {', '.join(SeenRun._fields)} from runs"
+_EVENTS = f"select {', '.join(SeenEvent._fields)} from events where id > ? order by id"
+_MESSAGES = f"select {', '.join(SeenMessage._fields)} from inbox"
+_ATTEMPTS = "select run_id, place, attempt from attempts"
+_WORKERS = "select worker_id, epoch, lease_until from workers"
+
+
+def look(database: Database, after_event: int) -> Seen:
+    """A look at the database."""
+    assert isinstance(database, SqliteDatabase)
+    ask = database.db.execute
+    make: Any = tuple.__new__
+    return Seen(
+        {row[0]: make(SeenRun, row) for row in ask(_RUNS)},
+        [make(SeenEvent, row) for row in ask(_EVENTS, (after_event,))],
+        {row[0]: make(SeenMessage, row) for row in ask(_MESSAGES)},
+        [make(SeenAttempt, row) for row in ask(_ATTEMPTS)],
+        {row[0]: make(SeenWorker, row) for row in ask(_WORKERS)},
+    )

@@ -1,0 +1,74 @@
+"""The simulator itself: that no seed finds anything, that it would, and that it does the same twice."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure.testing.simulation import Tape
+from tests.simulation import reach, shrinking
+from tests.simulation.hunting import caught
+from tests.simulation.known import known_seeds
+from tests.simulation.mutants import MUTANTS, switched_on
+from tests.simulation.running import Failure, lived, run_all
+
+SEEDS = 1000
+# Planted bugs that need a rare moment; `make mutants` looks for all of them.
+RARE = {
+    "Rescue that ignores what it read",
+    "Unknown outcome treated as failure",
+    "Group half applied",
+    "> for >= in timers",
+}
+
+
+def test_nothing_that_must_never_happen_happens_in_a_thousand_schedules() -> None:
+    """And everything that the schedules are there for does happen: every fault, every answer, every way out."""
+    total, seconds = run_all([*known_seeds(), *range(SEEDS)], 2, shows=False)
+    print(total.table(seconds))
+    assert [str(failure) for failure in total.failures] == []
+    assert reach.missed(total.reached) == []
+    assert sorted(total.steps)[SEEDS // 2] >= 300
+    assert sorted(total.faults)[SEEDS // 2] >= 3
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS.keys() - RARE))
+def test_a_planted_bug_is_found(name: str) -> None:
+    """A simulator that finds nothing proves something only if it finds what is there."""
+    _, catch = caught(name, 300, 1)
+    assert catch.is_caught
+
+
+def test_the_same_seed_is_the_same_schedule_whatever_the_hashes() -> None:
+    """A failure that cannot be repeated cannot be mended."""
+    command = [sys.executable, "-m", "tests.simulation", "digests", "--seeds", "12"]
+    found = {
+        subprocess.run(
+            command,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }
+    assert len(found) == 1
+
+
+def test_a_failing_schedule_shrinks_to_a_shorter_one_that_fails_alike() -> None:
+    """Two thousand choices tell nobody anything."""
+    with switched_on("Park without the counter"):
+        seed = next(seed for seed in range(300) if isinstance(lived(Tape(seed)), Failure))
+        tape = Tape(seed)
+        found = lived(tape)
+        assert isinstance(found, Failure)
+
+        short = shrinking.shrink(seed, tape.choices, found.invariant, seconds=5)
+
+        again = lived(Tape(seed, shrinking.read(shrinking.written(short))))
+    assert len(short) < len(tape.choices) / 2
+    assert isinstance(again, Failure)
+    assert again.invariant == found.invariant
