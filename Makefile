@@ -8,7 +8,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 SEEDS  ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-parked soak kill-cycles programs pythons clean simulate mutants
+.PHONY: help demo test lint check format generate bench bench-parked soak kill-cycles programs pythons clean simulate mutants small-world
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ programs: $(READY) ## five thousand random programs, replayed at every prefix of
 
 pythons: $(READY) ## histories recorded on each of PYTHONS and replayed on all of them
 	$(BIN)/python -m tests.programs across $(PYTHONS) --count 600
+
+small-world: $(READY) ## every interleaving of two workers, two runs and two faults (a few minutes)
+	$(BIN)/python -m tests.small_world
 
 clean:          ## remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
