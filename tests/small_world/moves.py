@@ -89,8 +89,7 @@ def _beside(turn: Turn, process: Process, world: World) -> Iterator[Group | Take
     """
     if process.queue:
         yield None
-    is_claiming = bool(process.arriving) or Claim() in process.queue
-    if not is_claiming and any(row.is_ripe(world.now) for row in world.runs):
+    if Claim() not in process.queue and any(row.is_ripe(world.now) for row in world.runs):
         yield Claim()
     read = world.reads[turn.slot]
     if read is not None:

@@ -284,8 +284,8 @@ class Turn:
                 self.keep(run, None)
             case Park(run):
                 self._parked(run, is_gone=bool(answer))
-            case Claim() if answer:
-                self.become(arriving=answer)
+            case Claim() if isinstance(answer, tuple):
+                self.become(arriving=tuple(sorted({*self.process.arriving, *answer})))
             case Start(run, True) if answer:
                 self._settle(run, Live(_STARTED))
 
