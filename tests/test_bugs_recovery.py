@@ -11,8 +11,17 @@ from pathlib import Path
 import pytest
 
 from perdure import Signal, Status, StoreUnavailable, activity, workflow
-from perdure.stores.answers import Committed, Outcome
-from perdure.stores.operations import Batch, ClaimRuns, DeleteWorker, FreeRuns, Operation, RaiseEpoch
+from perdure.stores.answers import Committed, Fenced, Outcome
+from perdure.stores.operations import (
+    AppendEvent,
+    Batch,
+    ClaimRuns,
+    DeleteWorker,
+    FreeRuns,
+    NoteCancel,
+    Operation,
+    RaiseEpoch,
+)
 from perdure.testing import Environment, VirtualClock
 from perdure.testing.faults import Crash, Fault
 
@@ -222,6 +231,25 @@ async def test_a_worker_whose_row_is_gone_learns_of_it_and_goes_on(env: Environm
         assert await env.result(run) == 8
         assert env.engine.worker_id != worker_id
         assert executed == ["kept one", "kept two"]
+
+
+async def test_a_batch_applied_group_by_group_is_fenced_once_more(tmp_path: Path) -> None:
+    """R42: between the transaction that met a broken group and the one that leaves it out, the lease may be lost."""
+    path = tmp_path / "fence.db"
+    async with Environment(str(path)) as env:
+        worker_id, rolled_back = env.engine.worker_id, env.store._roll_back
+
+        def lose_the_lease() -> None:
+            rolled_back()
+            with contextlib.closing(sqlite3.connect(path)) as db, db:
+                db.execute("update workers set epoch = epoch + 1 where worker_id = ?", (worker_id,))
+
+        env.store._roll_back = lose_the_lease  # type: ignore[method-assign]  # in between
+        run = AppendEvent("main", "nobody", 2, "TimerFired", "t#1", 0, "{}")
+        told: list[Outcome] = []
+        env.store.commit(Batch([[run], [run], [NoteCancel("nobody", None, None, 0)]], worker_id, 1), told.append)
+        assert told == [Fenced()]
+        env.store._roll_back = rolled_back  # type: ignore[method-assign]  # as it was
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER, Fault.LOST_COMMIT])

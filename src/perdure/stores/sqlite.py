@@ -312,11 +312,9 @@ class SqliteStore(SqliteReads):
         try:
             if not self._begin(waits=waits):
                 return None
-            if batch.worker_id is not None:
-                fence = {"worker_id": batch.worker_id, "epoch": batch.epoch}
-                if db.execute(self._write["fence"], fence).fetchone() is None:
-                    db.execute("rollback")
-                    return Fenced()
+            if self._is_fenced(batch):
+                db.execute("rollback")
+                return Fenced()
             answers = writes.apply_groups(db, batch.groups)
         except sqlite3.OperationalError as error:
             self._roll_back()
@@ -329,10 +327,21 @@ class SqliteStore(SqliteReads):
             return self._transact_singly(batch)
         return self._finish(Committed(answers))
 
+    def _is_fenced(self, batch: Batch) -> bool:
+        """Whether the worker's epoch is not the batch's any more; asked in the transaction that writes."""
+        if batch.worker_id is None:
+            return False
+        fence = {"worker_id": batch.worker_id, "epoch": batch.epoch}
+        return self._db.execute(self._write["fence"], fence).fetchone() is None
+
     def _transact_singly(self, batch: Batch) -> Outcome:
         """Each group for itself, so that one that fails, or is refused half-way, harms no other."""
         try:
             self._db.execute("begin immediate")
+            # This is another transaction: what held in the first one may not hold in it.
+            if self._is_fenced(batch):
+                self._db.execute("rollback")
+                return Fenced()
             answers = writes.apply_groups_singly(self._db, batch.groups)
         except sqlite3.OperationalError as error:
             self._roll_back()
