@@ -2,7 +2,7 @@
 
 Out:  engine time in integer milliseconds since 1970 (UTC), and calls at such a time.
 Engine time never goes back: when the wall clock is set back, engine time goes on from
-where it was; when the wall clock is set forward, it follows. How long something took is
+where it was until the wall has caught up; when the wall clock is set forward, it follows. How long something took is
 measured by another clock, which nobody sets.
 """
 
@@ -15,6 +15,9 @@ from typing import Protocol
 
 elapsed = time.perf_counter
 """Seconds on a clock that only measures durations of this process's own work."""
+
+# After so long whoever waits for a time looks at the clock again.
+LONGEST_WAIT_MS = 2000
 
 
 class Alarm(Protocol):
@@ -46,22 +49,26 @@ class SystemClock:
         self._wall_ns = wall_ns
         self._steady_ns = steady_ns
         self._last_ns = 0
-        self._ahead_ns = 0
+        # While the wall clock is behind: where engine time goes on from, and where it is by now.
+        self._from_ns = self._from_steady_ns = 0
+        self._held_ns = -1
         self._lock = threading.Lock()
 
     def now(self) -> int:
-        now = self._wall_ns() + self._ahead_ns
+        now = self._wall_ns()
         if now < self._last_ns:
             return self._not_back()
         self._last_ns = now
         return now // 1_000_000
 
     def _not_back(self) -> int:
-        """Set back, or another thread was quicker: engine time stays where it is and goes on from there."""
+        """Set back, or another thread was quicker: engine time goes on from where it is until the wall catches up."""
         with self._lock:
-            behind = self._last_ns - self._wall_ns() - self._ahead_ns
-            if behind > 0:
-                self._ahead_ns += behind
+            steady = self._steady_ns()
+            if self._last_ns != self._held_ns:
+                self._from_ns, self._from_steady_ns = self._last_ns, steady
+            held = self._from_ns + steady - self._from_steady_ns
+            self._last_ns = self._held_ns = max(self._last_ns, held)
             return self._last_ns // 1_000_000
 
     def monotonic(self) -> int:
@@ -71,6 +78,29 @@ class SystemClock:
         return self.now() > at
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Alarm:
-        loop = asyncio.get_running_loop()
-        # One hour at most: a loop's timer does not see that the machine slept.
-        return loop.call_later(min(max(0, at + 1 - self.now()) / 1000, 3600.0), callback)
+        ms = at + 1 - self.now()
+        if ms > LONGEST_WAIT_MS:
+            return LongWait(self, at, callback)
+        return asyncio.get_running_loop().call_later(max(0, ms) / 1000, callback)
+
+
+class LongWait:
+    """A call that is far away: looked after every now and then, and made when its time has come."""
+
+    def __init__(self, clock: SystemClock, at: int, callback: Callable[[], None]) -> None:
+        self.at = at
+        self._clock = clock
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+        self.look()
+
+    def look(self) -> None:
+        """Make the call, or wait on."""
+        ms = self.at + 1 - self._clock.now()
+        # A loop's timer does not see that the wall clock was set, or that the machine slept.
+        is_last = ms <= LONGEST_WAIT_MS
+        wait_ms = max(0, ms) if is_last else LONGEST_WAIT_MS
+        self._handle = self._loop.call_later(wait_ms / 1000, self._callback if is_last else self.look)
+
+    def cancel(self) -> None:
+        self._handle.cancel()
