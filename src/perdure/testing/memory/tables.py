@@ -74,8 +74,10 @@ class Runs(Table[str, RunRow]):
                 self.children.setdefault(row.parent_id, {})[key] = None
         self._index_ripe(key, before, row)
         self._index_owner(key, before, row)
-        _index(self.closing, key, is_in=row.close_at is not None and row.closed_at is None)
-        _index(self.held_back, key, is_in=row.held is not None)
+        if row.close_at is not None or key in self.closing:
+            _index(self.closing, key, is_in=row.close_at is not None and row.closed_at is None)
+        if row.held is not None or key in self.held_back:
+            _index(self.held_back, key, is_in=row.held is not None)
 
     def _index_ripe(self, run_id: str, before: RunRow | None, row: RunRow) -> None:
         old = None if before is None or before.owner is not None else before.wake_at

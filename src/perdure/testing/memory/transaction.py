@@ -46,20 +46,16 @@ class Transaction(View):
 
     def step(self) -> Step:
         """Make one statement, or look again whether the one that waits may go on; the last step commits."""
-        if self.outcome is not None:
-            return Done(self.outcome)
-        assert self.is_open, "the transaction was abandoned"
         try:
             said = next(self._statements)
         except StopIteration as end:
             return self._finish(end.value)
+        self.waits_for = None
         if isinstance(said, Blocked):
             self.waits_for = said.by
             if self._closes_a_circle():
                 trouble = "a deadlock was broken by giving up this transaction; nothing was changed, try again"
                 return self._finish(Failed(StoreUnavailable(self._url, trouble)))
-        else:
-            self.waits_for = None
         return said
 
     def steps(self) -> Iterator[Step]:
@@ -69,11 +65,9 @@ class Transaction(View):
 
     def run(self) -> Outcome | Blocked:
         """All steps that are left, or those up to where it must wait."""
-        for step in self.steps():
-            if isinstance(step, Blocked):
-                return step
-        assert self.outcome is not None
-        return self.outcome
+        while isinstance(step := self.step(), Progress):
+            pass
+        return step.outcome if isinstance(step, Done) else step
 
     def abandon(self) -> None:
         """The process died: all its changes and locks vanish."""
@@ -81,7 +75,10 @@ class Transaction(View):
             self._statements.close()
             self.roll_back()
 
-    def _finish(self, outcome: Outcome) -> Done:
+    def _finish(self, outcome: Outcome | None) -> Done:
+        if outcome is None:
+            assert self.outcome is not None, "the transaction was abandoned"
+            return Done(self.outcome)
         self.outcome = outcome
         if isinstance(outcome, Committed):
             self.commit()

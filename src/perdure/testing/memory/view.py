@@ -59,10 +59,14 @@ class Sight(Generic[K, V]):
 
     def put(self, key: K, row: V | None) -> None:
         """Change a row that nobody else holds."""
-        own = self.own
-        self._view.log.append((own, key, own.get(key, _ABSENT)))
+        view, own, held = self._view, self.own, self.table.held
+        if not own:
+            view.touched.append(self)
+        view.log.append((own, key, own.get(key, _ABSENT)))
         own[key] = row
-        self.hold(key)
+        if key not in held:
+            held[key] = view
+            view.holds.append((held, key))
 
     def hold(self, key: K) -> None:
         """Keep others from changing a row until the transaction ends."""
@@ -89,6 +93,7 @@ class View:
         self.tables = tables
         self.log: list[tuple[dict[Any, Any], Any, Any]] = []
         self.holds: list[tuple[dict[Any, View], Any]] = []
+        self.touched: list[Sight[Any, Any]] = []
         self.shares: list[str] = []
         self.waits_for: View | None = None
         self._numbers: list[int] = []
@@ -175,10 +180,10 @@ class View:
 
     def commit(self) -> None:
         """Make everything visible at once."""
-        for sight in (self.runs, self.latest, self.events, self.inbox, self.message_ids, self.attempts, self.workers):
+        for sight in self.touched:
             publish = sight.table.publish
             for key, row in sight.own.items():
-                publish(key, row)  # type: ignore[arg-type]  # each sight has rows of its own table
+                publish(key, row)
         if self.log:
             self.tables.version += 1
         self._end()

@@ -1,0 +1,437 @@
+"""Transactions that overlap: each bad order of two processes, forced, and what must come of it."""
+
+import asyncio
+
+import pytest
+
+from perdure.stores.answers import Answer, Applied, Asked, Closed, Committed, Failed, Fenced, Moved, Posted, Taken
+from perdure.stores.operations import (
+    Batch,
+    ClaimRuns,
+    DeleteWorker,
+    FreeRuns,
+    Operation,
+    RaiseEpoch,
+    RegisterWorker,
+    TakeMessage,
+)
+from perdure.stores.records import RunRow
+from perdure.testing.memory import Blocked, Done, MemoryStore, Progress, Tables, Transaction
+from tests.test_store_contract import WORKER, a_message, a_park, a_ripe_run, a_run, an_end, an_event
+from tests.test_store_families import a_child, a_close, a_live_child, a_stop
+
+OTHER = "w-2"
+
+
+class World:
+    """Tables with two workers, and transactions on them that the test takes step by step."""
+
+    def __init__(self, *operations: Operation) -> None:
+        self.tables = Tables()
+        self.store = MemoryStore(self.tables)
+        workers = [RegisterWorker(w, "main", 99_000, ("default",), "host", 1, 1000) for w in (WORKER, OTHER)]
+        assert self.by(None, *workers).run() == Committed({})
+        if operations:
+            assert isinstance(self.by(None, *operations).run(), Committed)
+
+    def by(self, worker: str | None, *operations: Operation, epoch: int = 1) -> Transaction:
+        """A transaction of one group."""
+        return self.store.transaction(Batch([operations], worker, epoch))
+
+    def run(self, run_id: str) -> RunRow:
+        row = asyncio.run(self.store.run("main", run_id))
+        assert row is not None
+        return row
+
+    def messages(self, run_id: str) -> list[str]:
+        return [message.message_id for message in asyncio.run(self.store.unread(run_id))]
+
+
+def until(transaction: Transaction, statement: str) -> None:
+    """Take steps up to and with the statement of this name."""
+    for step in transaction.steps():
+        assert isinstance(step, Progress), step
+        if step.statement == statement:
+            return
+    raise AssertionError(f"there is no statement {statement}")
+
+
+def answer(transaction: Transaction) -> Answer:
+    """The end of a transaction that nothing is in the way of."""
+    outcome = transaction.run()
+    assert isinstance(outcome, Committed), outcome
+    return outcome.answers.get(0, Applied())
+
+
+def takeover(now: int = 1000) -> list[Operation]:
+    return [RaiseEpoch(WORKER, 1), FreeRuns(WORKER, now, 10)]
+
+
+def claim(worker: str, limit: int = 10) -> ClaimRuns:
+    return ClaimRuns(worker, "main", ("default",), ("wf",), 5000, limit)
+
+
+# Takeovers
+
+
+def test_a_takeover_waits_for_an_open_batch_and_sees_what_it_wrote() -> None:
+    """The zombie was quicker: its step is on disk before its runs are given away."""
+    world = World(a_run("r1"))
+    zombie = world.by(WORKER, an_event("r1", 2))
+    until(zombie, "append_events")
+    rescue = world.by(OTHER, *takeover())
+    assert rescue.run() == Blocked(zombie)
+    assert rescue.step() == Blocked(zombie)
+    assert zombie.run() == Committed({})
+    assert answer(rescue) == Applied(1)
+    assert world.run("r1").owner is None
+    assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
+    assert isinstance(world.by(WORKER, an_event("r1", 3)).run(), Fenced)
+
+
+def test_a_batch_waits_for_a_takeover_under_way_and_is_fenced() -> None:
+    """The rescuer was quicker: nothing of the zombie's batch may follow."""
+    world = World(a_run("r1"))
+    rescue = world.by(OTHER, *takeover())
+    until(rescue, "raise_epoch")
+    zombie = world.by(WORKER, an_event("r1", 2), an_end("r1", 3))
+    assert zombie.run() == Blocked(rescue)
+    assert answer(rescue) == Applied(1)
+    assert zombie.run() == Fenced()
+    assert world.run("r1").closed_at is None
+    assert world.tables.events.rows == {}
+
+
+def test_a_batch_goes_on_when_the_takeover_it_waits_for_comes_to_nothing() -> None:
+    """A rescuer that dies half-way has taken nothing."""
+    world = World(a_run("r1"))
+    rescue = world.by(OTHER, *takeover())
+    until(rescue, "free_runs")
+    owner = world.by(WORKER, an_end("r1", 2))
+    assert owner.run() == Blocked(rescue)
+    rescue.abandon()
+    assert answer(owner) == Applied()
+    assert world.run("r1").status == "COMPLETED"
+
+
+def test_of_two_rescuers_one_takes_over() -> None:
+    """Both read the same epoch; the second finds it raised and lets go."""
+    world = World(a_run("r1"), a_run("r2"))
+    first, second = world.by(OTHER, *takeover()), world.by(None, *takeover(now=2000))
+    until(first, "lock_worker")
+    assert second.run() == Blocked(first)
+    assert answer(first) == Applied(2)
+    assert answer(world.by(OTHER, claim(OTHER, limit=1))) == Applied(["r1"])
+    assert answer(second) == Moved()
+    assert (world.run("r1").owner, world.run("r2").wake_at) == (OTHER, 1000)
+
+
+def test_a_second_bite_of_a_rescue_leaves_what_was_claimed_meanwhile() -> None:
+    """Law 4: what is freed is still the gone worker's when its row is locked, not only when it was read."""
+    world = World(a_run("r1"))
+    bite = world.by(None, FreeRuns(WORKER, 1000, 10))
+    first = world.by(OTHER, *takeover())
+    until(first, "free_runs")
+    assert bite.run() == Blocked(first)
+    assert answer(first) == Applied(1)
+    assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
+    assert answer(bite) == Applied(0)
+    assert world.run("r1").owner == OTHER
+
+
+def test_a_worker_is_not_forgotten_while_its_open_batch_takes_a_run() -> None:
+    """Its last run would belong to nobody that anybody looks for."""
+    world = World(a_ripe_run("r1"))
+    claiming = world.by(WORKER, claim(WORKER))
+    until(claiming, "claim_runs")
+    forgetting = world.by(OTHER, DeleteWorker(WORKER))
+    assert forgetting.run() == Blocked(claiming)
+    assert answer(claiming) == Applied(["r1"])
+    assert answer(forgetting) == Applied()
+    assert WORKER in world.tables.workers.rows
+
+
+def test_a_lease_renewed_during_a_takeover_that_fails_stays_renewed() -> None:
+    world = World()
+    rescue = world.by(OTHER, RaiseEpoch(WORKER, 1))
+    until(rescue, "raise_epoch")
+    assert world.store.renew(WORKER, 1, 123_000)
+    rescue.abandon()
+    assert world.tables.workers.rows[WORKER].lease_until == 123_000
+    assert answer(world.by(OTHER, RaiseEpoch(WORKER, 1))) == Applied()
+    assert world.tables.workers.rows[WORKER].lease_until == 123_000
+    assert not world.store.renew(WORKER, 1, 124_000)
+
+
+# Claims and starts
+
+
+def test_two_claimers_never_take_the_same_run() -> None:
+    """What one has under way the other passes by, without waiting."""
+    world = World(*[a_ripe_run(f"r{n}") for n in range(4)])
+    first, second = world.by(WORKER, claim(WORKER, 2)), world.by(OTHER, claim(OTHER, 3))
+    until(first, "claim_runs")
+    assert answer(second) == Applied(["r2", "r3"])
+    assert answer(first) == Applied(["r0", "r1"])
+    assert [world.run(f"r{n}").owner for n in range(4)] == [WORKER, WORKER, OTHER, OTHER]
+
+
+def test_what_an_abandoned_claim_had_taken_is_taken_by_the_next() -> None:
+    world = World(a_ripe_run("r1"))
+    first = world.by(WORKER, claim(WORKER))
+    until(first, "claim_runs")
+    first.abandon()
+    assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
+
+
+@pytest.mark.parametrize("becomes", ["committed", "abandoned"])
+def test_of_two_starts_under_one_id_the_second_waits_for_the_first(becomes: str) -> None:
+    """Whether the id is taken is known only when the first has ended."""
+    world = World()
+    first, second = world.by(WORKER, a_run("r1", "same")), world.by(OTHER, a_run("r2", "same", owner=OTHER))
+    until(first, "insert_runs")
+    assert second.run() == Blocked(first)
+    if becomes == "committed":
+        assert answer(first) == Applied()
+        taken = answer(second)
+        assert isinstance(taken, Taken)
+        assert taken.run.run_id == "r1"
+        assert list(world.tables.runs.rows) == ["r1"]
+    else:
+        first.abandon()
+        assert answer(second) == Applied()
+        assert list(world.tables.runs.rows) == ["r2"]
+
+
+# Messages
+
+
+def test_a_post_before_a_park_refuses_it() -> None:
+    """The post has the row: the park waits, looks again and finds the counter moved."""
+    world = World(a_run("r1"))
+    post, park = world.by(OTHER, a_message("r1")), world.by(WORKER, a_park("r1"))
+    until(post, "post_messages")
+    assert park.run() == Blocked(post)
+    assert answer(post) == Applied(Posted(1, 1))
+    assert answer(park) == Moved()
+    assert world.run("r1").owner == WORKER
+
+
+def test_a_post_after_a_park_makes_the_run_ripe() -> None:
+    """The park has the row: the post waits and sets the time to wake on what was parked."""
+    world = World(a_run("r1"))
+    park, post = world.by(WORKER, a_park("r1", wake_at=99_000)), world.by(OTHER, a_message("r1"))
+    until(park, "park_run")
+    assert post.run() == Blocked(park)
+    assert answer(park) == Applied()
+    assert answer(post) == Applied(Posted(1, 1))
+    row = world.run("r1")
+    assert (row.owner, row.wake_at, row.messages) == (None, 1500, 1)
+    assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
+
+
+def test_a_post_that_comes_after_an_end_is_told_so() -> None:
+    """A message in the inbox of a closed run would be acknowledged and never read."""
+    world = World(a_run("r1"))
+    end, post = world.by(WORKER, an_end("r1", 2)), world.by(OTHER, a_message("r1"))
+    until(end, "end_runs")
+    assert post.run() == Blocked(end)
+    assert answer(end) == Applied()
+    assert answer(post) == Closed("COMPLETED")
+    assert (world.messages("r1"), world.run("r1").wake_at) == ([], None)
+
+
+def test_an_end_waits_for_a_post_and_closes_the_run_behind_it() -> None:
+    world = World(a_run("r1"))
+    post, end = world.by(OTHER, a_message("r1")), world.by(WORKER, an_end("r1", 2))
+    until(post, "post_messages")
+    assert end.run() == Blocked(post)
+    assert answer(post) == Applied(Posted(1, 1))
+    assert answer(end) == Applied()
+    row = world.run("r1")
+    assert (row.status, row.messages, row.wake_at) == ("COMPLETED", 1, None)
+
+
+def test_messages_may_become_visible_in_another_order_than_their_numbers() -> None:
+    """Whoever remembers the highest number it saw would miss the lower one that comes later."""
+    world = World(a_run("r1"), a_run("r2"))
+    first, second = world.by(None, a_message("r1")), world.by(None, a_message("r2"))
+    until(first, "post_messages")
+    assert answer(second) == Applied(Posted(2, 1))
+    assert asyncio.run(world.store.last_message()) == 2
+    assert answer(first) == Applied(Posted(1, 1))
+    found, last = asyncio.run(world.store.new_messages(WORKER, 0))
+    assert ([message.number for _, message in found], last) == ([1, 2], 2)
+
+
+def test_numbers_of_what_was_rolled_back_are_not_given_again() -> None:
+    world = World(a_run("r1"))
+    lost = world.by(None, a_message("r1"))
+    until(lost, "post_messages")
+    lost.abandon()
+    assert answer(world.by(None, a_message("r1"))) == Applied(Posted(2, 1))
+
+
+def test_the_same_message_sent_twice_at_once_is_there_once() -> None:
+    world = World(a_run("r1"))
+    first, second = world.by(None, a_message("r1")), world.by(None, a_message("r1"))
+    until(first, "count_posted")
+    assert second.run() == Blocked(first)
+    assert answer(first) == Applied(Posted(1, 1))
+    assert answer(second) == Applied(Posted(1, None))
+    assert (world.messages("r1"), world.run("r1").messages) == (["m-1"], 1)
+
+
+# Ends from outside
+
+
+def test_a_close_and_a_claim_of_a_free_run_exclude_each_other() -> None:
+    world = World(a_ripe_run("r1"), a_ripe_run("r2"))
+    claiming, close = world.by(WORKER, claim(WORKER, 1)), world.by(None, a_close("r1"))
+    until(claiming, "claim_runs")
+    assert close.run() == Blocked(claiming)
+    assert answer(claiming) == Applied(["r1"])
+    assert answer(close) == Moved()
+    close = world.by(None, a_close("r2"))
+    until(close, "close_free_run")
+    assert answer(world.by(WORKER, claim(WORKER))) == Applied([])
+    assert answer(close) == Applied()
+    assert (world.run("r2").status, world.run("r2").owner) == ("TERMINATED", None)
+
+
+def test_a_child_that_is_not_committed_is_not_asked_to_stop() -> None:
+    """So no store may let somebody close a parent while its owner's batch is open; the next test says how."""
+    world = World(a_run("p", owner=None, status="SUSPENDED"))
+    start = world.by(WORKER, a_child("c"))
+    until(start, "insert_rich_runs")
+    assert answer(world.by(None, a_close("p"), a_stop("p"))) == Applied()
+    assert answer(start) == Applied()
+    assert world.run("c").closed_at is None
+
+
+def test_whoever_takes_a_parent_over_sees_the_child_its_owner_was_starting() -> None:
+    """The fence orders them: the takeover waits for the batch, and what follows sees its child."""
+    world = World(a_run("p"))
+    start = world.by(WORKER, a_live_child("c"))
+    until(start, "insert_rich_runs")
+    rescue = world.by(OTHER, *takeover())
+    assert rescue.run() == Blocked(start)
+    assert answer(world.by(None, a_close("p"), a_stop("p"))) == Moved()
+    assert answer(start) == Applied()
+    assert answer(rescue) == Applied(2)
+    assert answer(world.by(OTHER, a_close("p"), a_stop("p"))) == Applied([Asked("c", 1, "CancelRequest")])
+    assert world.run("p").status == "TERMINATED"
+
+
+def test_a_child_that_ends_while_it_is_to_be_stopped_is_not_asked() -> None:
+    world = World(a_run("p"), a_live_child("c", parent="p"))
+    end, stop = world.by(WORKER, an_end("c", 2)), world.by(OTHER, a_stop("p"))
+    until(end, "end_runs")
+    assert stop.run() == Blocked(end)
+    assert answer(end) == Applied()
+    assert answer(stop) == Applied()
+    assert world.messages("c") == []
+
+
+# Deadlocks and deaths
+
+
+def test_a_circle_of_waiting_transactions_is_broken_and_the_others_go_on() -> None:
+    """One of them is given up with nothing written, and may be tried again."""
+    world = World(a_run("r1"), a_run("r2"))
+    first = world.store.transaction(Batch([[a_park("r1")], [a_park("r2")]], None, 0))
+    second = world.store.transaction(Batch([[a_park("r2", wake_at=7)], [a_park("r1", wake_at=7)]], None, 0))
+    until(first, "park_run")
+    until(second, "park_run")
+    assert first.run() == Blocked(second)
+    given_up = second.run()
+    assert isinstance(given_up, Failed)
+    assert "deadlock" in str(given_up.error)
+    assert second.step() == Done(given_up)
+    assert first.run() == Committed({})
+    assert (world.run("r1").wake_at, world.run("r2").wake_at) == (None, None)
+    again = world.store.transaction(second.batch)
+    assert again.run() == Committed({0: Moved(), 1: Moved()})
+
+
+def test_a_circle_of_three_is_found() -> None:
+    world = World(a_run("r1"), a_run("r2"), a_run("r3"))
+    pairs = [("r1", "r2"), ("r2", "r3"), ("r3", "r1")]
+    ring = [world.store.transaction(Batch([[a_park(a)], [a_park(b)]], None, 0)) for a, b in pairs]
+    for transaction in ring:
+        until(transaction, "park_run")
+    assert ring[0].run() == Blocked(ring[1])
+    assert ring[1].run() == Blocked(ring[2])
+    assert isinstance(ring[2].run(), Failed)
+    assert ring[1].run() == Committed({})
+    assert ring[0].run() == Committed({1: Moved()})
+
+
+def test_who_waits_for_what_was_undone_is_in_no_circle() -> None:
+    """A group that is undone alone gives its locks back; whoever waited for them may go on."""
+    world = World(a_run("r1"), a_run("r2"), a_run("r3"))
+    first = world.store.transaction(Batch([[a_park("r1"), a_park("r3", messages=9)], [a_park("r2")]], None, 0))
+    second = world.store.transaction(Batch([[a_park("r2", wake_at=7)], [a_park("r1", wake_at=7)]], None, 0))
+    # All three together; and since the second is refused, group by group, of which this is the beginning.
+    assert [first.step() for _ in range(4)] == [Progress("park_run")] * 4
+    until(second, "park_run")
+    assert second.run() == Blocked(first)
+    assert first.run() == Blocked(second)
+    assert second.run() == Committed({})
+    assert first.run() == Committed({0: Moved(), 1: Moved()})
+
+
+EVERYTHING: list[Operation] = [
+    a_run("new"),
+    a_child("rich"),
+    a_message("r1"),
+    an_event("r1", 2),
+    TakeMessage(1, 2),
+    claim(WORKER),
+    RaiseEpoch(OTHER, 1),
+    a_stop("p"),
+    a_park("r2"),
+    an_end("r1", 3),
+]
+
+
+def test_a_transaction_abandoned_at_any_statement_leaves_nothing() -> None:
+    """A process may die anywhere."""
+    world = World(a_run("r1"), a_run("r2"), a_ripe_run("r3"), a_live_child("c"))
+    assert answer(world.by(None, a_message("r1", "before"))) == Applied(Posted(1, 1))
+    before, version = world.tables.dump(), world.tables.version
+    dying = world.by(WORKER, *EVERYTHING)
+    total = sum(isinstance(step, Progress) for step in dying.steps())
+    assert total > 10
+    world = World(a_run("r1"), a_run("r2"), a_ripe_run("r3"), a_live_child("c"))
+    answer(world.by(None, a_message("r1", "before")))
+    for statements in range(total + 1):
+        dying = world.by(WORKER, *EVERYTHING)
+        assert all(isinstance(dying.step(), Progress) for _ in range(statements))
+        dying.abandon()
+        assert not dying.is_open
+        assert (world.tables.dump(), world.tables.version, world.tables.open) == (before, version, {})
+    assert isinstance(answer(world.by(WORKER, *EVERYTHING)), Applied)
+
+
+def test_nothing_is_seen_before_the_commit_and_then_all_of_it_at_once() -> None:
+    world = World(a_run("r1"), a_run("r2"))
+    before = world.tables.dump()
+    batch = world.by(WORKER, an_event("r1", 2), a_message("r2"), an_end("r1", 3))
+    seen = []
+    for step in batch.steps():
+        seen.append(world.tables.dump() == before)
+        assert isinstance(step, Progress) or seen == [True] * (len(seen) - 1) + [False]
+    assert (world.run("r1").status, world.messages("r2")) == ("COMPLETED", ["m-1"])
+
+
+def test_a_commit_that_would_wait_for_ever_fails_at_once() -> None:
+    """Without a scheduler nobody can end what it waits for."""
+    world = World(a_run("r1"))
+    open_one = world.by(WORKER, a_park("r1"))
+    until(open_one, "park_run")
+    told: list[object] = []
+    world.store.commit(Batch([[a_message("r1")]], None, 0), told.append)
+    assert isinstance(told[0], Failed)
+    assert list(world.tables.open) == [open_one]
+    assert answer(open_one) == Applied()

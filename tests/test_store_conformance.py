@@ -1,0 +1,260 @@
+"""Stores answer alike: what is drawn at random is written to SQLite and to the tables in memory, and compared."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perdure.kernel.messages import CancelRequest, TerminateRequest
+from perdure.stores import rows
+from perdure.stores.answers import Answer, Broken, Committed, Outcome
+from perdure.stores.operations import (
+    Annotate,
+    Batch,
+    ClaimRuns,
+    CloseFreeRun,
+    DeleteWorker,
+    EndRun,
+    FreeMismatches,
+    FreeRuns,
+    HoldRun,
+    InsertRichRun,
+    InsertRun,
+    MoveMessages,
+    NoteCancel,
+    NoteWaiting,
+    Operation,
+    ParkRun,
+    PostMessage,
+    RaiseEpoch,
+    RecordAttempt,
+    RegisterWorker,
+    StopChildren,
+    SupersedeRun,
+    TakeMessage,
+    TellRun,
+)
+from perdure.stores.port import Store
+from perdure.stores.records import RunFilter
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite_reads import _run_rows
+from perdure.testing.memory import MemoryStore, Tables
+from tests.test_store_contract import an_event
+
+# Few of everything, so that much collides.
+RUNS = ("r1", "r2", "r3", "r4", "r5")
+WORKERS = ("w-1", "w-2")
+NAMESPACES = ("main", "other")
+LARGE = '"' + "x" * 1100 + '"'
+
+runs = st.sampled_from(RUNS)
+workers = st.sampled_from(WORKERS)
+owners = st.sampled_from([*WORKERS, None])
+# Seldom the other one: most things should be found.
+namespaces = st.sampled_from(["main"] * 9 + ["other"])
+workflow_ids = st.sampled_from(["a", "b", "c", "d"])
+workflows = st.sampled_from(["wf", "fw"])
+queues = st.sampled_from(["q1", "q2"])
+priorities = st.sampled_from([0, 0, 5, -1])
+times = st.sampled_from([900, 1000, 1500, 3000])
+some_time = st.none() | times
+bodies = st.sampled_from(["1", LARGE])
+message_ids = st.sampled_from(["signal:a", "signal:b", "child:r1", "m"])
+places = st.sampled_from(["", "x", "y"])
+counts = st.integers(0, 3)
+epochs = st.sampled_from([1, 1, 1, 2])
+reasons = st.sampled_from([None, "over"])
+statuses = st.sampled_from(["PENDING", "RUNNING", "SUSPENDED"])
+
+CANCEL, TERMINATE = rows.message_body(CancelRequest("over")), rows.message_body(TerminateRequest("over"))
+SIGNAL = '{"name":"go","payload":1}'
+CHILD = '{"place":"x","workflow":"wf","child_id":"c","run_id":"c","result":1}'
+FAILURE = '{"type":"builtins.ValueError","message":"no"}'
+
+
+def columns(*more: st.SearchStrategy[Any]) -> tuple[st.SearchStrategy[Any], ...]:
+    """What every insertion has."""
+    first = (runs, namespaces, workflow_ids, workflows, queues, statuses, owners, some_time, priorities)
+    return (*first, st.just("{}"), st.just(7), times, *more)
+
+
+def a_post(kind: type[PostMessage | TellRun]) -> st.SearchStrategy[PostMessage | TellRun]:
+    letters = st.sampled_from([("SignalSent", SIGNAL), ("ChildResult", CHILD), ("CancelRequest", CANCEL)])
+
+    def post(run_id: str, message_id: str, letter: tuple[str, str], at: int) -> PostMessage | TellRun:
+        return kind(run_id=run_id, message_id=message_id, kind=letter[0], body=letter[1], at=at)
+
+    return st.builds(post, runs, message_ids, letters, times)
+
+
+inserts = st.builds(InsertRun, *columns())
+rich_inserts = st.builds(
+    InsertRichRun,
+    *columns(st.none() | runs, st.none() | places, st.sampled_from(["cancel", "terminate", "abandon"])),
+    *(st.sampled_from([None, "e"]), st.none(), st.sampled_from([None, "{}"]), st.sampled_from([None, 5])),
+    *(some_time, some_time, st.none() | runs),
+)
+events = st.builds(an_event, runs, st.integers(2, 5), bodies)
+operations: st.SearchStrategy[Operation] = st.one_of(
+    inserts,
+    rich_inserts,
+    events,
+    a_post(PostMessage),
+    a_post(TellRun),
+    st.builds(SupersedeRun, runs, owners),
+    st.builds(MoveMessages, runs, runs),
+    st.builds(EndRun, runs, st.just("COMPLETED"), bodies, st.integers(10, 12), times, workers, st.just("main")),
+    st.builds(CloseFreeRun, runs, namespaces, st.just("TERMINATED"), st.just("{}"), times, st.booleans()),
+    st.builds(
+        StopChildren,
+        *(runs, message_ids, st.just(CANCEL), st.just(TERMINATE), st.booleans(), reasons, times, st.none() | places),
+    ),
+    st.builds(NoteCancel, runs, reasons, some_time, times),
+    st.builds(Annotate, runs, workers, st.just("{}"), st.sampled_from([None, "s"]), times),
+    st.builds(TakeMessage, st.integers(1, 6), st.integers(0, 4)),
+    st.builds(RecordAttempt, st.just("main"), runs, places, counts, st.just("f"), st.just(FAILURE), times, times),
+    st.builds(ParkRun, runs, workers, statuses, some_time, st.sampled_from([None, "[]"]), st.none() | counts, times),
+    st.builds(HoldRun, runs, workers, st.sampled_from(["mismatch", "paused"]), st.just("{}"), times),
+    st.builds(NoteWaiting, runs, workers, st.just("[]"), times),
+    st.builds(
+        ClaimRuns,
+        *(workers, namespaces, st.sampled_from([("q1",), ("q2", "q1"), ("q1", "q2")])),
+        *(st.sampled_from([("wf",), ("wf", "fw")]), times, st.integers(0, 4)),
+    ),
+    st.builds(FreeMismatches, namespaces, st.sampled_from([("wf",), ("wf", "fw")]), times),
+    st.builds(RegisterWorker, workers, namespaces, times, st.just(("q1",)), st.just("host"), st.just(1), st.just(1000)),
+    st.builds(RaiseEpoch, workers, epochs),
+    st.builds(FreeRuns, workers, times, st.integers(0, 3)),
+    st.builds(DeleteWorker, workers),
+)
+
+
+def one_post_at_most(group: list[Operation]) -> list[Operation]:
+    """A group has one answer, which cannot tell of two messages."""
+    posts = [operation for operation in group if isinstance(operation, PostMessage | TellRun)]
+    return [operation for operation in group if operation not in posts[1:] or operation is posts[0]]
+
+
+group = st.lists(operations, min_size=1, max_size=4).map(one_post_at_most)
+groups = st.lists(group, min_size=1, max_size=5)
+batches = st.builds(Batch, groups, st.sampled_from([None, "w-1"]), epochs)
+histories = st.lists(batches, min_size=1, max_size=8)
+
+# Something to begin with: two workers, and runs that wait, work, and have parents.
+BEGIN = Batch(
+    [
+        [RegisterWorker(worker, "main", 99_000, ("q1",), "host", 1, 1000) for worker in WORKERS],
+        [InsertRun("r1", "main", "a", "wf", "q1", "PENDING", None, 1000, 0, "{}", 7, 1000)],
+        [InsertRun("r2", "main", "b", "wf", "q1", "RUNNING", "w-1", None, 0, "{}", 7, 1000)],
+    ],
+    None,
+    0,
+)
+
+
+def told(store: Store, batch: Batch) -> Outcome:
+    outcomes: list[Outcome] = []
+    store.commit(batch, outcomes.append)
+    return outcomes[0]
+
+
+def comparable(outcome: Outcome) -> object:
+    """Why a database refuses is told in its own words; that it does must be the same."""
+    if not isinstance(outcome, Committed):
+        return outcome
+    return {index: _without_words(answer) for index, answer in sorted(outcome.answers.items())}
+
+
+def _without_words(answer: Answer) -> Answer:
+    return Broken("") if isinstance(answer, Broken) else answer
+
+
+async def looked_at(store: Store) -> list[object]:
+    """What every read says."""
+    listed = [await store.list_runs(RunFilter(n, limit=3)) for n in NAMESPACES]
+    found = [row for n in NAMESPACES for row in await store.list_runs(RunFilter(n))]
+    seen: list[object] = [listed, found, await store.last_message(), await store.workers()]
+    for worker in WORKERS:
+        seen += [await store.load_runs(RUNS, worker), await store.owned_runs(worker)]
+        seen += [await store.new_messages(worker, after) for after in (0, 2)]
+    for namespace in NAMESPACES:
+        seen.append(await store.next_wake(namespace, ("q1", "q2"), ("wf",)))
+        seen.append(await store.overdue(namespace, 1500, 2))
+        seen += [await store.latest_run(namespace, workflow_id) for workflow_id in "abcd"]
+        seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
+    for row in found:
+        seen += [await store.events(row, 0, 3), await store.events(row, 2, 9), await store.last_event_at(row.run_id)]
+        seen += [await store.attempts(row.run_id), await store.unread(row.run_id)]
+    return [*seen, await store.closed_among(RUNS)]
+
+
+def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
+    db = store._db
+    return {
+        "runs": _run_rows(db, db.execute("select * from runs order by run_id")),
+        "latest": db.execute(
+            "select namespace, workflow_id, run_id from runs where is_latest order by 1, 2"
+        ).fetchall(),
+        "events": db.execute(
+            "select e.namespace, e.run_id, e.seq, e.kind, e.place, e.at, coalesce(e.body, p.body)"
+            " from events e left join payloads p on p.run_id = e.run_id and p.seq = e.seq order by e.run_id, e.seq"
+        ).fetchall(),
+        "inbox": db.execute("select * from inbox order by number").fetchall(),
+        "attempts": db.execute("select * from attempts order by run_id, place, attempt").fetchall(),
+        "workers": db.execute("select * from workers order by worker_id").fetchall(),
+    }
+
+
+def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
+    dump = tables.dump()
+    inbox = [
+        (m.number, m.namespace, m.run_id, m.message_id, m.kind, m.body, m.at, m.taken_by)
+        for m in dump["inbox"].values()
+    ]
+    assert {(row[2], row[3]): row[0] for row in inbox} == dump["message_ids"]
+    return {
+        "runs": list(dump["runs"].values()),
+        "latest": [(*key, run_id) for key, run_id in dump["latest"].items()],
+        "events": [tuple(event) for event in dump["events"].values()],
+        "inbox": inbox,
+        "attempts": [tuple(attempt) for attempt in dump["attempts"].values()],
+        "workers": [
+            tuple(getattr(worker, name) for name in worker.__struct_fields__) for worker in dump["workers"].values()
+        ],
+    }
+
+
+async def compare(history: Sequence[Batch]) -> None:
+    sqlite, memory = SqliteStore(None), MemoryStore(Tables(gives_numbers_back=True))
+    await sqlite.open()
+    try:
+        for batch in [BEGIN, *history]:
+            assert comparable(told(memory, batch)) == comparable(told(sqlite, batch))
+            assert memory_dump(memory.tables) == sqlite_dump(sqlite)
+        assert await looked_at(memory) == await looked_at(sqlite)
+        assert (memory.tables.open, memory.tables.runs.held, memory.tables.inbox.held) == ({}, {}, {})
+    finally:
+        await sqlite.close()
+
+
+QUICK = settings(
+    max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@QUICK
+@given(histories)
+def test_the_store_in_memory_answers_as_sqlite_does(history: list[Batch]) -> None:
+    """A simulation is worth as much as its database is like a real one."""
+    asyncio.run(compare(history))
+
+
+@pytest.mark.long
+@settings(QUICK, max_examples=3000)
+@given(histories)
+def test_the_store_in_memory_answers_as_sqlite_does_for_long(history: list[Batch]) -> None:
+    """As above, with more to find."""
+    asyncio.run(compare(history))
