@@ -4,7 +4,19 @@ import asyncio
 
 import pytest
 
-from perdure.stores.answers import Answer, Applied, Asked, Closed, Committed, Failed, Fenced, Moved, Posted, Taken
+from perdure.stores.answers import (
+    Answer,
+    Applied,
+    Asked,
+    Closed,
+    Committed,
+    Failed,
+    Fenced,
+    Freed,
+    Moved,
+    Posted,
+    Taken,
+)
 from perdure.stores.operations import (
     Batch,
     ClaimRuns,
@@ -83,7 +95,7 @@ def test_a_takeover_waits_for_an_open_batch_and_sees_what_it_wrote() -> None:
     assert rescue.run() == Blocked(zombie)
     assert rescue.step() == Blocked(zombie)
     assert zombie.run() == Committed({})
-    assert answer(rescue) == Applied(1)
+    assert answer(rescue) == Applied(Freed(1))
     assert world.run("r1").owner is None
     assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
     assert isinstance(world.by(WORKER, an_event("r1", 3)).run(), Fenced)
@@ -96,7 +108,7 @@ def test_a_batch_waits_for_a_takeover_under_way_and_is_fenced() -> None:
     until(rescue, "raise_epoch")
     zombie = world.by(WORKER, an_event("r1", 2), an_end("r1", 3))
     assert zombie.run() == Blocked(rescue)
-    assert answer(rescue) == Applied(1)
+    assert answer(rescue) == Applied(Freed(1))
     assert zombie.run() == Fenced()
     assert world.run("r1").closed_at is None
     assert world.tables.events.rows == {}
@@ -120,7 +132,7 @@ def test_of_two_rescuers_one_takes_over() -> None:
     first, second = world.by(OTHER, *takeover()), world.by(None, *takeover(now=2000))
     until(first, "lock_worker")
     assert second.run() == Blocked(first)
-    assert answer(first) == Applied(2)
+    assert answer(first) == Applied(Freed(2))
     assert answer(world.by(OTHER, claim(OTHER, limit=1))) == Applied(["r1"])
     assert answer(second) == Moved()
     assert (world.run("r1").owner, world.run("r2").wake_at) == (OTHER, 1000)
@@ -133,9 +145,9 @@ def test_a_second_bite_of_a_rescue_leaves_what_was_claimed_meanwhile() -> None:
     first = world.by(OTHER, *takeover())
     until(first, "free_runs")
     assert bite.run() == Blocked(first)
-    assert answer(first) == Applied(1)
+    assert answer(first) == Applied(Freed(1))
     assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
-    assert answer(bite) == Applied(0)
+    assert answer(bite) == Applied(Freed(0))
     assert world.run("r1").owner == OTHER
 
 
@@ -318,7 +330,7 @@ def test_whoever_takes_a_parent_over_sees_the_child_its_owner_was_starting() -> 
     assert rescue.run() == Blocked(start)
     assert answer(world.by(None, a_close("p"), a_stop("p"))) == Moved()
     assert answer(start) == Applied()
-    assert answer(rescue) == Applied(2)
+    assert answer(rescue) == Applied(Freed(2))
     assert answer(world.by(OTHER, a_close("p"), a_stop("p"))) == Applied([Asked("c", 1, "CancelRequest")])
     assert world.run("p").status == "TERMINATED"
 

@@ -15,6 +15,7 @@ from perdure.stores.operations import (
     Annotate,
     Batch,
     ClaimRuns,
+    ClearSuspect,
     CloseFreeRun,
     DeleteWorker,
     EndRun,
@@ -32,13 +33,14 @@ from perdure.stores.operations import (
     RaiseEpoch,
     RecordAttempt,
     RegisterWorker,
+    ResumeRun,
     StopChildren,
     SupersedeRun,
     TakeMessage,
     TellRun,
 )
 from perdure.stores.port import Store
-from perdure.stores.records import RunFilter
+from perdure.stores.records import RunFilter, WorkerRow
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite_reads import _run_rows
 from perdure.testing.memory import MemoryStore, Tables
@@ -122,8 +124,10 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(
         ClaimRuns,
         *(workers, namespaces, st.sampled_from([("q1",), ("q2", "q1"), ("q1", "q2")])),
-        *(st.sampled_from([("wf",), ("wf", "fw")]), times, st.integers(0, 4)),
+        *(st.sampled_from([("wf",), ("wf", "fw")]), times, st.integers(0, 4), st.integers(0, 1)),
     ),
+    st.builds(ClearSuspect, runs, workers),
+    st.builds(ResumeRun, runs, times),
     st.builds(FreeMismatches, namespaces, st.sampled_from([("wf",), ("wf", "fw")]), times),
     st.builds(RegisterWorker, workers, namespaces, times, st.just(("q1",)), st.just("host"), st.just(1), st.just(1000)),
     st.builds(RaiseEpoch, workers, epochs),
@@ -182,6 +186,7 @@ async def looked_at(store: Store) -> list[object]:
         seen += [await store.new_messages(worker, after) for after in (0, 2)]
     for namespace in NAMESPACES:
         seen.append(await store.next_wake(namespace, ("q1", "q2"), ("wf",)))
+        seen.append(await store.next_wake(namespace, ("q2", "q1"), ("wf", "fw"), suspects=True))
         seen.append(await store.overdue(namespace, 1500, 2))
         seen += [await store.latest_run(namespace, workflow_id) for workflow_id in "abcd"]
         seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
@@ -204,7 +209,15 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
         ).fetchall(),
         "inbox": db.execute("select * from inbox order by number").fetchall(),
         "attempts": db.execute("select * from attempts order by run_id, place, attempt").fetchall(),
-        "workers": db.execute("select * from workers order by worker_id").fetchall(),
+        "losses": db.execute(
+            "select run_id, lost_mark, deaths from runs where lost_mark is not null or deaths is not null order by 1"
+        ).fetchall(),
+        "judged": db.execute(
+            "select worker_id, judged_at from workers where judged_at is not null order by 1"
+        ).fetchall(),
+        "workers": db.execute(
+            f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id"
+        ).fetchall(),
     }
 
 
@@ -221,6 +234,8 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         "events": [tuple(event) for event in dump["events"].values()],
         "inbox": inbox,
         "attempts": [tuple(attempt) for attempt in dump["attempts"].values()],
+        "losses": [(run_id, loss.mark, loss.deaths) for run_id, loss in dump["losses"].items()],
+        "judged": list(dump["judged"].items()),
         "workers": [
             tuple(getattr(worker, name) for name in worker.__struct_fields__) for worker in dump["workers"].values()
         ],

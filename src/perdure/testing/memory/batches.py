@@ -16,6 +16,7 @@ from perdure.stores.operations import (
     AppendEvent,
     Batch,
     ClaimRuns,
+    ClearSuspect,
     CloseFreeRun,
     DeleteWorker,
     FreeMismatches,
@@ -24,13 +25,13 @@ from perdure.stores.operations import (
     InsertRichRun,
     InsertRun,
     MoveMessages,
-    NoteCancel,
     NoteWaiting,
     Operation,
     ParkRun,
     RaiseEpoch,
     RecordAttempt,
     RegisterWorker,
+    ResumeRun,
     StopChildren,
     TakeMessage,
 )
@@ -38,6 +39,7 @@ from perdure.stores.records import RunRow
 from perdure.stores.writes import Answers, Sorted, is_torn
 from perdure.testing.memory import claim_statements as claims
 from perdure.testing.memory import end_statements as ends
+from perdure.testing.memory import loss_statements as losses
 from perdure.testing.memory import message_statements as messages
 from perdure.testing.memory import run_statements as runs
 from perdure.testing.memory import worker_statements as workers
@@ -50,6 +52,7 @@ _SUPERSEDE = Progress("supersede_run")
 _INSERT = Progress("insert_runs")
 _INSERT_RICH = Progress("insert_rich_runs")
 _REFUSED = Progress("refused_inserts")
+_CANCEL = Progress("note_cancel")
 _END = Progress("end_runs")
 
 
@@ -82,6 +85,9 @@ def _apply_groups(view: View, groups: Groups) -> Steps[Answers]:
         yield from _insert_runs(view, batch.inserts, answers)
     if batch.posts:
         yield from messages.post_messages(view, batch.posts, answers)
+    for cancel in batch.cancels:
+        yield from runs.note_cancel(view, cancel)
+        yield _CANCEL
     for kind, rows in batch.bulk.items():
         progress, apply = _BULK[kind]
         yield from apply(view, rows)
@@ -165,11 +171,12 @@ _SINGLE: dict[type[Operation], tuple[Progress, Callable[[View, Any], Steps[Any]]
     MoveMessages: (Progress("carry_cancel"), messages.move_messages),
     CloseFreeRun: (Progress("close_free_run"), ends.close_free_run),
     StopChildren: (Progress("wake_children"), ends.stop_children),
-    NoteCancel: (Progress("note_cancel"), runs.note_cancel),
     RaiseEpoch: (Progress("raise_epoch"), workers.raise_epoch),
     ClaimRuns: (Progress("claim_runs"), claims.claim_runs),
     FreeMismatches: (Progress("free_mismatches"), runs.free_mismatches),
     RegisterWorker: (Progress("insert_worker"), workers.register_worker),
-    FreeRuns: (Progress("free_runs"), runs.free_runs),
+    FreeRuns: (Progress("free_runs"), losses.free_runs),
+    ClearSuspect: (Progress("clear_suspect"), losses.clear_suspect),
+    ResumeRun: (Progress("resume_run"), losses.resume_run),
     DeleteWorker: (Progress("delete_worker"), workers.delete_worker),
 }

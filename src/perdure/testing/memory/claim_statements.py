@@ -4,81 +4,117 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from perdure.kernel.poison import is_suspect
 from perdure.stores.answers import Applied
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.records import RunRow
 from perdure.testing.memory.tables import Ripe
 from perdure.testing.memory.view import Progress, Steps, View
 
-_CLAIM = Progress("claim_runs")
+_LEVEL = Progress("claim_runs")
+_SUSPECT = Progress("claim_suspect")
 
 
 def claim_runs(view: View, claim: ClaimRuns) -> Steps[Applied]:
     levels = _ripe_levels(view, claim.queues)
     taken: list[str] = []
+    if claim.suspects:
+        taken = _claim_suspect(view, claim, above=levels[0][1] if levels else None)
+        yield _SUSPECT
     for place, (queue, priority) in enumerate(levels):
         alike = sum(other == priority for _, other in levels[place:])
         share = -(-(claim.limit - len(taken)) // alike)
         if share <= 0:
             break
         if place:
-            yield _CLAIM
+            yield _LEVEL
         taken += _claim_level(view, claim, queue, priority, share)
     return Applied(taken)
 
 
 def _ripe_levels(view: View, queues: Sequence[str]) -> list[tuple[str, int]]:
     """The queues and priorities that have free runs with a time to wake at."""
+    own = view.runs.own
     levels = []
     for queue in queues:
         committed = view.tables.runs.ripe.get(queue, {})
-        found = {priority for priority, level in committed.items() if _has_others(view, level)}
-        found |= {row.priority for row in _own_free(view, queue)}
+        found = {priority for priority, level in committed.items() if any(entry[2] not in own for entry in level)}
+        found |= {row.priority for row in _own_free(view, queue, suspects=False)}
         levels += [(queue, priority) for priority in sorted(found)]
     return sorted(levels, key=lambda level: -level[1])
 
 
 def _claim_level(view: View, claim: ClaimRuns, queue: str, priority: int, limit: int) -> list[str]:
     """Take the ripest of one queue and one priority, without those that others hold."""
-    ripest = sorted([*_own_ripe(view, claim, queue, priority), *_others_ripe(view, claim, queue, priority, limit)])
-    claimed = sorted(run_id for _, _, run_id in ripest[:limit])
+    committed = view.tables.runs.ripe.get(queue, {}).get(priority, [])
+    own = [row for row in _own_free(view, queue, suspects=False) if row.priority == priority]
+    ripest = _ripest(view, claim, committed, own, limit)
+    claimed = sorted(run_id for _, _, run_id in ripest)
     for run_id in claimed:
-        row = view.runs.get(run_id)
-        assert row is not None
-        begun_at = claim.now if row.begun_at is None else row.begun_at
-        owned = replace(row, owner=claim.worker_id, begun_at=begun_at, status="RUNNING", waiting=None)
-        view.runs.put(run_id, owned)
+        _take(view, claim, run_id)
     return claimed
 
 
-def _others_ripe(view: View, claim: ClaimRuns, queue: str, priority: int, limit: int) -> Iterator[Ripe]:
-    """Ripe runs that this transaction has not changed, in order, as many as wanted."""
-    runs = view.runs
-    for entry in view.tables.runs.ripe.get(queue, {}).get(priority, ()):
+def _claim_suspect(view: View, claim: ClaimRuns, above: int | None) -> list[str]:
+    """One suspect, the first of all queues; the only place there is goes to other runs of a higher priority."""
+    found = [suspect for queue in claim.queues if (suspect := _first_suspect(view, claim, queue)) is not None]
+    if not found:
+        return []
+    priority, _, run_id = min(found)
+    if claim.limit <= 1 and above is not None and above > -priority:
+        return []
+    _take(view, claim, run_id)
+    return [run_id]
+
+
+def _first_suspect(view: View, claim: ClaimRuns, queue: str) -> tuple[int, int, str] | None:
+    """The ripest suspect of one queue: its priority, turned round, its time and its id."""
+    committed = view.tables.runs.suspected.get(queue, {})
+    own = list(_own_free(view, queue, suspects=True))
+    for priority in sorted({*committed, *[row.priority for row in own]}, reverse=True):
+        rows = [row for row in own if row.priority == priority]
+        for wake_at, _, run_id in _ripest(view, claim, committed.get(priority, []), rows, 1):
+            return -priority, wake_at, run_id
+    return None
+
+
+def _ripest(view: View, claim: ClaimRuns, committed: list[Ripe], own: list[RunRow], limit: int) -> list[Ripe]:
+    """The first of those that are wanted and that nobody else holds, as many as there may be."""
+    places = view.tables.runs.places
+    found = [
+        (row.wake_at, places[row.run_id], row.run_id)
+        for row in own
+        if row.wake_at is not None and row.wake_at <= claim.now and _is_wanted(row, claim)
+    ]
+    found += _others(view, claim, committed, limit)
+    return sorted(found)[:limit]
+
+
+def _others(view: View, claim: ClaimRuns, committed: list[Ripe], limit: int) -> Iterator[Ripe]:
+    held, rows = view.tables.runs.held, view.tables.runs.rows
+    for entry in committed:
         wake_at, _, run_id = entry
         if wake_at > claim.now or limit <= 0:
             return
-        if run_id not in runs.table.held and _is_wanted(runs.table.rows[run_id], claim):
+        if run_id not in held and _is_wanted(rows[run_id], claim):
             limit -= 1
             yield entry
-
-
-def _own_ripe(view: View, claim: ClaimRuns, queue: str, priority: int) -> Iterator[Ripe]:
-    for row in _own_free(view, queue):
-        assert row.wake_at is not None
-        if row.priority == priority and row.wake_at <= claim.now and _is_wanted(row, claim):
-            yield (row.wake_at, view.tables.runs.places[row.run_id], row.run_id)
 
 
 def _is_wanted(row: RunRow, claim: ClaimRuns) -> bool:
     return row.held is None and row.namespace == claim.namespace and row.workflow in claim.workflows
 
 
-def _has_others(view: View, level: list[Ripe]) -> bool:
-    return any(run_id not in view.runs.own for _, _, run_id in level)
-
-
-def _own_free(view: View, queue: str) -> Iterator[RunRow]:
+def _own_free(view: View, queue: str, *, suspects: bool) -> Iterator[RunRow]:
+    """Free runs with a time to wake at, as this transaction has changed them."""
     for row in view.runs.own.values():
-        if row is not None and row.owner is None and row.wake_at is not None and row.queue == queue:
+        is_free = row is not None and row.owner is None and row.wake_at is not None
+        if row is not None and is_free and row.queue == queue and is_suspect(row.losses) == suspects:
             yield row
+
+
+def _take(view: View, claim: ClaimRuns, run_id: str) -> None:
+    row = view.runs.get(run_id)
+    assert row is not None
+    begun_at = claim.now if row.begun_at is None else row.begun_at
+    view.runs.put(run_id, replace(row, owner=claim.worker_id, begun_at=begun_at, status="RUNNING", waiting=None))

@@ -46,13 +46,15 @@ def close_free_run(view: View, close: CloseFreeRun) -> Steps[Moved | None]:
     row = yield from find_run(view, close.run_id, is_right)
     if row is None:
         return Moved()
+    last_seq, last_at = view.last_event(row.run_id)
+    closed_at = max(close.at, row.created_at, last_at)
     closed = replace(
         row,
         status=close.status,
         outcome=close.outcome,
-        last_seq=1 + view.last_seq(row.run_id),
-        updated_at=max(close.at, row.created_at),
-        closed_at=max(close.at, row.created_at),
+        last_seq=1 + last_seq,
+        updated_at=closed_at,
+        closed_at=closed_at,
         wake_at=None,
         waiting=None,
         held=None,

@@ -85,7 +85,7 @@ def _count(view: View, run_id: str, posts: list[PostMessage | TellRun]) -> int:
     row = view.runs.get(run_id)
     assert row is not None
     at = min(post.at for post in posts)
-    is_delayed = row.delayed_until is not None and row.delayed_until > at
+    is_delayed = row.begun_at is None and row.delayed_until is not None and row.delayed_until > at
     if is_delayed and all(post.kind == "SignalSent" for post in posts):
         wake_at = row.wake_at
     else:

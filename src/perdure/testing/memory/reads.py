@@ -70,12 +70,15 @@ class MemoryReads:
         numbers = self.tables.inbox.numbers
         return numbers[-1] if numbers else 0
 
-    async def next_wake(self, namespace: str, queues: Sequence[str], workflows: Sequence[str]) -> int | None:
+    async def next_wake(
+        self, namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool = False
+    ) -> int | None:
         def is_wanted(row: RunRow) -> bool:
             return row.held is None and row.namespace == namespace and row.workflow in workflows
 
         runs = self.tables.runs
-        levels = [level for queue in queues for level in runs.ripe.get(queue, {}).values()]
+        indexes = [runs.ripe, runs.suspected] if suspects else [runs.ripe]
+        levels = [level for index in indexes for queue in queues for level in index.get(queue, {}).values()]
         first = [next((at for at, _, run_id in level if is_wanted(runs.rows[run_id])), None) for level in levels]
         return min((at for at in first if at is not None), default=None)
 

@@ -15,7 +15,6 @@ from perdure.stores.operations import (
     Annotate,
     AppendEvent,
     FreeMismatches,
-    FreeRuns,
     HoldRun,
     InsertRichRun,
     InsertRun,
@@ -214,11 +213,27 @@ def park_run(view: View, park: ParkRun) -> Steps[Moved | None]:
     row = yield from find_run(view, park.run_id, is_right)
     if row is None:
         return Moved()
+    # One that got as far as to wait, or on since its worker was lost, is no suspect any more.
+    is_cleared = park.status == "SUSPENDED" or not has_stood_still(view, row)
     parked = replace(
-        row, status=park.status, owner=None, wake_at=park.wake_at, waiting=park.waiting, updated_at=park.at
+        row,
+        status=park.status,
+        owner=None,
+        wake_at=park.wake_at,
+        waiting=park.waiting,
+        losses=0 if is_cleared else row.losses,
+        updated_at=park.at,
     )
     view.runs.put(row.run_id, parked)
     return None
+
+
+def has_stood_still(view: View, row: RunRow) -> bool:
+    """Whether a run shows no progress since its worker was lost."""
+    if row.losses == 0:
+        return False
+    loss = view.losses.get(row.run_id)
+    return loss is not None and loss.mark == view.progress_of(row.run_id)
 
 
 def hold_run(view: View, hold: HoldRun) -> Steps[Moved | None]:
@@ -247,25 +262,3 @@ def free_mismatches(view: View, free: FreeMismatches) -> Steps[Applied]:
         freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=free.now)
         view.runs.put(row.run_id, freed)
     return Applied(len(found))
-
-
-def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
-    def is_right(row: RunRow) -> bool:
-        return row.owner == free.worker_id and row.closed_at is None
-
-    bite = [run_id for run_id in owned_by(view, free.worker_id) if is_right(_seen(view, run_id))][: free.limit]
-    found = yield from find_runs(view, bite, is_right)
-    for row in found:
-        view.runs.put(row.run_id, replace(row, owner=None, status="PENDING", wake_at=free.now))
-    return Applied(len(found))
-
-
-def owned_by(view: View, worker_id: str) -> list[str]:
-    """The open runs this worker owns, and those this transaction has changed, by id."""
-    return sorted({**view.tables.runs.owned.get(worker_id, {}), **view.runs.own})
-
-
-def _seen(view: View, run_id: str) -> RunRow:
-    row = view.runs.get(run_id)
-    assert row is not None
-    return row

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from perdure.kernel.poison import is_suspect
 from perdure.stores.operations import AppendEvent, RecordAttempt
 from perdure.stores.records import RunRow, WorkerRow
 
@@ -36,6 +37,16 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
     taken_by: int | None = None
 
 
+class Loss(msgspec.Struct, frozen=True, gc=False):
+    """How far a run had come when its worker was last lost, and the workers that died with it alone, as JSON."""
+
+    mark: int | None
+    deaths: str | None
+
+
+NO_LOSS = Loss(None, None)
+
+
 class Table(Generic[K, V]):
     """Committed rows by their key; `held` says which open transaction has changed or locked a key."""
 
@@ -58,7 +69,9 @@ class Runs(Table[str, RunRow]):
         super().__init__()
         self.ids: list[str] = []
         self.places: dict[str, int] = {}
+        # Free runs with a time to wake at, by queue and priority; suspects for themselves.
         self.ripe: dict[str, dict[int, list[Ripe]]] = {}
+        self.suspected: dict[str, dict[int, list[Ripe]]] = {}
         self.owned: dict[str, dict[str, None]] = {}
         self.children: dict[str, dict[str, None]] = {}
         self.closing: dict[str, None] = {}
@@ -82,14 +95,18 @@ class Runs(Table[str, RunRow]):
     def _index_ripe(self, run_id: str, before: RunRow | None, row: RunRow) -> None:
         old = None if before is None or before.owner is not None else before.wake_at
         new = None if row.owner is not None else row.wake_at
-        if old == new:
+        if old == new and (before is None or before.losses == row.losses):
             return
-        level = self.ripe.setdefault(row.queue, {}).setdefault(row.priority, [])
         place = self.places[run_id]
-        if old is not None:
+        if before is not None and old is not None:
+            level = self._level(before)
             del level[bisect_left(level, (old, place, run_id))]
         if new is not None:
-            insort(level, (new, place, run_id))
+            insort(self._level(row), (new, place, run_id))
+
+    def _level(self, row: RunRow) -> list[Ripe]:
+        index = self.suspected if is_suspect(row.losses) else self.ripe
+        return index.setdefault(row.queue, {}).setdefault(row.priority, [])
 
     def _index_owner(self, run_id: str, before: RunRow | None, row: RunRow) -> None:
         old = None if before is None or before.closed_at is not None else before.owner
@@ -172,6 +189,9 @@ class Tables:
         # Which number a run's message of this id has.
         self.message_ids: Table[tuple[str, str], int] = Table()
         self.attempts = Attempts()
+        # What is remembered of a run's losses, and when a lost worker was judged; who holds the row holds these.
+        self.losses: Table[str, Loss] = Table()
+        self.judged: Table[str, int] = Table()
         self.workers = Workers()
         self.gives_numbers_back = gives_numbers_back
         self.living = living
@@ -189,6 +209,8 @@ class Tables:
             "inbox": _sorted(self.inbox),
             "message_ids": _sorted(self.message_ids),
             "attempts": _sorted(self.attempts),
+            "losses": _sorted(self.losses),
+            "judged": _sorted(self.judged),
             "workers": _sorted(self.workers),
         }
 

@@ -103,6 +103,8 @@ class View:
         self.inbox = Sight(self, tables.inbox)
         self.message_ids = Sight(self, tables.message_ids)
         self.attempts = Sight(self, tables.attempts)
+        self.losses = Sight(self, tables.losses)
+        self.judged = Sight(self, tables.judged)
         self.workers = Sight(self, tables.workers)
         tables.open[self] = None
 
@@ -128,10 +130,19 @@ class View:
         found += [row for row in own.values() if row is not None and row.run_id == run_id]
         return sorted(found, key=lambda row: row.number)
 
-    def last_seq(self, run_id: str) -> int:
-        """The number of a run's last event; the first one is in its row."""
-        seqs = [seq for owner, seq in self.events.own if owner == run_id]
-        return max([*seqs, *self.tables.events.by_run.get(run_id, ())], default=1)
+    def last_event(self, run_id: str) -> tuple[int, int]:
+        """Number and time of a run's last event; the first one is in its row."""
+        found = [(seq, event.at) for (of, seq), event in self.events.own.items() if event is not None and of == run_id]
+        committed = self.tables.events.by_run.get(run_id)
+        if committed:
+            seq = max(committed)
+            found.append((seq, committed[seq].at))
+        return max(found, default=(1, 0))
+
+    def progress_of(self, run_id: str) -> int:
+        """How far a run has come: number of its last event, plus number of its failed attempts."""
+        attempts = len(self.tables.attempts.by_run.get(run_id, ()))
+        return self.last_event(run_id)[0] + attempts + sum(key[0] == run_id for key in self.attempts.own)
 
     # Workers' rows
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from perdure.stores.answers import Moved
 from perdure.stores.operations import DeleteWorker, RaiseEpoch, RegisterWorker
 from perdure.stores.records import WorkerRow
-from perdure.testing.memory.run_statements import owned_by
+from perdure.testing.memory.loss_statements import owned_by
 from perdure.testing.memory.view import Progress, Refused, Steps, View
 
 _LOCK = Progress("lock_worker")
@@ -42,6 +42,7 @@ def register_worker(view: View, worker: RegisterWorker) -> Steps[None]:
         host=worker.host,
         pid=worker.pid,
         started_at=worker.now,
+        lease_ms=worker.lease_ms,
     )
     view.workers.put(worker.worker_id, row)
 
@@ -59,7 +60,6 @@ def raise_epoch(view: View, raised: RaiseEpoch) -> Steps[Moved | None]:
 def delete_worker(view: View, worker: DeleteWorker) -> Steps[None]:
     yield from view.lock_worker(worker.worker_id)
     yield _LOCK
-    rows = [view.runs.get(run_id) for run_id in owned_by(view, worker.worker_id)]
-    is_busy = any(row and row.owner == worker.worker_id and row.closed_at is None for row in rows)
-    if not is_busy and view.workers.get(worker.worker_id) is not None:
+    if not owned_by(view, worker.worker_id) and view.workers.get(worker.worker_id) is not None:
         view.workers.put(worker.worker_id, None)
+        view.judged.put(worker.worker_id, None)

@@ -1,0 +1,113 @@
+"""Statements on runs whose worker was lost: they are freed, and what it may have died of is suspected and held."""
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.kernel.poison import QUARANTINE_FROM, Death, deaths_after, is_suspect, quarantine_report
+from perdure.stores.answers import Applied, Freed, Moved
+from perdure.stores.operations import ClearSuspect, FreeRuns, HoldRun, ResumeRun
+from perdure.stores.records import RunRow
+from perdure.testing.memory.run_statements import find_run, find_runs, has_stood_still, hold_run
+from perdure.testing.memory.tables import NO_LOSS, Loss
+from perdure.testing.memory.view import Progress, Steps, View
+
+_JUDGE = Progress("judge_worker")
+
+
+def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
+    """Make the runs of a gone worker ripe, a bite at a time; a loss without progress counts."""
+    quarantined = None
+    worker = view.workers.get(free.worker_id)
+    if worker is not None and view.judged.get(free.worker_id) is None:
+        yield from view.lock_worker(free.worker_id)
+        # Whoever was quicker has judged, or even forgotten it.
+        if view.workers.get(free.worker_id) is not None and view.judged.get(free.worker_id) is None:
+            view.judged.put(free.worker_id, free.now)
+            quarantined = yield from _judge(view, free, Death(free.now, worker.pid, worker.host))
+        yield _JUDGE
+
+    def is_right(row: RunRow) -> bool:
+        return row.owner == free.worker_id and row.closed_at is None
+
+    found = yield from find_runs(view, owned_by(view, free.worker_id)[: free.limit], is_right)
+    for row in found:
+        _free(view, row, free.now)
+    return Applied(Freed(len(found) + (quarantined is not None), quarantined))
+
+
+def _free(view: View, row: RunRow, now: int) -> None:
+    mark = view.progress_of(row.run_id)
+    loss = view.losses.get(row.run_id) or NO_LOSS
+    stood_still = loss.mark == mark
+    freed = replace(
+        row,
+        owner=None,
+        status="PENDING",
+        wake_at=now,
+        losses=row.losses + 1 if stood_still else 1,
+        outlived=row.outlived if stood_still else 0,
+    )
+    view.runs.put(row.run_id, freed)
+    view.losses.put(row.run_id, replace(loss, mark=mark))
+
+
+def _judge(view: View, free: FreeRuns, death: Death) -> Steps[str | None]:
+    """Hold a worker's loss against its only suspect, if it has just one; the workflow_id of one that is held then."""
+
+    def is_right(row: RunRow) -> bool:
+        is_owned = row.owner == free.worker_id and row.closed_at is None
+        return is_owned and is_suspect(row.losses) and has_stood_still(view, row)
+
+    suspects = yield from find_runs(view, owned_by(view, free.worker_id), is_right)
+    if len(suspects) != 1:
+        return None
+    row = suspects[0]
+    loss = view.losses.get(row.run_id) or NO_LOSS
+    earlier = msgspec.json.decode(loss.deaths, type=tuple[Death, ...]) if loss.deaths else ()
+    deaths = deaths_after(row.losses, earlier, death)
+    view.losses.put(row.run_id, Loss(loss.mark, msgspec.json.encode(deaths).decode()))
+    if len(deaths) < QUARANTINE_FROM:
+        return None
+    report = quarantine_report(row.workflow_id, deaths)
+    yield from hold_run(view, HoldRun(row.run_id, free.worker_id, "quarantine", report, free.now))
+    return row.workflow_id
+
+
+def owned_by(view: View, worker_id: str) -> list[str]:
+    """The open runs this worker owns, by id."""
+    own = view.runs.own
+    found = [run_id for run_id in view.tables.runs.owned.get(worker_id, ()) if run_id not in own]
+    found += [run_id for run_id, row in own.items() if row and row.owner == worker_id and row.closed_at is None]
+    return sorted(found)
+
+
+def clear_suspect(view: View, clear: ClearSuspect) -> Steps[Moved | None]:
+    row = yield from find_run(view, clear.run_id, lambda row: row.owner == clear.worker_id)
+    if row is None:
+        return Moved()
+    view.runs.put(row.run_id, replace(row, losses=1, outlived=row.outlived + 1))
+    return None
+
+
+def resume_run(view: View, resume: ResumeRun) -> Steps[Moved | None]:
+    def is_right(row: RunRow) -> bool:
+        return row.held is not None and row.owner is None and row.closed_at is None
+
+    row = yield from find_run(view, resume.run_id, is_right)
+    if row is None:
+        return Moved()
+    resumed = replace(
+        row,
+        held=None,
+        held_report=None,
+        status="PENDING",
+        wake_at=resume.now,
+        losses=0,
+        outlived=0,
+        updated_at=resume.now,
+    )
+    view.runs.put(row.run_id, resumed)
+    loss = view.losses.get(row.run_id)
+    if loss is not None:
+        view.losses.put(row.run_id, replace(loss, deaths=None))
+    return None
