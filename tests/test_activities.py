@@ -279,3 +279,29 @@ def test_a_thread_that_outlasts_its_worker_does_not_keep_the_process(tmp_path: P
     )
     shown = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=20, check=True)
     assert (shown.stdout, shown.stderr) == ("ended\n", "")
+
+
+@activity(timeout=1, retry=Retry(max_attempts=1))
+async def slow_and_in_a_hurry() -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+@workflow
+async def runs_slow_and_in_a_hurry() -> str:
+    return await slow_and_in_a_hurry()
+
+
+async def test_an_activity_is_not_out_of_time_because_the_wall_clock_was_set(env: Environment) -> None:
+    """Set forward by an hour, every attempt under way would be over at once, and each side effect end its run."""
+    async with env:
+        run, hurried = await env.start(runs_slow), await env.start(runs_slow_and_in_a_hurry)
+        await env.settle()
+        env.clock.set_by(3_600_000)
+        await env.pass_time(2)
+        assert (await hurried.describe()).status == "FAILED"
+        assert log == []
+        await env.pass_time(4)
+        assert log == ["cancelled"]
+        with pytest.raises(RunFailed):
+            await env.result(run)

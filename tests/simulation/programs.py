@@ -47,6 +47,14 @@ class WorkFailed(Exception):  # noqa: N818 - it names the trouble
 class Workshop:
     """Where activities of a simulated process are carried out; the schedule decides when they end."""
 
+    @staticmethod
+    def of_the_running_node() -> "Workshop":
+        """That of the process whose turn it is."""
+        assert Node.running is not None
+        (shop,) = Node.running.resources
+        assert isinstance(shop, Workshop)
+        return shop
+
     def begin(self, key: str, number: int, after: int) -> None:
         """An attempt begins, asked for after so many events."""
         raise NotImplementedError
@@ -138,7 +146,11 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case
             finally:
                 await sim_quick(number, info().history_length)
         case ["effect", number]:
-            return await side_effect(lambda: outcome_of(number))
+
+            async def effect() -> int:
+                return await Workshop.of_the_running_node().work(number, 0)
+
+            return await side_effect(effect)
         case ["say", number]:
             at(f"part {number}")
             set_attributes(last=number)
@@ -147,7 +159,7 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case
             # A process with other code does something else here, as a careless deployment would.
             if version() == 1:
                 return await sim_quick(number, info().history_length)
-            return await side_effect(lambda: outcome_of(number))
+            return await sim_step(number, 0, info().history_length)
         case ["poison"]:
             return await sim_poison(info().history_length)
         case ["raise"]:
@@ -184,7 +196,9 @@ class Drawer:
         parts = [self.part(depth) for _ in range(self._tape.between(1, 4 if depth == 0 else 2))]
         if depth == 0 and self._tape.happens(120):
             parts.insert(self._tape.between(1, len(parts)), ["continue"])
-        if self._tape.happens(40):
+        if depth == 0 and self._tape.happens(10):
+            parts.append(["poison"])
+        elif self._tape.happens(40):
             parts.append(["raise"])
         return parts
 

@@ -17,6 +17,8 @@ from tests.simulation.invariants import Violation
 from tests.simulation.schedule import Report, Schedule
 
 BITE = 50
+# After so many there is no need to look for more.
+ENOUGH_FAILURES = 20
 # The garbage collector looks after so many schedules; in between it would only look at what lives anyway.
 COLLECT_AFTER = 20
 
@@ -124,6 +126,8 @@ def run_all(seeds: Sequence[int], jobs: int, *, shows: bool) -> tuple[Tally, flo
         total.add(tally)
         for failure in tally.failures:
             print(failure, flush=True)
+        if len(total.failures) >= ENOUGH_FAILURES:
+            break
         if shows and time.perf_counter() - told > 60:
             told = time.perf_counter()
             print(f"{len(total.steps):,} of {len(seeds):,}, {len(total.failures)} violations", flush=True)

@@ -101,7 +101,7 @@ class Schedule:
         self.violation: Violation | None = None
         self.faults = 0
         self._signals = 0
-        self._deaths = 0
+        self._quarantined: set[str] = set()
 
     # Running
 
@@ -237,8 +237,17 @@ class Schedule:
             if isinstance(outcome, Committed):
                 self._count(batch, outcome)
             self.witness.wrote(batch, outcome)
+            self._check_held()
         except Violation as violation:
             self.violation = self.violation or violation
+
+    def _check_held(self) -> None:
+        for run in self.witness.seen.runs.values():
+            if run.held == "quarantine" and run.run_id not in self._quarantined:
+                self._quarantined.add(run.run_id)
+                self.world.reach("quarantine")
+                if not model.is_poisoned(json.loads(run.input)["parts"]):
+                    raise Violation("I19", f"run {run.run_id} is held, though nothing is wrong with it")
 
     def _count(self, batch: Batch, outcome: Committed) -> None:
         """What was come by."""
@@ -279,7 +288,6 @@ class Schedule:
 
     def poisoned(self, node: Node) -> None:
         """An activity takes its process down."""
-        self._deaths += 1
         self.world.reach("poison")
         self.world.kill(node)
 
@@ -381,15 +389,14 @@ class Schedule:
 
     def _is_over(self) -> bool:
         runs = self.witness.seen.runs.values()
-        return all(request.is_done for request in self.requests) and all(
-            r.closed_at is not None or r.held == "quarantine" for r in runs
-        )
+        return all(request.is_done for request in self.requests) and all(r.closed_at is not None for r in runs)
 
     def _feed(self) -> None:
         """Send what runs wait for; not those that were told to stop, which must end without it."""
         for run in list(self.witness.seen.runs.values()):
-            if run.held == "mismatch" and model.changes_with_the_code(json.loads(run.input)["parts"]):
-                # Other code wrote its history, and that code is gone for good.
+            parts = json.loads(run.input)["parts"]
+            if run.held == "quarantine" or (run.held == "mismatch" and model.changes_with_the_code(parts)):
+                # Nobody will mend its code, or bring back the one that wrote its history.
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 self._ask(TerminateRun(run.workflow_id, 0))
             if run.closed_at is None and run.held is None and run.cancel_requested_at is None:
@@ -410,8 +417,6 @@ class Schedule:
         for run in runs.values():
             parts, done = json.loads(run.input)["parts"], json.loads(run.input)["done"]
             self.world.effects.append((run.workflow_id, run.status, run.outcome, run.last_seq))
-            if run.held == "quarantine" and not model.is_poisoned(parts):
-                raise Violation("I19", f"run {run.run_id} is held, though nothing is wrong with it")
             if run.status == "COMPLETED":
                 value = json.loads(run.outcome or "null")[len(done) :]
                 sent = self._sent_to(run.workflow_id)
@@ -434,7 +439,8 @@ class Schedule:
     def _judge_end(self, run: Any, parts: list[Any]) -> None:
         match run.status:
             case "FAILED":
-                if not model.fails(parts):
+                is_late = "longer than its timeout of 60 s" in (run.outcome or "")
+                if not model.fails(parts) and not is_late:
                     raise Violation("I25", f"run {run.run_id} failed: {run.outcome}")
             case "TIMED_OUT":
                 if run.timeout_ms is None or run.closed_at < run.created_at + run.timeout_ms:

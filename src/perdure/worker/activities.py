@@ -76,12 +76,11 @@ async def without_exit(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 class Attempt:
     """One attempt under way: told once how it ended, or called off."""
 
-    __slots__ = ("_ended", "_task", "deadline")
+    __slots__ = ("_ended", "_task")
 
-    def __init__(self, ended: Ended, deadline: int) -> None:
+    def __init__(self, ended: Ended) -> None:
         self._ended: Ended | None = ended
         self._task: asyncio.Future[Any] | None = None
-        self.deadline = deadline
 
     @property
     def is_over(self) -> bool:
@@ -142,8 +141,9 @@ class ActivityRunner:
         ended: Ended,
     ) -> Attempt:
         """Begin an attempt, in a task or in a thread."""
-        attempt = Attempt(ended, self._clock.now() + math.ceil(timeout * 1000))
-        heapq.heappush(self._deadlines, (attempt.deadline, next(self._numbers), attempt, timeout))
+        attempt = Attempt(ended)
+        deadline = self._clock.monotonic() + math.ceil(timeout * 1000)
+        heapq.heappush(self._deadlines, (deadline, next(self._numbers), attempt, timeout))
         self._set_alarm()
         if inspect.iscoroutinefunction(fn):
             self.in_tasks += 1
@@ -189,7 +189,8 @@ class ActivityRunner:
             return asyncio.Task(work, loop=loop, eager_start=True)  # type: ignore[call-arg,unused-ignore]  # new in 3.12
         return loop.create_task(work)
 
-    # Timeouts: one alarm for all attempts, set for the earliest
+    # Timeouts: one alarm for all attempts, set for the earliest. How long something takes is
+    # measured by the clock that nobody sets, or all of them would be over when the wall clock is.
 
     def _set_alarm(self) -> None:
         if not self._deadlines:
@@ -199,11 +200,11 @@ class ActivityRunner:
             if self._alarm is not None:
                 self._alarm.cancel()
             self._alarm_at = at
-            self._alarm = self._clock.call_at(at, self._expire)
+            self._alarm = self._clock.call_at(self._clock.now() + at - self._clock.monotonic(), self._expire)
 
     def _expire(self) -> None:
         self._alarm = None
-        now = self._clock.now()
+        now = self._clock.monotonic()
         while self._deadlines and (self._deadlines[0][2].is_over or self._deadlines[0][0] <= now):
             _, _, attempt, timeout = heapq.heappop(self._deadlines)
             if not attempt.is_over:

@@ -61,7 +61,7 @@ class Node:
     ) -> None:
         self._world = world
         self._options = options
-        self._resources = resources
+        self.resources = resources
         self.number = number
         # How far its wall clock is off, in milliseconds.
         self.offset_ms = 0
@@ -89,9 +89,9 @@ class Node:
         # What it lacks of a loop, the engine does not use.
         self.loop = NodeLoop(lambda: self._world.now_ms, self._begin_turn)  # type: ignore[abstract]
         self.store = SimulatedStore(self, self._world.database.store(self))
-        self.app = app = Perdure(URL, resources=self._resources, grace=0, **self._options)
+        self.app = app = Perdure(URL, resources=self.resources, grace=0, **self._options)
         app._store = self.store
-        app._clock = _Clock(self._wall_ns)
+        app._clock = SystemClock(self._wall_ns, self._monotonic_ns)
         app._ids = RandomIds(seed)
         app._has_heartbeat = False
         self.spawn(app.__aenter__(), self._opened)
@@ -249,7 +249,7 @@ class Node:
         job.is_ready = True
         try:
             self.reads()
-            job.answer = answered(getattr(self.store.inner, job.name)(*job.args))
+            job.answer = answered(job.read())
         except StoreUnavailable as error:
             job.error = error
 
@@ -267,13 +267,3 @@ class Node:
 
 def _unavailable(trouble: str) -> StoreUnavailable:
     return StoreUnavailable(URL, f"simulated: {trouble}")
-
-
-class _Clock(SystemClock):
-    def __init__(self, wall_ns: Callable[[], int]) -> None:
-        super().__init__()
-        self._wall_ns = wall_ns
-
-    def now(self) -> int:
-        self._last_ns = max(self._wall_ns(), self._last_ns)
-        return self._last_ns // 1_000_000

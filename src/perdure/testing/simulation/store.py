@@ -8,6 +8,7 @@ A process on a quick disk writes and reads at once, as the engine does where com
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 from perdure.errors import StoreUnavailable
@@ -46,11 +47,11 @@ class ReadJob:
 
     is_blocked = False
 
-    __slots__ = ("answer", "args", "error", "future", "is_ready", "name")
+    __slots__ = ("answer", "error", "future", "is_ready", "name", "read")
 
-    def __init__(self, name: str, args: tuple[Any, ...], future: "asyncio.Future[Any]") -> None:
+    def __init__(self, name: str, read: Callable[[], Coroutine[Any, Any, Any]], future: "asyncio.Future[Any]") -> None:
         self.name = name
-        self.args = args
+        self.read = read
         self.future = future
         self.is_ready = False
         self.answer: Any = None
@@ -83,8 +84,8 @@ class Process(Protocol):
 def _question(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     """A method of the port that reads."""
 
-    async def ask(self: "SimulatedStore", *args: Any) -> Any:
-        return await self._ask(name, *args)
+    async def ask(self: "SimulatedStore", *args: Any, **options: Any) -> Any:
+        return await self._ask(partial(getattr(self.inner, name), *args, **options), name)
 
     return ask
 
@@ -136,13 +137,13 @@ class SimulatedStore:
     def has_changed(self) -> bool:
         return self.inner.has_changed() and not self._process.misses_hints
 
-    async def _ask(self, name: str, *args: Any) -> Any:
+    async def _ask(self, read: Callable[[], Coroutine[Any, Any, Any]], name: str) -> Any:
         process = self._process
         if process.is_quick and process.is_alive:
             process.reads()
-            return await getattr(self.inner, name)(*args)
+            return await read()
         future = process.loop.create_future()
-        process.put(ReadJob(name, args, future))
+        process.put(ReadJob(name, read, future))
         return await future
 
     load_runs = _question("load_runs")

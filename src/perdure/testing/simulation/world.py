@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from perdure.clock import LongWait
 from perdure.engine.watch import Watch
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch
@@ -178,7 +179,10 @@ class World:
                 for at, callback in node.loop.timers():
                     if nearest is None or at < nearest:
                         nearest = at
-                    if getattr(callback, "__func__", None) not in _HOUSEKEEPING:
+                    waiting = getattr(callback, "__self__", None)
+                    if isinstance(waiting, LongWait) and not node.app._clock.is_over(waiting.at):
+                        due.append(self.now_ms + waiting.at + 1 - node.app._clock.now())
+                    elif getattr(callback, "__func__", None) not in _HOUSEKEEPING:
                         due.append(at)
         disk = (self._slow_until, self._broken_until, self._full_until)
         due += [until for until in disk if until > self.now_ms]
