@@ -23,6 +23,7 @@ from perdure.stores import sqlite, writes
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import queries
+from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
 from perdure.worker import effects, live, moving, program
 from perdure.worker.loop import Branch
@@ -97,11 +98,12 @@ def _() -> list[Patch]:
     """Epoch checked outside the transaction."""
 
     def commit(self: SimulatedStore, batch: Batch, done: Callable[[Any], None]) -> None:
-        asked = {"worker_id": batch.worker_id, "epoch": batch.epoch}
-        if batch.worker_id is not None and self.inner._db.execute(fence, asked).fetchone() is None:  # type: ignore[attr-defined]  # SQLite's
-            done(Fenced())
-        else:
-            real_commit(self, batch, done)
+        if isinstance(self.inner, ProcessStore) and batch.worker_id is not None:
+            asked = {"worker_id": batch.worker_id, "epoch": batch.epoch}
+            if self.inner._db.execute(fence, asked).fetchone() is None:
+                done(Fenced())
+                return
+        real_commit(self, batch, done)
 
     fence, real_commit = queries("writes")["fence"], SimulatedStore.commit
     return [(SimulatedStore, "commit", commit), (_sql, "fence", "select 1")]

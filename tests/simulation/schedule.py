@@ -14,7 +14,7 @@ import msgspec
 from perdure.errors import IdConflict
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun
-from perdure.testing.simulation import Fault, Node, SqliteDatabase, State, Tape, World
+from perdure.testing.simulation import Fault, MemoryDatabase, Node, SqliteDatabase, State, Tape, World
 from perdure.testing.simulation.loop import NeverCalm
 from tests.simulation import model
 from tests.simulation.clients import ENDS, AwaitResult, CancelRun, OfRun, Request, SendSignal, StartRun, TerminateRun
@@ -87,7 +87,7 @@ class Schedule:
 
     def __init__(self, tape: Tape, *, traces: bool = False) -> None:
         self.tape = tape
-        self.database = SqliteDatabase()
+        self.database: SqliteDatabase | MemoryDatabase = SqliteDatabase() if tape.choose(2) == 0 else MemoryDatabase()
         self.database.has_locks = tape.choose(3) != 1
         self.world = World(tape, self.database)
         if traces:

@@ -1,8 +1,10 @@
 """What is on disk, seen from outside the engine, in plain tuples."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from perdure.testing.simulation import Database, SqliteDatabase
+from perdure.testing.memory import Tables
+from perdure.testing.simulation import Database, MemoryDatabase, SqliteDatabase
 
 
 class SeenRun(NamedTuple):
@@ -78,8 +80,10 @@ _ATTEMPTS = "select run_id, place, attempt from attempts"
 _WORKERS = "select worker_id, epoch, lease_until from workers"
 
 
-def look(database: Database, after_event: int) -> Seen:
-    """A look at the database."""
+def look(database: Database, after_event: int, known: Mapping[str, Sequence[SeenEvent]]) -> Seen:
+    """A look at the database, after the events that are known."""
+    if isinstance(database, MemoryDatabase):
+        return _look_into(database.tables, after_event, known)
     assert isinstance(database, SqliteDatabase)
     ask = database.db.execute
     make: Any = tuple.__new__
@@ -89,4 +93,32 @@ def look(database: Database, after_event: int) -> Seen:
         {row[0]: make(SeenMessage, row) for row in ask(_MESSAGES)},
         [make(SeenAttempt, row) for row in ask(_ATTEMPTS)],
         {row[0]: make(SeenWorker, row) for row in ask(_WORKERS)},
+    )
+
+
+def _look_into(tables: Tables, after_event: int, known: Mapping[str, Sequence[SeenEvent]]) -> Seen:
+    latest = set(tables.latest.rows.values())
+    runs = {
+        run_id: SeenRun._make(
+            int(run_id in latest) if name == "is_latest" else getattr(row, name) for name in SeenRun._fields
+        )
+        for run_id, row in tables.runs.rows.items()
+    }
+    new = [
+        event
+        for run_id, events in tables.events.by_run.items()
+        for seq, event in sorted(events.items())[len(known.get(run_id, ())) :]
+    ]
+    return Seen(
+        runs,
+        [
+            SeenEvent(number, event.run_id, event.seq, event.kind, event.place, event.at, event.body)
+            for number, event in enumerate(new, start=after_event + 1)
+        ],
+        {
+            number: SeenMessage(number, row.run_id, row.message_id, row.kind, row.body, row.taken_by)
+            for number, row in sorted(tables.inbox.rows.items())
+        },
+        [SeenAttempt(*key) for key in tables.attempts.rows],
+        {row.worker_id: SeenWorker(row.worker_id, row.epoch, row.lease_until) for row in tables.workers.rows.values()},
     )

@@ -14,6 +14,7 @@ from perdure.stores.operations import Batch
 from perdure.stores.port import Store
 from perdure.stores.queries import migrations
 from perdure.stores.sqlite import SqliteStore
+from perdure.testing.memory import Done, MemoryStore, Tables, Transaction
 
 
 class Write(Protocol):
@@ -25,17 +26,19 @@ class Write(Protocol):
 
     def step(self) -> Outcome | None: ...
 
-    def tear(self) -> None:
-        """Do a part of it, and then no more: whoever wrote is gone in the middle."""
-
     def abandon(self) -> None:
         """Whoever wrote is gone; nothing of it was written."""
 
 
 class Database(Protocol):
-    """What the processes of a simulation share."""
+    """What the processes of a simulation share; `holders` are those who hold the locks of workers.
+
+    With `has_locks` a dead process is seen at once; where it `is_quick` commits may be made on the loop's own thread.
+    """
 
     holders: dict[str, object]
+    has_locks: bool
+    is_quick: bool
 
     def store(self, holder: object) -> Store:
         """The store of one process; locks on workers are held by the holder."""
@@ -46,6 +49,8 @@ class Database(Protocol):
 
 class SqliteDatabase:
     """SQLite in memory, with the real store over it; a transaction is one step."""
+
+    is_quick = True
 
     def __init__(self) -> None:
         self.db = _connection()
@@ -77,11 +82,8 @@ class WholeWrite:
         self._store.has_written()
         return found[0]
 
-    def tear(self) -> None:
-        """SQLite leaves nothing of a transaction that was not committed."""
-
     def abandon(self) -> None:
-        """As above."""
+        """SQLite leaves nothing of a transaction that was not committed."""
 
 
 class ProcessStore(SqliteStore):
@@ -126,6 +128,61 @@ class ProcessStore(SqliteStore):
     def has_changed(self) -> bool:
         seen, self._seen_writes = self._seen_writes, self.database.writes - self._own_writes
         return seen != self._seen_writes
+
+
+class MemoryDatabase:
+    """Tables in memory under a store that behaves like Postgres; every statement is a step."""
+
+    is_quick = False
+
+    def __init__(self) -> None:
+        self.tables = Tables()
+        self.holders: dict[str, object] = {}
+        self.has_locks = True
+
+    def store(self, holder: object) -> "OverlappingStore":
+        return OverlappingStore(self, holder)
+
+    def write(self, store: Store, batch: Batch) -> "StatementWrite":
+        assert isinstance(store, OverlappingStore)
+        return StatementWrite(store.transaction(batch))
+
+
+class StatementWrite:
+    """A transaction that others overlap with."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    @property
+    def is_blocked(self) -> bool:
+        waits_for = self._transaction.waits_for
+        return waits_for is not None and waits_for in self._transaction.tables.open
+
+    def step(self) -> Outcome | None:
+        said = self._transaction.step()
+        return said.outcome if isinstance(said, Done) else None
+
+    def abandon(self) -> None:
+        self._transaction.abandon()
+
+
+class OverlappingStore(MemoryStore):
+    """The store in memory, as one of several processes."""
+
+    def __init__(self, database: MemoryDatabase, holder: object) -> None:
+        super().__init__(database.tables)
+        self._database = database
+        self._holder = holder
+
+    def keep_alive(self, worker_id: str) -> None:
+        self._database.holders[worker_id] = self._holder
+
+    def let_die(self, worker_id: str) -> None:
+        self._database.holders.pop(worker_id, None)
+
+    def is_dead(self, worker_id: str) -> bool | None:
+        return worker_id not in self._database.holders if self._database.has_locks else None
 
 
 @cache

@@ -193,6 +193,7 @@ class Node:
 
     def write(self, job: WriteJob) -> None:
         """Move a write on; struck by a fault, it may never get its outcome."""
+        is_begun = job.write is not None
         if job.write is None:
             if (outcome := self._trouble()) is not None:
                 job.outcome = outcome
@@ -201,9 +202,10 @@ class Node:
             if not self.is_alive:
                 return
             job.write = self._world.database.write(self.store.inner, job.batch)
-        if self.armed is Fault.CRASH_IN:
+        # One that takes several steps is left in the middle of them.
+        if self.armed is Fault.CRASH_IN and (is_begun or self._world.database.is_quick):
             self._strike(Fault.CRASH_IN)
-            job.write.tear()
+            job.write.abandon()
             self.is_alive = False
             return
         outcome = job.write.step()

@@ -89,7 +89,7 @@ class World:
 
     def boot(self, node: Node) -> None:
         if node.state is State.DOWN:
-            node.boot(self.tape.choose(1 << 30), is_quick=self.tape.choose(3) == 1)
+            node.boot(self.tape.choose(1 << 30), is_quick=self.tape.choose(3) == 1 and self.database.is_quick)
             self.say(lambda: f"node {node.number} starts, {'quick' if node.is_quick else 'slow'} disk")
             self._after(node)
 
