@@ -17,21 +17,21 @@ proceed = Signal("proceed", int)
 
 
 @activity
-async def double(number: int) -> int:
+async def doubled(number: int) -> int:
     return number * 2
 
 
 @workflow
-async def doubles(number: int) -> int:
+async def doubles_thrice(number: int) -> int:
     for _ in range(3):
-        number = await double(number)
+        number = await doubled(number)
         await sleep(20)
     return number
 
 
 @workflow
 async def doubles_when_told(number: int) -> int:
-    return await double(number + await proceed.receive())
+    return await doubled(number + await proceed.receive())
 
 
 def worker_rows(path: Path) -> list[tuple[str, int]]:
@@ -49,7 +49,7 @@ async def test_workers_whose_clocks_differ_share_a_database_in_peace(tmp_path: P
             for number in range(2)
         ]
         workers = worker_rows(path)
-        runs = [(env, n, await env.start(doubles, n)) for n in range(5) for env in envs]
+        runs = [(env, n, await env.start(doubles_thrice, n)) for n in range(5) for env in envs]
         for _ in range(150):
             for env in envs:
                 await env.pass_time(1)
@@ -133,8 +133,6 @@ async def test_the_system_clock_runs_on_the_sources_it_is_given() -> None:
     wall[0] += 7_000_000
     steady[0] += 7_000_000
     assert (clock.now(), clock.monotonic()) == (5007, 1007)
-    wall[0] += 3_000_000_000
-    assert clock.now() == 8007
     assert SystemClock().monotonic() <= SystemClock().monotonic()
 
 

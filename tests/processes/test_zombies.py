@@ -4,12 +4,14 @@ import asyncio
 import json
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from perdure import Perdure, activity, workflow
 from perdure.engine.store_engine import StoreEngine
+from perdure.errors import StoreUnavailable
 from tests.processes.sites import Node, Site, steps, until
 from tests.processes.workflows import gated, hurrying, plain, plodding, poke, ticking
 
@@ -194,3 +196,90 @@ async def test_a_process_frozen_in_a_write_holds_others_up_only_until_it_is_thaw
     }
     assert await idle.leave() == 0
     site.check()
+
+
+async def frozen_in_a_write(site: Site, app: Perdure, *options: str) -> tuple[Node, Node]:
+    """Two workers, of which the first was stopped while it wrote."""
+    nodes = await site.worker(*options), await site.worker(*options)
+    for number in range(20):
+        await app.start(hurrying.options(id=f"hurrying-{number}"), f"hurrying-{number}", 1000)
+    await until(lambda: sum(site.owned_by(node) for node in nodes) == 20, "all runs are owned")
+    busy, idle = nodes if site.owned_by(nodes[0]) else nodes[::-1]
+    await freeze_in_a_write(site, busy)
+    return busy, idle
+
+
+async def longest_pause(seconds: float) -> float:
+    """How long the event loop did not turn."""
+    began = last = time.monotonic()
+    longest = 0.0
+    while last - began < seconds:
+        await asyncio.sleep(0.01)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+    return longest
+
+
+@pytest.mark.parametrize("end", ["thawed", pytest.param("killed", marks=pytest.mark.long)])
+async def test_whoever_waits_for_a_process_that_is_frozen_in_a_write_is_told_its_name(
+    site: Site, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All others hung with it in silence; now they say whom to end, and go on by themselves."""
+    async with site.client() as app:
+        busy, idle = await frozen_in_a_write(site, app)
+        starts = [app.start(plain.options(id=f"told-{number}"), "told") for number in range(3)]
+        pause = asyncio.create_task(longest_pause(6.0))
+        for answer in await asyncio.gather(*starts, return_exceptions=True):
+            assert isinstance(answer, StoreUnavailable)
+            assert f"process {busy.pid}, which is stopped, holds its write lock" in str(answer)
+            assert f"`kill -CONT {busy.pid}`" in str(answer)
+        # Whoever comes later is told at once.
+        with pytest.raises(StoreUnavailable, match="which is stopped"):
+            await asyncio.wait_for(app.start(plain.options(id="told-3"), "told"), 3)
+        assert (await (await app.get("hurrying-0")).describe()).status == "RUNNING"
+        assert await pause < 1.0
+        blocked = [record for record in caplog.records if getattr(record, "event", "") == "writer_blocked"]
+        assert len(blocked) == 1
+        assert site.value("select count(*) from runs where workflow_id like 'told%'") == 0
+
+        if end == "thawed":
+            busy.send(signal.SIGCONT)
+        else:
+            busy.kill()
+
+        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+        assert await (await app.start(plain.options(id="after"), "after")).result(timeout=20) == steps("after")
+    assert await idle.leave() == 0
+    assert {key for key, outcome in site.outcomes().items() if outcome[0] != "COMPLETED"} == set()
+    site.check()
+
+
+@pytest.mark.long
+async def test_a_worker_can_leave_while_another_is_frozen_in_a_write(site: Site) -> None:
+    """Whoever restarts a service must not have to find the frozen process first."""
+    async with site.client() as app:
+        busy, idle = await frozen_in_a_write(site, app)
+        with pytest.raises(StoreUnavailable):
+            await app.start(plain.options(id="told"), "told")
+        assert await idle.leave(within=30) == 0
+        with pytest.raises(StoreUnavailable, match="which is stopped"):
+            async with Perdure(site.url):
+                pass
+        busy.send(signal.SIGCONT)
+        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+    assert await busy.leave() == 0
+    site.check()
+
+
+@pytest.mark.long
+async def test_runs_are_not_taken_over_because_nobody_could_write(site: Site) -> None:
+    """A worker whose row stood still for its lease, while nobody could write, is not gone."""
+    async with site.client() as app:
+        busy, idle = await frozen_in_a_write(site, app, "--lease", "9")
+        workers = site.rows("select worker_id, epoch from workers")
+        await asyncio.sleep(13)
+        busy.send(signal.SIGCONT)
+        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+        assert site.rows("select worker_id, epoch from workers") == workers
+        for node in (busy, idle):
+            assert await node.leave() == 0

@@ -173,6 +173,17 @@ async def deadly_step(key: str, number: int, delay: float) -> str:
     return _done(key, number)
 
 
+@activity
+async def dawdle(key: str, seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return _done(key, 0)
+
+
+@workflow
+async def dawdling(key: str, seconds: float) -> list[str]:
+    return [await dawdle(key, seconds)]
+
+
 @workflow
 async def deadly(key: str, delay: float = 0.0) -> list[str]:
     return [await step(key, 0), await deadly_step(key, 1, delay), await step(key, 2)]

@@ -15,6 +15,8 @@ log = logging.getLogger("perdure.engine")
 BEAT_SECONDS = 0.25
 STALL_SECONDS = 1.0
 GIVE_UP_SECONDS = 60.0
+# A renewal may wait for a lock that somebody holds who does nothing; whoever stops us does not.
+STOP_SECONDS = 2.0
 
 
 class Heartbeat:
@@ -39,7 +41,8 @@ class Heartbeat:
         self._stop.set()
 
     async def stopped(self) -> None:
-        await self._ended
+        """Until the thread has ended, unless it waits for a lock it cannot get; it writes nothing then."""
+        await asyncio.wait([self._ended], timeout=STOP_SECONDS)
 
     def _turn(self) -> None:
         self._turned_at = elapsed()

@@ -16,7 +16,7 @@ from perdure.clock import Clock
 from perdure.engine.committer import Committer
 from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
-from perdure.stores.answers import Applied, Committed, Freed, Moved
+from perdure.stores.answers import Applied, Committed, Failed, Freed, Moved, Unknown
 from perdure.stores.operations import DeleteWorker, FreeRuns, RaiseEpoch, RegisterWorker
 from perdure.stores.port import Store
 from perdure.stores.records import WorkerRow
@@ -59,6 +59,8 @@ class Lease:
         outcome = await self._committer.write_alone(registration)
         if not isinstance(outcome, Committed):
             self._store.let_die(worker_id)
+            if isinstance(outcome, Failed | Unknown):
+                raise outcome.error
             raise StoreUnavailable(self._store.url, f"the worker could not register: {outcome}")
         self._become(worker_id, 1)
         self._renewed_at = began
@@ -70,9 +72,9 @@ class Lease:
         self._committer.resume(worker_id, epoch)
 
     async def end(self) -> None:
-        """Give the row back."""
-        await self._committer.apply(DeleteWorker(self.worker_id))
-        self._store.let_die(self.worker_id)
+        """Give the row back; if that cannot be, others see that we are gone when the store is closed."""
+        if isinstance(await self._committer.apply(DeleteWorker(self.worker_id)), Applied):
+            self._store.let_die(self.worker_id)
 
     async def recover(self) -> list[str]:
         """After a loss or an unknown outcome: a new epoch. Answers the runs that are still ours."""
@@ -132,6 +134,10 @@ class Lease:
         """
         if self._store.is_dead(worker.worker_id) is True:
             return True
+        if self._store.is_held_up:
+            # Nobody can write, so nobody can renew.
+            self._seen.clear()
+            return False
         now = self._clock.monotonic()
         seen, since = self._seen.get(worker.worker_id, (None, now))
         if seen is None or (seen.epoch, seen.lease_until) != (worker.epoch, worker.lease_until):
@@ -140,9 +146,10 @@ class Lease:
         return now - since > (worker.lease_ms or self._lease_ms)
 
     async def _take_over(self, worker: WorkerRow) -> int:
-        """Raise the epoch that was read, and free the runs; another rescuer or a living worker wins by moving it."""
+        """Raise the epoch that was read and free the runs; another rescuer, or the worker itself, wins by moving it."""
         bite = FreeRuns(worker.worker_id, self._clock.now(), BITE)
-        answer = await self._committer.apply(RaiseEpoch(worker.worker_id, worker.epoch), bite)
+        fence = RaiseEpoch(worker.worker_id, worker.epoch, worker.lease_until)
+        answer = await self._committer.apply(fence, bite)
         freed = 0
         while isinstance(answer, Applied) and isinstance(answer.value, Freed) and answer.value.count > 0:
             freed += answer.value.count

@@ -11,6 +11,7 @@ import os
 import struct
 import weakref
 from pathlib import Path
+from typing import NamedTuple
 
 
 class FileLock:
@@ -30,7 +31,9 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        """Give the lock up; closed meanwhile, it is given up already."""
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self, *, remove: bool = False) -> None:
         if self._fd < 0:
@@ -103,3 +106,33 @@ def is_held(path: Path) -> bool | None:
     finally:
         os.close(fd)
     return False
+
+
+class Holder(NamedTuple):
+    """A process that holds a lock, and whether it was stopped by a signal."""
+
+    pid: int
+    is_stopped: bool
+
+
+def holder_of(path: Path) -> Holder | None:
+    """Who holds the lock, where the system tells."""
+    try:
+        found = path.stat()
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    # "1: FLOCK ADVISORY WRITE 4711 fe:00:1234 0 EOF"; those that wait for it have an arrow behind the number.
+    for _, kind, _, _, pid, where, *_ in (line.split() for line in lines if "->" not in line):
+        if kind == "FLOCK" and where == file and int(pid) > 0:
+            return Holder(int(pid), _is_stopped(int(pid)))
+    return None
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        # The state stands behind the name, which may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in {"T", "t"}
+    except (OSError, IndexError):
+        return False

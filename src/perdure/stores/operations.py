@@ -259,10 +259,11 @@ class RegisterWorker(NamedTuple):
 
 
 class RaiseEpoch(NamedTuple):
-    """Fence out what this worker still has under way. Refused when its epoch moved since it was read."""
+    """Fence out what this worker still has under way. Refused when its epoch, or its lease, moved since it was read."""
 
     worker_id: str
     epoch: int
+    lease_until: int | None = None
 
 
 class FreeRuns(NamedTuple):
@@ -277,7 +278,7 @@ class FreeRuns(NamedTuple):
 
 
 class DeleteWorker(NamedTuple):
-    """Forget a worker that owns nothing."""
+    """Forget a worker that owns nothing. Refused when it still does, or is forgotten already."""
 
     worker_id: str
 

@@ -27,6 +27,10 @@ class Store(Protocol):
     def is_inline(self) -> bool:
         """Whether the next commit is made on the caller's thread, before commit() returns."""
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether another process has kept everybody from writing for long."""
+
     async def open(self) -> None:
         """Connect, check and migrate; refuses files that are not ours before it writes to them."""
 

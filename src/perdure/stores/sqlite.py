@@ -12,9 +12,7 @@ Knows nothing of workflows, leases or retries.
 
 import asyncio
 import contextlib
-import queue
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -27,7 +25,8 @@ from perdure.stores.locks import FileLock, Presence, is_held
 from perdure.stores.operations import Batch
 from perdure.stores.queries import migrations, queries
 from perdure.stores.sqlite_reads import SqliteReads
-from perdure.threads import Threads, tell_loop
+from perdure.stores.sqlite_threads import HELD_UP_SECONDS, Renewals, Writer, blame
+from perdure.threads import Threads
 
 OLDEST_SQLITE = (3, 38, 0)
 # While a typical commit takes less than this many seconds, it is made on the loop's own thread.
@@ -36,6 +35,7 @@ INLINE_BELOW = 0.002
 BUSY_MS = 5000
 # Each connection keeps so many pages at most; what is read again and again is few, and the system has the others.
 CACHE_KB = 4096
+LOOK_SECONDS = 0.02
 
 T = TypeVar("T")
 _DEFINITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
@@ -53,13 +53,11 @@ class SqliteStore(SqliteReads):
         self._write = queries("writes")
         self._keepalives: dict[str, FileLock] = {}
         self._data_version = -1
-        self._jobs: queue.SimpleQueue[tuple[Batch, Callable[[Outcome], None]] | None] = queue.SimpleQueue()
-        self._writer: threading.Thread | None = None
+        self._writer: Writer | None = None
         self._lock: FileLock | None = None
         self._presence: Presence | None = None
         self._waits = True
-        self._renewal: sqlite3.Connection | None = None
-        self._renewal_lock: FileLock | None = None
+        self._renewals: Renewals | None = None
 
     # Opening and closing
 
@@ -67,23 +65,21 @@ class SqliteStore(SqliteReads):
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreError(self.url, f"SQLite {sqlite3.sqlite_version} is too old; 3.38 or newer is needed")
         try:
-            self._open_file()
+            await self._open_file()
         except BaseException:
             self._let_go()
             raise
         if self._threads:
-            self._loop = asyncio.get_running_loop()
+            assert self._lock is not None
             self._readers = Threads(1, "perdure-reader")
-            self._written: asyncio.Future[None] = self._loop.create_future()
-            self._writer = threading.Thread(target=self._write_jobs, name="perdure-writer", daemon=True)
-            self._writer.start()
+            self._writer = Writer(self.url, self._lock, self._transact_patiently)
 
-    def _open_file(self) -> None:
+    async def _open_file(self) -> None:
         if self._path is not None:
             self._refuse_foreign_file()
             self._lock = self._file_lock("write")
         self._db = self._connect(creates=True)
-        self._migrate()
+        await self._migrate()
         self._file = None if self._path is None else _identity(self._path)
         self._presence = Presence(self._path) if self._path is not None else None
         self._reader = self._connect(readonly=True) if self._path is not None else self._db
@@ -100,33 +96,36 @@ class SqliteStore(SqliteReads):
 
     async def close(self) -> None:
         if self._writer is not None:
-            self._jobs.put(None)
-            await self._written
+            await self._writer.end()
         if self._readers is not None:
             self._readers.close()
             self._readers.join()
-        for worker_id in list(self._keepalives):
-            self.let_die(worker_id)
+        # A worker that could not give its row back leaves its lock behind, free: others see at once that it is gone.
+        for lock in self._keepalives.values():
+            lock.close()
+        self._keepalives.clear()
         if self._presence is not None:
             self._presence.release()
-        for connection in {self._watcher, self._reader, self._db, self._renewal}:
-            if connection is not None:
-                connection.close()
-        for lock in (self._lock, self._renewal_lock, self._presence):
-            if lock is not None:
-                lock.close()
-        self._renewal = self._renewal_lock = None
+        if self._renewals is not None:
+            self._renewals.close()
+            self._renewals = None
+        for connection in {self._watcher, self._reader, self._db}:
+            connection.close()
+        for held in (self._lock, self._presence):
+            if held is not None:
+                held.close()
         self._waits = True
 
     def abandon(self) -> None:
         """Let go of everything at once, as if the process had died."""
-        for lock in [*self._keepalives.values(), self._lock, self._renewal_lock]:
+        for lock in [*self._keepalives.values(), self._lock]:
             if lock is not None:
                 lock.close()
         self._keepalives.clear()
-        for connection in {self._watcher, self._reader, self._db, self._renewal}:
-            if connection is not None:
-                connection.close()
+        if self._renewals is not None:
+            self._renewals.close()
+        for connection in {self._watcher, self._reader, self._db}:
+            connection.close()
         if self._presence is not None:
             self._presence.close()
 
@@ -192,12 +191,13 @@ class SqliteStore(SqliteReads):
             with self._locked():
                 db.execute("pragma journal_mode = wal")
 
-    def _migrate(self) -> None:
+    async def _migrate(self) -> None:
         """Bring the schema up to date under the write lock; refuse what is not ours or newer than we are."""
         steps = migrations("sqlite")
         if self._schema_version(self._db) == len(steps):
             return
-        with self._locked():
+        await self._acquired()
+        try:
             found = self._schema_version(self._db)
             for number, step in enumerate(steps[found:], start=found + 1):
                 try:
@@ -206,6 +206,17 @@ class SqliteStore(SqliteReads):
                     )
                 except sqlite3.OperationalError as error:
                     raise StoreUnavailable(self.url, f"{error}; its tables could not be made, try again") from None
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    async def _acquired(self) -> None:
+        """Take the write lock without keeping the loop from turning."""
+        began = elapsed()
+        while self._lock is not None and not self._lock.acquire(wait=False):
+            if elapsed() - began > HELD_UP_SECONDS:
+                raise StoreUnavailable(self.url, blame(self._lock))
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _schema_version(self, db: sqlite3.Connection) -> int:
         """The schema the file has, 0 for none; refuses one that is not ours or newer than we are."""
@@ -256,7 +267,8 @@ class SqliteStore(SqliteReads):
         if self._writer is None:
             done(self._apply(batch))
             return
-        if self.is_inline:
+        # A thread that is held up still waits with the only lock there is.
+        if self.is_inline and self._writer.held_up is None:
             assert self._lock is not None
             if self._lock.acquire(wait=False):
                 try:
@@ -266,19 +278,22 @@ class SqliteStore(SqliteReads):
                 if outcome is not None:
                     done(outcome)
                     return
-        self._jobs.put((batch, done))
+        self._writer.write(batch, done)
 
-    def _write_jobs(self) -> None:
-        """The writer thread: one batch after another."""
-        while (job := self._jobs.get()) is not None:
-            batch, done = job
-            self._loop.call_soon_threadsafe(done, self._apply(batch))
-        tell_loop(self._written)
+    @property
+    def is_held_up(self) -> bool:
+        """Whether another process has kept everybody from writing for long."""
+        is_renewal_held_up = self._renewals is not None and self._renewals.is_held_up
+        return is_renewal_held_up or (self._writer is not None and self._writer.held_up is not None)
 
     def _apply(self, batch: Batch) -> Outcome:
         """Write the batch, when the lock is ours."""
         with self._locked():
-            outcome = self._transact(batch, waits=True)
+            return self._transact_patiently(batch)
+
+    def _transact_patiently(self, batch: Batch) -> Outcome:
+        """Write the batch; the lock is ours, but somebody outside Perdure may be writing."""
+        outcome = self._transact(batch, waits=True)
         assert outcome is not None
         return outcome
 
@@ -371,19 +386,11 @@ class SqliteStore(SqliteReads):
     def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
         if self._path is None:
             return True
-        if self._renewal is None:
-            self._renewal = self._connect()
-            self._renewal_lock = self._file_lock("write")
-        assert self._renewal_lock is not None
-        self._renewal_lock.acquire(wait=True)
-        try:
-            cursor = self._renewal.execute(
-                self._write["renew_worker"],
-                {"worker_id": worker_id, "epoch": epoch, "lease_until": lease_until},
-            )
-            return cursor.rowcount == 1
-        finally:
-            self._renewal_lock.release()
+        renewals = self._renewals
+        if renewals is None:
+            lock = self._file_lock("write")
+            renewals = self._renewals = Renewals(self._connect(), lock, self._write["renew_worker"])
+        return renewals.renew(worker_id, epoch, lease_until)
 
     def keep_alive(self, worker_id: str) -> None:
         if self._path is not None:

@@ -393,10 +393,6 @@ def _judge(db: sqlite3.Connection, free: FreeRuns, death: Death) -> str | None:
     return str(workflow_id)
 
 
-def _delete_worker(db: sqlite3.Connection, worker: DeleteWorker) -> None:
-    db.execute(_sql("delete_worker"), worker._asdict())
-
-
 _BULK: dict[type[Operation], Callable[[sqlite3.Connection, list[Any]], object]] = {
     AppendEvent: _append_events,
     TakeMessage: lambda db, rows: _run_bulk(db, ("take_messages", 2), rows),
@@ -417,7 +413,7 @@ _SINGLE: dict[type[Operation], Callable[[sqlite3.Connection, Any], Answer | None
     FreeMismatches: _free_mismatches,
     RegisterWorker: _register_worker,
     FreeRuns: _free_runs,
-    DeleteWorker: _delete_worker,
+    DeleteWorker: _update("delete_worker"),
 }
 
 

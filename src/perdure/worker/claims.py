@@ -14,6 +14,8 @@ log = logging.getLogger("perdure.worker")
 CLAIM = 200
 CLAIM_AGAIN_MS = 10
 FAILED_AGAIN_MS = 1000
+# How long a worker that stops waits for a claim under way; while nothing can be written there is no end of it.
+STOP_MS = 2000
 
 
 class Claims:
@@ -60,11 +62,15 @@ class Claims:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """Claim nothing more."""
+        """Claim nothing more. Whatever a claim takes that is not waited for any longer, others take over."""
         self._is_stopped = True
         self._wake_at(None)
-        if self._task is not None:
-            await self._task
+        task = self._task
+        if task is not None:
+            patience = asyncio.ensure_future(self._engine.pause(STOP_MS))
+            await asyncio.wait((task, patience), return_when=asyncio.FIRST_COMPLETED)
+            task.cancel()
+            patience.cancel()
 
     async def _claim(self) -> None:
         try:

@@ -347,7 +347,8 @@ update workers
 update workers
    set epoch = epoch + 1
  where worker_id = :worker_id
-   and epoch = :epoch;
+   and epoch = :epoch
+   and lease_until = coalesce(:lease_until, lease_until);
 
 -- judge_worker: once for each worker that is lost, it is looked whether one of its runs is to blame.
 update workers

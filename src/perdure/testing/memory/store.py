@@ -42,6 +42,10 @@ class MemoryStore(MemoryReads):
     def is_inline(self) -> bool:
         return self._submit is None
 
+    @property
+    def is_held_up(self) -> bool:
+        return False
+
     def transaction(self, batch: Batch) -> Transaction:
         """The batch as a transaction, for whoever takes its steps; abandon it, or step until it is done."""
         return Transaction(self.tables, batch, self.url)

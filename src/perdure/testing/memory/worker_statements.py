@@ -51,15 +51,17 @@ def raise_epoch(view: View, raised: RaiseEpoch) -> Steps[Moved | None]:
     yield from view.lock_worker(raised.worker_id)
     yield _LOCK
     row = view.workers.get(raised.worker_id)
-    if row is None or row.epoch != raised.epoch:
+    if row is None or row.epoch != raised.epoch or raised.lease_until not in {None, row.lease_until}:
         return Moved()
     view.workers.put(raised.worker_id, replace(row, epoch=row.epoch + 1))
     return None
 
 
-def delete_worker(view: View, worker: DeleteWorker) -> Steps[None]:
+def delete_worker(view: View, worker: DeleteWorker) -> Steps[Moved | None]:
     yield from view.lock_worker(worker.worker_id)
     yield _LOCK
-    if not owned_by(view, worker.worker_id) and view.workers.get(worker.worker_id) is not None:
-        view.workers.put(worker.worker_id, None)
-        view.judged.put(worker.worker_id, None)
+    if owned_by(view, worker.worker_id) or view.workers.get(worker.worker_id) is None:
+        return Moved()
+    view.workers.put(worker.worker_id, None)
+    view.judged.put(worker.worker_id, None)
+    return None

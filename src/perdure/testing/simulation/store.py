@@ -103,6 +103,10 @@ class SimulatedStore:
     def is_inline(self) -> bool:
         return self._process.is_quick
 
+    @property
+    def is_held_up(self) -> bool:
+        return self.inner.is_held_up
+
     async def open(self) -> None:
         self._process.reads()
 
