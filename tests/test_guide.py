@@ -150,7 +150,7 @@ class Reader:
                 super().__init__(url, park_after=timedelta(days=36_500), **options)
                 self._store = SqliteStore(getattr(self._store, "_path", None), threads=False)
                 self._clock = clock
-                self._has_heartbeat = False
+                self._heartbeat = None
                 self._given = options
                 apps.append(self)
 

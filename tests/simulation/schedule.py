@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.engine.heartbeat import GIVE_UP_SECONDS
 from perdure.errors import IdConflict
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun
@@ -26,6 +27,8 @@ from tests.simulation.sight import SeenRun
 PATIENCE_MS = 400_000
 MOST_STEPS = 30_000
 LEASE_S = 10
+# Longer than a look around takes, with all its answers.
+CALM_MS = 10_000
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -211,11 +214,29 @@ class Schedule:
             if ready and request.after_step <= world.steps and self._can_ask(request):
                 further.append((self._make_request, (request, ready)))
         world.step(*further)
+        self._check_paused()
         if self.violation is not None:
             raise self.violation
         for node in world.nodes:
             if node.boots and node.loop.troubles:
                 raise Violation("I44", f"in node {node.number}: {node.loop.troubles[0]}")
+
+    def _check_paused(self) -> None:
+        """Nothing stays long with a process that does not go on, when another one is there to take it."""
+        world = self.world
+        for node in world.nodes:
+            if node.is_alive and (node.is_frozen or node.is_stalled) and node.state is State.UP:
+                given_up_ms = (GIVE_UP_SECONDS if node.is_stalled else 0) * 1000 + 2 * LEASE_S * 1000 + CALM_MS
+                if world.now_ms - node.paused_since_ms > given_up_ms and self._is_looked_after(node):
+                    left = [r.run_id for r in self.witness.seen.runs.values() if r.owner == node.engine.worker_id]
+                    if left:
+                        raise Violation("I41", f"runs stay with node {node.number}, which does not go on: {left}")
+
+    def _is_looked_after(self, paused: Node) -> bool:
+        """Whether some other process has been well for long enough to notice."""
+        world, since = self.world, self.world.now_ms - 2 * LEASE_S * 1000 - CALM_MS
+        others = [node for node in world.nodes if node is not paused and node.state is State.UP and node.is_hearing]
+        return world.calm_since_ms < since and any(node.calm_since_ms < since for node in others)
 
     def _end_work(self, job: Job) -> None:
         self.world.say(lambda: f"node {job.node.number} ends step {job.number}")

@@ -22,6 +22,7 @@ from perdure.authoring.functions import DEFAULTS, Activity, BoundCall, ConflictP
 from perdure.clock import Clock, SystemClock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
+from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.port import Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
 from perdure.errors import AnotherLoop, BadArguments, BadOption, NotOpen, PerdureError, UnknownWorkflow
@@ -83,7 +84,7 @@ class Perdure:
         self._store = store_for(url)
         self._clock: Clock = SystemClock()
         self._ids: Ids = RandomIds()
-        self._has_heartbeat = True
+        self._heartbeat: type[Heartbeat] | None = Heartbeat
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: Worker | None = None
@@ -99,7 +100,7 @@ class Perdure:
             self._ids,
             namespace=self.namespace,
             lease_ms=self._lease_ms,
-            heartbeat=self._has_heartbeat,
+            heartbeat=self._heartbeat,
         )
         if self._is_worker:
             self._worker = Worker(engine, self._settings, self._known, self._resources)

@@ -22,6 +22,9 @@ STOP_SECONDS = 2.0
 class Heartbeat:
     """Calls `renew` as long as the loop answers; `on_lost` on the loop when renewal was refused."""
 
+    # Seconds that pass, whatever anybody does to the wall clock.
+    now = staticmethod(elapsed)
+
     def __init__(self, renew: Callable[[], bool], on_lost: Callable[[], None]) -> None:
         self._renew = renew
         self._on_lost = on_lost
@@ -29,12 +32,15 @@ class Heartbeat:
         self._loop_thread = threading.get_ident()
         self._stop = threading.Event()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._turned_at = elapsed()
+        self._turned_at = self.now()
         self._has_warned = False
         self._has_failed = False
-        self._thread = threading.Thread(target=self._run, name="perdure-heartbeat", daemon=True)
         self._turn()
-        self._thread.start()
+        self.begin()
+
+    def begin(self) -> None:
+        """Beat from now on, in a thread."""
+        threading.Thread(target=self._run, name="perdure-heartbeat", daemon=True).start()
 
     def stop(self) -> None:
         self._alarm.cancel()
@@ -45,18 +51,22 @@ class Heartbeat:
         await asyncio.wait([self._ended], timeout=STOP_SECONDS)
 
     def _turn(self) -> None:
-        self._turned_at = elapsed()
+        self._turned_at = self.now()
         self._has_warned = False
         self._alarm = self._loop.call_later(BEAT_SECONDS, self._turn)
 
     def _run(self) -> None:
         while not self._stop.wait(BEAT_SECONDS):
-            stalled = elapsed() - self._turned_at
-            if stalled > BEAT_SECONDS + STALL_SECONDS and not self._has_warned:
-                self._warn(stalled)
-            if stalled < GIVE_UP_SECONDS:
-                self._beat()
+            self.tick()
         tell_loop(self._ended)
+
+    def tick(self) -> None:
+        """Beat once, unless the loop has stood still for too long; tell where it stands."""
+        stalled = self.now() - self._turned_at
+        if stalled > BEAT_SECONDS + STALL_SECONDS and not self._has_warned:
+            self._warn(stalled)
+        if stalled < GIVE_UP_SECONDS:
+            self._beat()
 
     def _beat(self) -> None:
         try:

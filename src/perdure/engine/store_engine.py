@@ -53,10 +53,10 @@ class StoreEngine(OwningEngine):
         *,
         namespace: str = "main",
         lease_ms: int = 30_000,
-        heartbeat: bool = True,
+        heartbeat: type[Heartbeat] | None = Heartbeat,
     ) -> None:
         super().__init__(store, clock, ids, namespace=namespace, lease_ms=lease_ms)
-        self._wants_heartbeat = heartbeat
+        self._heartbeats = heartbeat
         self._heartbeat: Heartbeat | None = None
         self._stopping = Stopping(
             store, self._committer, clock, ids, self._lease, notice=self._notice, ended=self._ended_elsewhere
@@ -119,8 +119,8 @@ class StoreEngine(OwningEngine):
             task.cancel()
 
     def _start_heartbeat(self) -> None:
-        if self._wants_heartbeat:
-            self._heartbeat = Heartbeat(self._lease.renew, self._on_renewal_refused)
+        if self._heartbeats is not None:
+            self._heartbeat = self._heartbeats(self._lease.renew, self._on_renewal_refused)
 
     @property
     def is_idle(self) -> bool:

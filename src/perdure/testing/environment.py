@@ -99,7 +99,7 @@ class Environment:
         app._store = self.store
         app._clock = self.clock
         app._ids = self._ids
-        app._has_heartbeat = False
+        app._heartbeat = None
         app._settings = msgspec.structs.replace(app._settings, replay_always=self._replay_always)
         self.app = app
         self._died = asyncio.Event()

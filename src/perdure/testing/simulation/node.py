@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from perdure.app import Perdure
 from perdure.clock import SystemClock
+from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.store_engine import StoreEngine
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
@@ -20,6 +21,9 @@ from perdure.testing.simulation.faults import DEADLY, Fault
 from perdure.testing.simulation.loop import NodeLoop
 from perdure.testing.simulation.store import URL, ReadJob, SimulatedStore, WriteJob, answered
 from perdure.worker.worker import Worker
+
+# More often than a lease has to be renewed.
+BEAT_MS = 1000
 
 
 class State(Enum):
@@ -71,6 +75,8 @@ class Node:
         self.is_quick = False
         self.misses_hints = False
         self.is_frozen = self.is_stalled = False
+        # Since when it has been paused, and since when it has not been struck by anything.
+        self.paused_since_ms = self.calm_since_ms = 0
         self.armed: Fault | None = None
         self.jobs: list[WriteJob | ReadJob] = []
         self.version = 1
@@ -85,6 +91,8 @@ class Node:
         self.armed = None
         self.jobs = []
         self.state = State.OPENING
+        self.heart: Heartbeat | None = None
+        self.next_beat_ms = 0
         self._closing: tuple[object, Worker | None] | None = None
         # What it lacks of a loop, the engine does not use.
         self.loop = NodeLoop(lambda: self._world.now_ms, self._begin_turn)  # type: ignore[abstract]
@@ -93,8 +101,39 @@ class Node:
         app._store = self.store
         app._clock = SystemClock(self._wall_ns, self._monotonic_ns)
         app._ids = RandomIds(seed)
-        app._has_heartbeat = False
+        app._heartbeat = self._heart_kind()
         self.spawn(app.__aenter__(), self._opened)
+
+    def _heart_kind(self) -> type[Heartbeat]:
+        """A heart that beats when the world says so, not in a thread."""
+        node = self
+
+        class Heart(Heartbeat):
+            @staticmethod
+            def now() -> float:
+                return node._world.now_ms / 1000
+
+            def begin(self) -> None:
+                node.heart = self
+
+            def stop(self) -> None:
+                super().stop()
+                node.heart = None
+                if not self._ended.done():
+                    self._ended.set_result(None)
+
+        return Heart
+
+    def beat(self) -> None:
+        """The heart's thread does its work, whatever the loop does."""
+        self.next_beat_ms = self._world.now_ms + BEAT_MS
+        if self.heart is not None:
+            self.heart.tick()
+
+    @property
+    def has_to_beat(self) -> bool:
+        """Whether it is time for the heart."""
+        return self.heart is not None and not self.is_frozen and self._world.now_ms >= self.next_beat_ms
 
     def _begin_turn(self) -> None:
         Node.running = self
@@ -115,6 +154,7 @@ class Node:
             self.is_alive = False
         else:
             self.state = State.UP
+            self.calm_since_ms = self._world.now_ms
 
     def stop(self) -> None:
         """Tell the process to stop."""

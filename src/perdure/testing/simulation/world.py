@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.clock import LongWait
+from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.watch import Watch
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch
@@ -45,7 +46,7 @@ class World:
         self.reached: Counter[str] = Counter()
         self.trace: list[str] | None = None
         self.effects: list[object] = []
-        self._slow_until = self._broken_until = self._full_until = 0
+        self._slow_until = self._broken_until = self._full_until = self.calm_since_ms = 0
         # What shall happen at a time: a process is started again, goes on, is noticed.
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._planned = 0
@@ -141,6 +142,8 @@ class World:
                     actions.append((self._do, (node, job)))
             if node.is_hearing and node.loop.is_due():
                 actions.append((self._ring, (node,)))
+            if node.has_to_beat:
+                actions.append((self._beat, (node,)))
         return actions
 
     def _follow_plan(self, what: Callable[[], None]) -> None:
@@ -163,6 +166,12 @@ class World:
     def _ring(self, node: Node) -> None:
         self.say(lambda: f"node {node.number} rings")
         node.loop.fire()
+        self._after(node)
+
+    def _beat(self, node: Node) -> None:
+        node.beat()
+        if node.is_hearing:
+            node.loop.drain()
         self._after(node)
 
     def call(self, node: Node, callback: Callable[..., object], *args: object) -> None:
@@ -208,30 +217,36 @@ class World:
 
     def _freeze(self, node: Node) -> None:
         node.is_frozen = True
-        boots = node.boots
-        self.plan(self._pause_ms(), lambda: self._thaw(node, boots))
+        self._pause(node, self._pause_ms())
 
     def _stall(self, node: Node) -> None:
         node.is_stalled = True
+        self._pause(node, self.tape.one_of(3000, 20_000, 50_000, 100_000))
+
+    def _pause(self, node: Node, ms: int) -> None:
+        node.paused_since_ms = self.now_ms
         boots = node.boots
-        self.plan(self._pause_ms(), lambda: self._thaw(node, boots))
+        self.plan(ms, lambda: self._thaw(node, boots))
 
     def _pause_ms(self) -> int:
         """From a hiccup to several leases."""
         return self.tape.one_of(200, 3000, 12_000, 25_000, 45_000)
 
     def _thaw(self, node: Node, boots: int) -> None:
-        if node.boots == boots:
+        if node.boots == boots and node.is_alive:
             node.is_frozen = node.is_stalled = False
+            node.calm_since_ms = self.now_ms
+            node.loop.drain()
+            self._after(node)
 
     def _slow_disk(self, _: Node) -> None:
-        self._slow_until = self.now_ms + self.tape.one_of(100, 2000, 15_000)
+        self._slow_until = self.calm_since_ms = self.now_ms + self.tape.one_of(100, 2000, 15_000)
 
     def _break_disk(self, _: Node) -> None:
-        self._broken_until = self.now_ms + self.tape.one_of(100, 2000, 15_000)
+        self._broken_until = self.calm_since_ms = self.now_ms + self.tape.one_of(100, 2000, 15_000)
 
     def _fill_disk(self, _: Node) -> None:
-        self._full_until = self.now_ms + self.tape.one_of(100, 2000, 15_000)
+        self._full_until = self.calm_since_ms = self.now_ms + self.tape.one_of(100, 2000, 15_000)
 
     def _lose_hints(self, node: Node) -> None:
         node.misses_hints = True
@@ -283,7 +298,7 @@ _STRIKES: dict[Fault, Callable[[World, Node], None]] = {
     Fault.OTHER_CODE: World._change_code,
 }
 
-_HOUSEKEEPING = {Watch._wake, Worker._sweep}
+_HOUSEKEEPING = {Watch._wake, Worker._sweep, Heartbeat._turn}
 
 
 def _shown(batch: Batch) -> str:
