@@ -50,11 +50,12 @@ class Request:
         node.spawn(self.ask(node.app), self._answered)
 
     @property
-    def is_lost(self) -> bool:
-        """Whether the process died that was to answer."""
-        return self.under_way is not None and (
-            not self.under_way[0].is_alive or self.under_way[0].boots != self.under_way[1]
-        )
+    def is_free(self) -> bool:
+        """Whether nobody is about to answer: it was not asked yet, or the process died that was."""
+        if self.under_way is None:
+            return True
+        node, boots = self.under_way
+        return not node.is_alive or node.boots != boots
 
     def ask(self, app: Perdure) -> Coroutine[Any, Any, Any]:
         raise NotImplementedError

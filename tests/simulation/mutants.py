@@ -5,6 +5,7 @@ to be caught by some seed; if none does, the simulator is blind there.
 """
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import msgspec
 
 from perdure import ids
 from perdure.clock import SystemClock
-from perdure.engine import committer, groups, lease, owning
+from perdure.engine import committer, groups, heartbeat, lease, owning
 from perdure.engine.committer import Committer, Question
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
@@ -410,3 +411,21 @@ def _() -> list[Patch]:
     recorded: dict[tuple[str, str], Any] = {}
     real_replay, real_run = moving.Mover._replay, program.Program.run_activity
     return [(moving.Mover, "_replay", replay), (program.Program, "run_activity", run_activity)]
+
+
+# Poison and hearts
+
+
+@mutant
+def _() -> list[Patch]:
+    """Quarantine of the innocent."""
+    anybody = (
+        "select run_id, workflow_id, losses, deaths from runs where owner = :worker_id and closed_at is null limit 1"
+    )
+    return [(_sql, "suspects_of", anybody), (writes, "deaths_after", lambda _, deaths, death: (*deaths, death))]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Lease renewed by a stalled loop."""
+    return [(heartbeat, "GIVE_UP_SECONDS", math.inf)]

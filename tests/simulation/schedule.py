@@ -99,6 +99,7 @@ class Schedule:
         self.world.wrote_hook = self._wrote
         self.work: list[Job] = []
         self.requests: list[Request] = []
+        self._undone: list[Request] = []
         self.starts: dict[str, StartRun] = {}
         self.sent: dict[str, dict[str, set[str]]] = {}
         self.violation: Violation | None = None
@@ -179,6 +180,7 @@ class Schedule:
     def _ask(self, request: Request) -> None:
         request.acknowledged = self._acknowledged  # type: ignore[method-assign]  # what this schedule does with it
         self.requests.append(request)
+        self._undone.append(request)
 
     def _draw_faults(self) -> list[tuple[int, Fault, int]]:
         kinds = list(Fault)
@@ -208,11 +210,13 @@ class Schedule:
         self.work = [job for job in self.work if not job.future.done() and job.node.is_alive]
         further: list[Any] = [(self._end_work, (job,)) for job in self.work if job.node.is_hearing]
         ready = [node for node in world.nodes if node.state is State.UP and node.is_hearing]
-        for request in self.requests:
-            if request.is_done or (request.under_way is not None and not request.is_lost):
-                continue
-            if ready and request.after_step <= world.steps and self._can_ask(request):
-                further.append((self._make_request, (request, ready)))
+        self._undone = [request for request in self._undone if not request.is_done]
+        if ready:
+            further += [
+                (self._make_request, (request, ready))
+                for request in self._undone
+                if request.after_step <= world.steps and request.is_free and self._can_ask(request)
+            ]
         world.step(*further)
         self._check_paused()
         if self.violation is not None:
@@ -410,7 +414,7 @@ class Schedule:
 
     def _is_over(self) -> bool:
         runs = self.witness.seen.runs.values()
-        return all(request.is_done for request in self.requests) and all(r.closed_at is not None for r in runs)
+        return all(request.is_done for request in self._undone) and all(run.closed_at is not None for run in runs)
 
     def _feed(self) -> None:
         """Send what runs wait for; not those that were told to stop, which must end without it."""

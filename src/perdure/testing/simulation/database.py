@@ -5,16 +5,19 @@ Out:  writes under way, to be moved on step by step; stores to read through.
 Knows nothing of faults; who breaks things does that around it.
 """
 
-import sqlite3
+from collections.abc import Coroutine
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch
 from perdure.stores.port import Store
-from perdure.stores.queries import migrations
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing.memory import Done, MemoryStore, Tables, Transaction
+
+TABLES = ("events", "inbox", "attempts", "payloads", "runs", "workers", "sqlite_sequence")
+
+T = TypeVar("T")
 
 
 class Write(Protocol):
@@ -53,8 +56,11 @@ class SqliteDatabase:
     is_quick = True
 
     def __init__(self) -> None:
-        self.db = _connection()
-        _wipe(self.db)
+        self.db = _first()._db
+        if self.db.in_transaction:
+            self.db.execute("rollback")
+        for table in TABLES:
+            self.db.execute(f"delete from {table}")  # noqa: S608 - the names stand above
         self.holders: dict[str, object] = {}
         self.writes = 0
         self.has_locks = True
@@ -186,16 +192,17 @@ class OverlappingStore(MemoryStore):
 
 
 @cache
-def _connection() -> sqlite3.Connection:
-    """One connection for all simulations of this process, one after the other: its statements stay prepared."""
-    db = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256)
-    for number, step in enumerate(migrations("sqlite"), start=1):
-        db.executescript(f"begin immediate;\n{step}\nupdate perdure_schema set version = {number};\ncommit;")
-    return db
+def _first() -> SqliteStore:
+    """One database for all simulations of this process, one after the other: its statements stay prepared."""
+    store = SqliteStore(None)
+    answered(store.open())
+    return store
 
 
-def _wipe(db: sqlite3.Connection) -> None:
-    if db.in_transaction:
-        db.execute("rollback")
-    for table in ("events", "inbox", "attempts", "payloads", "runs", "workers", "sqlite_sequence"):
-        db.execute(f"delete from {table}")  # noqa: S608 - the names stand right here
+def answered(read: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that never waits."""
+    try:
+        read.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # what it returns
+    raise RuntimeError("a read waited")

@@ -16,10 +16,10 @@ from perdure.engine.store_engine import StoreEngine
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.stores.answers import Failed, Outcome, Unknown
-from perdure.testing.simulation.database import Database
+from perdure.testing.simulation.database import Database, answered
 from perdure.testing.simulation.faults import DEADLY, Fault
 from perdure.testing.simulation.loop import NodeLoop
-from perdure.testing.simulation.store import URL, ReadJob, SimulatedStore, WriteJob, answered
+from perdure.testing.simulation.store import URL, ReadJob, SimulatedStore, WriteJob
 from perdure.worker.worker import Worker
 
 # More often than a lease has to be renewed.
@@ -115,6 +115,9 @@ class Node:
 
             def begin(self) -> None:
                 node.heart = self
+
+            def _warn(self, stalled: float) -> None:
+                """A leap in time is no stall, and nobody reads this."""
 
             def stop(self) -> None:
                 super().stop()

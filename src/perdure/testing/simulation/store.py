@@ -165,12 +165,3 @@ class SimulatedStore:
     attempts = _question("attempts")
     unread = _question("unread")
     workers = _question("workers")
-
-
-def answered(read: Any) -> Any:
-    """What a coroutine returns that never waits."""
-    try:
-        read.send(None)
-    except StopIteration as stop:
-        return stop.value
-    raise RuntimeError("a read waited")
