@@ -61,8 +61,9 @@ mutants: $(READY) ## planted bugs, one at a time, and how many schedules it take
 programs: $(READY) ## five thousand random programs, replayed at every prefix of their histories
 	$(BIN)/python -m tests.programs check --count 5000
 
-pythons: $(READY) ## histories recorded on each of PYTHONS and replayed on all of them
+pythons: $(READY) ## histories of each of PYTHONS replayed on all of them, and the same simulations on each
 	$(BIN)/python -m tests.programs across $(PYTHONS) --count 600
+	$(BIN)/python -m tests.simulation across $(PYTHONS)
 
 small-world: $(READY) ## every interleaving of two workers, two runs and two faults (a few minutes)
 	$(BIN)/python -m tests.small_world

@@ -9,8 +9,6 @@ python -m tests.programs across python3.11 ...     each Python records, every on
 
 import argparse
 import logging
-import os
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -20,39 +18,33 @@ from perdure.worker.generators import watch_generators
 from tests.programs import histories
 from tests.programs.checks import check, recorded, replay
 from tests.programs.drawing import FEW_PARTS, MOST_PARTS
-
-ROOT = Path(__file__).parents[2]
+from tests.pythons import installed, said
 
 
 def across(pythons: list[str], count: int) -> int:
     """Record on each Python and replay on every one, each time with another hash seed; answers how many differ."""
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
-        interpreters = {python: _installed(python, Path(folder) / f"venv-{n}") for n, python in enumerate(pythons)}
+        interpreters = {python: installed(python, Path(folder) / f"venv-{n}") for n, python in enumerate(pythons)}
         files = {python: Path(folder) / f"{n}.jsonl" for n, python in enumerate(pythons)}
         for n, (python, interpreter) in enumerate(interpreters.items()):
-            _run(interpreter, 100 + n, "record", str(files[python]), "--first", str(n * count), "--count", str(count))
+            said(
+                interpreter,
+                100 + n,
+                "tests.programs",
+                "record",
+                str(files[python]),
+                "--first",
+                str(n * count),
+                "--count",
+                str(count),
+            )
         for n, (python, interpreter) in enumerate(interpreters.items()):
             for recorder, path in files.items():
-                shown = _run(interpreter, 200 + n, "replay", str(path))
+                shown = said(interpreter, 200 + n, "tests.programs", "replay", str(path))
                 print(f"recorded by {recorder}, replayed by {python}: {shown}", flush=True)
                 wrong += not shown.startswith("0 of")
     return wrong
-
-
-def _installed(python: str, folder: Path) -> str:
-    """An interpreter with what we need, in a folder that goes away."""
-    subprocess.run([python, "-m", "venv", folder], check=True)
-    interpreter = str(folder / "bin" / "python")
-    subprocess.run([interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", ROOT], check=True)
-    return interpreter
-
-
-def _run(interpreter: str, hash_seed: int, *arguments: str) -> str:
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
-    command = [interpreter, "-m", "tests.programs", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    return done.stdout.strip()
 
 
 def main() -> int:

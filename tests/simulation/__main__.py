@@ -11,8 +11,11 @@ import hashlib
 import logging
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 from perdure.testing.simulation import Tape
+from tests.pythons import installed, said
 from tests.simulation import reach, shrinking
 from tests.simulation.hunting import hunt
 from tests.simulation.invariants import Violation
@@ -83,6 +86,23 @@ def digests(options: argparse.Namespace) -> int:
     return 0
 
 
+def across(options: argparse.Namespace) -> int:
+    """The same seeds are the same schedules on every Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = {
+            python: said(
+                installed(python, Path(folder) / f"venv-{number}"),
+                number,
+                "tests.simulation",
+                *("digests", "--seeds", str(options.seeds)),
+            )
+            for number, python in enumerate(options.pythons)
+        }
+    for python, digest in found.items():
+        print(f"{python}: {digest}")
+    return 0 if len(set(found.values())) == 1 and "" not in found.values() else 1
+
+
 def mutants(options: argparse.Namespace) -> int:
     """Switch on one planted bug after the other; each must be caught."""
     wanted = [name for name in MUTANTS if options.only is None or options.only.lower() in name.lower()]
@@ -98,13 +118,16 @@ def mutants(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for command in (run, repeat, shrink, digests, mutants):
+    for command in (run, repeat, shrink, digests, across, mutants):
         sub = commands.add_parser(command.__name__, help=command.__doc__)
         sub.set_defaults(command=command)
         if command in {run, digests}:
             sub.add_argument("--seeds", type=int, default=1000)
             sub.add_argument("--first", type=int, default=0)
             sub.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+        elif command is across:
+            sub.add_argument("pythons", nargs="+")
+            sub.add_argument("--seeds", type=int, default=300)
         elif command is mutants:
             sub.add_argument("--only")
             sub.add_argument("--seeds", type=int, default=10_000)

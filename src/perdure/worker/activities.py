@@ -185,7 +185,8 @@ class ActivityRunner:
 
     def _task(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         loop = asyncio.get_running_loop()
-        if HAS_EAGER_TASKS:
+        # A loop that has to do the same on every Python, such as a simulator's, says that it starts nothing eagerly.
+        if HAS_EAGER_TASKS and getattr(loop, "starts_eagerly", True):
             return asyncio.Task(work, loop=loop, eager_start=True)  # type: ignore[call-arg,unused-ignore]  # new in 3.12
         return loop.create_task(work)
 

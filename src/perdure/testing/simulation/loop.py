@@ -29,6 +29,9 @@ class NeverCalm(Exception):  # noqa: N818 - it names the trouble
 class NodeLoop(asyncio.AbstractEventLoop):
     """One simulated process's loop; `now` tells the milliseconds that have passed, `turn` is told when it runs."""
 
+    # Python 3.11 cannot, and a seed is to be the same schedule everywhere.
+    starts_eagerly = False
+
     def __init__(self, now: Callable[[], int], turn: Callable[[], None]) -> None:
         self._now = now
         self._turn = turn
