@@ -94,7 +94,9 @@ def test_a_takeover_waits_for_an_open_batch_and_sees_what_it_wrote() -> None:
     rescue = world.by(OTHER, *takeover())
     assert rescue.run() == Blocked(zombie)
     assert rescue.step() == Blocked(zombie)
+    waited = rescue.is_blocked
     assert zombie.run() == Committed({})
+    assert (waited, rescue.is_blocked) == (True, False)
     assert answer(rescue) == Applied(Freed(1))
     assert world.run("r1").owner is None
     assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])

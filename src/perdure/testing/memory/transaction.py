@@ -44,6 +44,11 @@ class Transaction(View):
         """Whether there are steps left."""
         return self in self.tables.open
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the next step would find it still waiting."""
+        return self.waits_for is not None and self.waits_for in self.tables.open
+
     def step(self) -> Step:
         """Make one statement, or look again whether the one that waits may go on; the last step commits."""
         try:
