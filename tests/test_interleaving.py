@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perdure.stores.answers import (
     Answer,
@@ -29,6 +31,7 @@ from perdure.stores.operations import (
 )
 from perdure.stores.records import RunRow
 from perdure.testing.memory import Blocked, Done, MemoryStore, Progress, Tables, Transaction
+from tests import test_store_conformance as conformance
 from tests.test_store_contract import WORKER, a_message, a_park, a_ripe_run, a_run, an_end, an_event
 from tests.test_store_families import a_child, a_close, a_live_child, a_stop
 
@@ -449,3 +452,57 @@ def test_a_commit_that_would_wait_for_ever_fails_at_once() -> None:
     assert isinstance(told[0], Failed)
     assert list(world.tables.open) == [open_one]
     assert answer(open_one) == Applied()
+
+
+# Any order
+
+
+def finish(transactions: list[Transaction], order: list[int]) -> None:
+    """Take steps in the given order, over and over, until all have ended; those that wait are asked again."""
+    for _ in range(200):
+        for place in order:
+            step = transactions[place % len(transactions)].step()
+            assert not isinstance(step, Blocked) or step.by in step.by.tables.open
+        if not any(transaction.is_open for transaction in transactions):
+            return
+        order = [*order, *range(len(transactions))]
+    raise AssertionError("some wait for ever")
+
+
+def indexes(tables: Tables) -> list[object]:
+    """All ways by which rows are looked for, without what is empty by now."""
+    runs = tables.runs
+    ripe = [
+        {(queue, priority): level for queue, levels in index.items() for priority, level in levels.items() if level}
+        for index in (runs.ripe, runs.suspected)
+    ]
+    grouped = (runs.owned, runs.children, tables.inbox.by_run, tables.events.by_run, tables.attempts.by_run)
+    keys = [{key: sorted(found) for key, found in group.items() if found} for group in grouped]
+    return [*ripe, *keys, sorted(runs.closing), sorted(runs.held_back), runs.ids, tables.inbox.numbers]
+
+
+def built_anew(tables: Tables) -> Tables:
+    """The same rows, published one by one."""
+    fresh = Tables()
+    fresh.runs.places = tables.runs.places
+    for name in ("runs", "latest", "events", "inbox", "message_ids", "attempts", "workers"):
+        for key, row in getattr(tables, name).rows.items():
+            getattr(fresh, name).publish(key, row)
+    return fresh
+
+
+@settings(max_examples=150, derandomize=True, database=None, deadline=None)
+@given(st.lists(conformance.batches, min_size=2, max_size=6), st.lists(st.integers(0, 5), min_size=1, max_size=40))
+def test_in_any_order_every_transaction_ends_and_nothing_is_left_held(batches: list[Batch], order: list[int]) -> None:
+    """Neither a wait nor a circle of waits may outlast the others; what is found by an index is what is there."""
+    store = MemoryStore()
+    assert isinstance(store.transaction(conformance.BEGIN).run(), Committed)
+    finish([store.transaction(batch) for batch in batches], order)
+    tables = store.tables
+    assert (tables.open, [sharers for sharers in tables.workers.shared.values() if sharers]) == ({}, [])
+    every = (tables.runs, tables.latest, tables.events, tables.inbox, tables.message_ids, tables.attempts)
+    assert [table.held for table in (*every, tables.workers, tables.losses, tables.judged)] == [{}] * 9
+    assert indexes(tables) == indexes(built_anew(tables))
+    assert {(m.run_id, m.message_id): m.number for m in tables.inbox.rows.values()} == tables.message_ids.rows
+    latest = {(tables.runs.rows[r].namespace, tables.runs.rows[r].workflow_id): r for r in tables.latest.rows.values()}
+    assert latest == tables.latest.rows
