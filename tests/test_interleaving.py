@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure.errors import StoreUnavailable
 from perdure.stores.answers import (
     Answer,
     Applied,
@@ -164,20 +165,37 @@ def test_a_worker_is_not_forgotten_while_its_open_batch_takes_a_run() -> None:
     forgetting = world.by(OTHER, DeleteWorker(WORKER))
     assert forgetting.run() == Blocked(claiming)
     assert answer(claiming) == Applied(["r1"])
-    assert answer(forgetting) == Applied()
+    assert answer(forgetting) == Moved()
     assert WORKER in world.tables.workers.rows
 
 
-def test_a_lease_renewed_during_a_takeover_that_fails_stays_renewed() -> None:
+@pytest.mark.parametrize("becomes", ["committed", "abandoned"])
+def test_a_lease_is_not_renewed_while_a_takeover_is_under_way(becomes: str) -> None:
+    """The takeover has seen the lease; what becomes of the worker is known when it ends, not before."""
     world = World()
-    rescue = world.by(OTHER, RaiseEpoch(WORKER, 1))
+    rescue = world.by(OTHER, RaiseEpoch(WORKER, 1, 99_000))
     until(rescue, "raise_epoch")
+    with pytest.raises(StoreUnavailable, match="under way"):
+        world.store.renew(WORKER, 1, 123_000)
+    if becomes == "committed":
+        assert answer(rescue) == Applied()
+    else:
+        rescue.abandon()
+    assert world.store.renew(WORKER, 1, 124_000) == (becomes == "abandoned")
+    assert world.tables.workers.rows[WORKER].lease_until == (124_000 if becomes == "abandoned" else 99_000)
+
+
+def test_a_takeover_is_refused_when_the_lease_was_renewed_since_it_was_read() -> None:
+    """Also when the renewal came while the takeover waited for an open batch."""
+    world = World(a_run("r1"))
+    batch = world.by(WORKER, an_event("r1", 2))
+    until(batch, "append_events")
+    rescue = world.by(OTHER, RaiseEpoch(WORKER, 1, 99_000), FreeRuns(WORKER, 1000, 10))
+    assert rescue.run() == Blocked(batch)
     assert world.store.renew(WORKER, 1, 123_000)
-    rescue.abandon()
-    assert world.tables.workers.rows[WORKER].lease_until == 123_000
-    assert answer(world.by(OTHER, RaiseEpoch(WORKER, 1))) == Applied()
-    assert world.tables.workers.rows[WORKER].lease_until == 123_000
-    assert not world.store.renew(WORKER, 1, 124_000)
+    assert answer(batch) == Applied()
+    assert answer(rescue) == Moved()
+    assert world.run("r1").owner == WORKER
 
 
 # Claims and starts

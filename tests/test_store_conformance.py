@@ -129,8 +129,12 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(ClearSuspect, runs, workers),
     st.builds(ResumeRun, runs, times),
     st.builds(FreeMismatches, namespaces, st.sampled_from([("wf",), ("wf", "fw")]), times),
-    st.builds(RegisterWorker, workers, namespaces, times, st.just(("q1",)), st.just("host"), st.just(1), st.just(1000)),
-    st.builds(RaiseEpoch, workers, epochs),
+    st.builds(
+        RegisterWorker,
+        *(workers, namespaces, times, st.just(("q1",)), st.just("host"), st.just(1), st.just(1000)),
+        st.sampled_from([None, 30_000]),
+    ),
+    st.builds(RaiseEpoch, workers, epochs, st.sampled_from([None, None, 99_000, 900])),
     st.builds(FreeRuns, workers, times, st.integers(0, 3)),
     st.builds(DeleteWorker, workers),
 )

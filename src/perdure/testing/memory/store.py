@@ -20,6 +20,8 @@ from perdure.testing.memory.view import Blocked
 
 Submit: TypeAlias = Callable[[Transaction, Callable[[Outcome], None]], None]
 
+_UNDER_WAY = "another transaction is under way; nothing was changed, try again"
+
 
 class MemoryStore(MemoryReads):
     """A process's way to the tables; with `submit`, somebody else takes the steps of its transactions."""
@@ -59,22 +61,20 @@ class MemoryStore(MemoryReads):
         if isinstance(outcome, Blocked):
             # Nobody else goes on while this waits, so it would wait for ever.
             transaction.abandon()
-            trouble = "another transaction is under way; nothing was changed, try again"
-            outcome = Failed(StoreUnavailable(self.url, trouble))
+            outcome = Failed(StoreUnavailable(self.url, _UNDER_WAY))
         done(outcome)
 
     # Being alive
 
     def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
         workers = self.tables.workers
+        if worker_id in workers.held:
+            # Whether the epoch moved is known when the takeover ends, and nobody can wait for that here.
+            raise StoreUnavailable(self.url, _UNDER_WAY)
         row = workers.rows.get(worker_id)
         if row is None or row.epoch != epoch:
             return False
         workers.rows[worker_id] = replace(row, lease_until=lease_until)
-        holder = workers.held.get(worker_id)
-        # A takeover under way comes after this: it finds the lease prolonged.
-        if holder is not None and (taken := holder.workers.own.get(worker_id)) is not None:
-            holder.workers.own[worker_id] = replace(taken, lease_until=lease_until)
         self.tables.version += 1
         return True
 
