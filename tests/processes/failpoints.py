@@ -23,7 +23,7 @@ from perdure.engine.store_engine import StoreEngine
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
 from perdure.stores import sqlite
-from perdure.stores.answers import Committed, Unknown
+from perdure.stores.answers import Committed, Fenced, Unknown
 from perdure.stores.locks import FileLock
 from perdure.stores.operations import ClaimRuns, DeleteWorker, FreeRuns, Operation, RaiseEpoch
 from perdure.stores.queries import migrations
@@ -201,3 +201,16 @@ def _lose_answers() -> None:
         return Unknown(StoreUnavailable(store.url, "the answer was lost on purpose"))
 
     setattr(SqliteStore, "_finish", finish_silently)  # noqa: B010 - as above
+
+
+def tell_fenced() -> None:
+    """Say whenever a commit was refused because its worker's epoch had moved."""
+    transact = SqliteStore._transact
+
+    def transact_and_tell(store: SqliteStore, *args: Any, **options: Any) -> Any:
+        outcome = transact(store, *args, **options)
+        if isinstance(outcome, Fenced):
+            os.write(1, b"fenced\n")
+        return outcome
+
+    setattr(SqliteStore, "_transact", transact_and_tell)  # noqa: B010 - as above

@@ -71,7 +71,7 @@ async def work_through(app: Perdure, path: Path) -> None:
             end = asyncio.create_task(_tell_end(run))
             ends.add(end)
             end.add_done_callback(ends.discard)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.003)
 
 
 async def _tell_end(run: Run[list[str]]) -> None:
@@ -206,6 +206,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--max-live", type=int, default=10_000)
     parser.add_argument("--slow-disk", action="store_true", help="write every batch in the writer thread")
     parser.add_argument("--fail-at", metavar="NAME:N", help="die at this failpoint, the n-th time it comes")
+    parser.add_argument("--tell-fenced", action="store_true", help="say when a commit was refused for its epoch")
     parser.add_argument("--client", action="store_true", help="only ask, work nothing")
     parser.add_argument("--habit", action="append", choices=HABITS, default=[])
     options = parser.parse_args(words)
@@ -214,6 +215,8 @@ def main(words: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     if options.slow_disk:
         sqlite_store.INLINE_BELOW = 0
+    if options.tell_fenced:
+        failpoints.tell_fenced()
     if options.fail_at:
         failpoints.install(options.fail_at)
     say("imported")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.processes.injections import injected, need_strace
-from tests.processes.node import REFUSED
-from tests.processes.nodes import Node, until
-from tests.processes.sites import Site, steps
+from tests.processes.nodes import until
+from tests.processes.sites import Site
+from tests.processes.verdicts import check_clean_start, check_typed
 
 ERRORS = [("fdatasync", "EIO"), ("fdatasync", "ENOSPC"), ("pwrite64", "EIO"), ("pwrite64", "ENOSPC")]
 FIRST = int(os.environ.get("CALLS") or 300)
@@ -38,32 +38,6 @@ async def fail_once(folder: Path, call: str, error: str, number: int) -> str:
     finally:
         site.end()
     return fate
-
-
-async def check_typed(node: Node) -> str:
-    """Callers got answers or errors of ours; a node that could not open said so."""
-    assert node.heard("raw") == []
-    assert node.heard("hung") == []
-    assert {refusal.split(" ")[-1] for refusal in node.heard("refused")} <= {"StoreUnavailable"}
-    if not node.is_running():
-        assert await node.ends() == REFUSED, node.log.read_text()
-        return "refused to open"
-    return "went on"
-
-
-async def check_clean_start(site: Site, node: Node) -> None:
-    """The next process opens the file, finds all that was acknowledged, and ends it."""
-    started = set(node.heard("started"))
-    heir = await site.worker()
-    await until(lambda: site.open_runs() == 0, "all runs end")
-    assert await heir.leave() == 0
-    outcomes = site.outcomes()
-    assert started <= outcomes.keys()
-    assert outcomes == {key: ("COMPLETED", steps(key)) for key in outcomes}
-    # What was refused may be there or not; what was neither said nor refused must be the last one.
-    assert len(outcomes.keys() - started - {line.split(" ")[0] for line in node.heard("refused")}) <= 1
-    assert node.troubles() == [], node.log.read_text()
-    site.check()
 
 
 async def fail_each(folder: Path, call: str, error: str, numbers: Iterable[int]) -> None:

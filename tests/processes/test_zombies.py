@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import random
 import signal
 import threading
 import time
@@ -12,12 +14,14 @@ import pytest
 from perdure import Perdure, activity, workflow
 from perdure.engine.store_engine import StoreEngine
 from perdure.errors import StoreUnavailable
+from tests.processes.clients import Client, Oracle, Witness
 from tests.processes.sites import Node, Site, steps, until
 from tests.processes.workflows import gated, hurrying, plain, plodding, poke, ticking
 
 LEASE = ("--lease", "1.0")
 # Longer than the worker needs to be frozen, so that its timers are due when it wakes.
 PAUSE = 0.4
+ZOMBIES = int(os.environ.get("ZOMBIES") or 100)
 
 
 async def freeze(site: Site, node: Node) -> None:
@@ -283,3 +287,51 @@ async def test_runs_are_not_taken_over_because_nobody_could_write(site: Site) ->
         assert site.rows("select worker_id, epoch from workers") == workers
         for node in (busy, idle):
             assert await node.leave() == 0
+    site.check()
+
+
+async def run_zombies(site: Site, cycles: int) -> None:
+    """Freeze one of two workers under load until the other has its runs, and let it come back, again and again."""
+    oracle = Oracle()
+    witness = Witness(site, oracle, may_repeat=True)
+    workers = [await site.worker(*LEASE, "--tell-fenced") for _ in range(2)]
+    async with site.client() as app:
+        client = Client(app, site, oracle, random.Random(cycles))
+        feeding = asyncio.create_task(client.feed())
+        for number in range(cycles):
+            await haunt(site, workers[number % 2], witness)
+            assert not feeding.done(), feeding.exception()
+        client.is_closing = True
+        await feeding
+        await client.finish()
+        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+    assert [await worker.leave() for worker in workers] == [0, 0]
+    witness.check()
+    assert site.rows("select * from workers") == []
+    fenced = sum(len(worker.heard("fenced")) for worker in workers)
+    print(
+        f"{cycles} zombies, {fenced} commits refused, {len(oracle.read('start'))} runs, {len(witness.again)} repeated"
+    )
+
+
+async def haunt(site: Site, zombie: Node, witness: Witness) -> None:
+    """Freeze a worker between its writes until another one has its runs; then let it come back."""
+    await until(lambda: site.owned_by(zombie) >= 10, "it has something to lose")
+    await freeze(site, zombie)
+    former = worker_ids(site, zombie)
+    await until(lambda: worker_ids(site, zombie) == [], "it is taken over")
+    witness.look()
+    zombie.send(signal.SIGCONT)
+    await until(lambda: worker_ids(site, zombie) not in ([], former), "it begins anew")
+
+
+async def test_zombies_under_load_change_nothing(site: Site) -> None:
+    """Whatever a frozen process had under way, the histories of its heirs stay theirs."""
+    await run_zombies(site, 3)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+async def test_a_hundred_zombies_under_load_change_nothing(site: Site) -> None:
+    """The late commit that is not fenced is a rare one."""
+    await run_zombies(site, ZOMBIES)
