@@ -1,7 +1,10 @@
 """Time: a millisecond is over only when it is."""
 
+from pathlib import Path
+
+from perdure import activity, workflow
 from perdure.clock import LONGEST_WAIT_MS, SystemClock
-from perdure.testing import VirtualClock
+from perdure.testing import Environment, VirtualClock
 from perdure.testing.simulation.loop import NodeLoop
 
 
@@ -100,3 +103,29 @@ def test_engine_time_follows_the_wall_again_once_that_has_caught_up() -> None:
     assert machine.clock.now() == began + 1
     machine.wall_ms += 5000
     assert machine.clock.now() == began + 4401
+
+
+@activity
+async def ticked() -> str:
+    return "tick"
+
+
+@workflow
+async def ticks_once() -> str:
+    return await ticked()
+
+
+async def test_nothing_happens_to_a_run_before_it_was_started_though_its_workers_clock_is_behind(
+    tmp_path: Path,
+) -> None:
+    """A history that begins with its end makes no sense to anybody."""
+    path, ahead = str(tmp_path / "behind.db"), VirtualClock()
+    async with Environment(path, clock=ahead, worker=False) as sender:
+        await sender.app.start(ticks_once.options(id="ahead"))
+    async with Environment(path, clock=VirtualClock(ahead.now() - 3_600_000)) as worker:
+        # By its own clock the run is not ripe yet; somebody who writes to it makes it so.
+        await (await worker.app.get("ahead")).signal("wake up", "now")
+        await worker.pass_time(1)
+        events = await worker.events("ahead")
+    assert [event.kind for event in events] == ["RunStarted", "ActivityCompleted", "RunCompleted"]
+    assert [event.at for event in events] == sorted(event.at for event in events)

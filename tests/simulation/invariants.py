@@ -57,7 +57,7 @@ class Witness:
         self._check_events(batch, before, now)
         self._check_messages(before, now)
         self._check_runs(batch, before, now)
-        self._check_attempts(now)
+        self._check_attempts(before, now)
 
     # Workers and epochs
 
@@ -94,6 +94,8 @@ class Witness:
             raise Violation("I02", f"event {event.seq} of run {event.run_id} follows {len(history) + 1}")
         if run is None:
             raise Violation("I04", f"an event of run {event.run_id}, which is not there")
+        if event.at < run.created_at:
+            raise Violation("I02", f"event {event.seq} of run {event.run_id} is older than its start")
         if was is not None and was.closed_at is not None:
             raise Violation("I11", f"run {event.run_id} was closed, and got event {event.seq}")
         if history and event.at < history[-1].at:
@@ -273,10 +275,15 @@ class Witness:
 
     # Attempts
 
-    def _check_attempts(self, now: Seen) -> None:
+    def _check_attempts(self, before: Seen, now: Seen) -> None:
+        if len(now.attempts) == len(before.attempts):
+            return
         found: dict[tuple[str, str], int] = {}
         for attempt in sorted(now.attempts):
             key = (attempt.run_id, attempt.place)
+            was = before.runs.get(attempt.run_id)
+            if was is not None and was.closed_at is not None and attempt.attempt > self.attempts.get(key, 0):
+                raise Violation("I11", f"run {attempt.run_id} was closed, and got an attempt at {attempt.place!r}")
             if attempt.attempt != found.get(key, 0) + 1:
                 raise Violation("I18", f"attempt {attempt.attempt} at {attempt.place!r} follows {found.get(key, 0)}")
             found[key] = attempt.attempt

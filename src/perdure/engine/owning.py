@@ -31,7 +31,7 @@ from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.run import NotOwned, Refusal, decide, evolve
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
-from perdure.stores.answers import Applied, Outcome, Posted
+from perdure.stores.answers import Applied, Broken, Outcome, Posted
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
@@ -243,7 +243,9 @@ class OwningEngine(ReadingEngine):
         self._ask_as_owner(owned, lambda _: None, note)
 
     def record_attempt(self, owned: OwnedRun, attempt: Attempt, then: Callable[[], None]) -> None:
-        """Write down a failed attempt, then go on."""
+        """Write down a failed attempt, then go on; one of a run that is about to end has no successor."""
+        if owned.state.status not in OPEN:
+            return
         operation = RecordAttempt(
             self.namespace,
             owned.run_id,
@@ -254,7 +256,14 @@ class OwningEngine(ReadingEngine):
             attempt.at,
             attempt.next_at or attempt.at,
         )
-        self._ask_as_owner(owned, lambda answer: then() if isinstance(answer, Applied) else None, operation)
+
+        def settle(answer: Settlement) -> None:
+            if isinstance(answer, Applied):
+                then()
+            elif isinstance(answer, Broken) and self._host is not None:
+                self._host.broken(owned.run_id, answer.trouble)
+
+        self._ask_as_owner(owned, settle, operation)
 
     def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
         """Show what a live run waits for."""

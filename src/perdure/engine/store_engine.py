@@ -271,8 +271,9 @@ class StoreEngine(OwningEngine):
         for loaded in found:
             owned = owned_from(loaded)
             owned.tenure = tenure
-            # The claim that begins a run leaves its own time in it.
-            owned.has_begun_before = bool(loaded.events) or loaded.row.begun_at != claimed_at
+            # The claim that begins a run leaves its own time in it, or that of the start if its clock is behind.
+            begins_now = claimed_at is not None and loaded.row.begun_at == max(claimed_at, loaded.row.created_at)
+            owned.has_begun_before = bool(loaded.events) or not begins_now
             try:
                 self._host.adopt(owned, loaded)
             except Exception as error:

@@ -257,7 +257,7 @@ update runs
 -- The index is named and other columns are kept from it: closed runs would be walked otherwise.
 update runs
    set owner = :worker_id,
-       begun_at = coalesce(begun_at, :now),
+       begun_at = coalesce(begun_at, max(:now, created_at)),
        status = 'RUNNING',
        waiting = null
  where run_id in (
@@ -294,7 +294,7 @@ select run_id, priority, wake_at
 -- claim_suspect: take it.
 update runs
    set owner = :worker_id,
-       begun_at = coalesce(begun_at, :now),
+       begun_at = coalesce(begun_at, max(:now, created_at)),
        status = 'RUNNING',
        waiting = null
  where run_id = :run_id

@@ -116,5 +116,5 @@ def _own_free(view: View, queue: str, *, suspects: bool) -> Iterator[RunRow]:
 def _take(view: View, claim: ClaimRuns, run_id: str) -> None:
     row = view.runs.get(run_id)
     assert row is not None
-    begun_at = claim.now if row.begun_at is None else row.begun_at
+    begun_at = max(claim.now, row.created_at) if row.begun_at is None else row.begun_at
     view.runs.put(run_id, replace(row, owner=claim.worker_id, begun_at=begun_at, status="RUNNING", waiting=None))
