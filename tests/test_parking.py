@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure import Signal, Status, activity, sleep, workflow
+from perdure import Retry, Signal, Status, activity, sleep, workflow
 from perdure.kernel.messages import Message, SignalSent
 from perdure.stores import rows
 from perdure.stores.answers import Outcome
@@ -33,6 +33,22 @@ async def waits_for_approval() -> str:
 async def sleeps(days: int) -> str:
     await sleep(timedelta(days=days))
     return await shout("awake")
+
+
+tries: list[str] = []
+
+
+@activity(retry=Retry(max_attempts=3, initial_interval=20))
+async def succeeds_next_time(key: str) -> str:
+    tries.append(key)
+    if tries.count(key) == 1:
+        raise ConnectionError(key)
+    return key
+
+
+@workflow
+async def tries_again(key: str) -> str:
+    return await succeeds_next_time(key)
 
 
 @workflow
@@ -217,3 +233,25 @@ async def test_a_signal_wakes_a_run_whose_delay_is_over_whatever_the_sender_take
             await (await sender.app.get("delayed")).signal(approved, "late")
 
         assert await worker.result(run) == "ASKED late"
+
+
+async def test_an_attempt_that_falls_due_while_its_run_is_being_parked_is_made(env: Environment) -> None:
+    """A message keeps the run from being parked; nobody else will ring for the attempt a second time."""
+    key = f"due while parking {env._replay_always}"
+    async with env:
+        run = await env.start(tries_again, key)
+        await env.settle()
+        posted: list[str] = []
+
+        def post_and_wait(batch: Batch) -> None:
+            parks = any(isinstance(operation, ParkRun) for group in batch.groups for operation in group)
+            if parks and not posted:
+                posted.append(run.run_id)
+                with pytest.raises(StopIteration):
+                    post_from_elsewhere(str(env.path), run.run_id, "ann").send(None)
+                env.clock.advance(30_000)
+
+        env.store.before_commit = post_and_wait
+        await env.pass_time(12)
+        assert posted == [run.run_id]
+        assert await env.result(run) == key

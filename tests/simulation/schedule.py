@@ -24,9 +24,9 @@ from tests.simulation.programs import Drawer, WorkFailed, Workshop, outcome_of, 
 from tests.simulation.sight import SeenRun
 
 # After the faults are over, everything ends within so much time and so many steps.
-PATIENCE_MS = 400_000
+PATIENCE_MS = 900_000
 MOST_STEPS = 30_000
-LEASE_S = 10
+LEASE_S = 30
 # Longer than a look around takes, with all its answers.
 CALM_MS = 10_000
 
@@ -229,7 +229,7 @@ class Schedule:
         """Nothing stays long with a process that does not go on, when another one is there to take it."""
         world = self.world
         for node in world.nodes:
-            if node.is_alive and (node.is_frozen or node.is_stalled) and node.state is State.UP:
+            if (node.is_frozen or node.is_stalled) and node.is_alive and node.state is State.UP:
                 given_up_ms = (GIVE_UP_SECONDS if node.is_stalled else 0) * 1000 + 2 * LEASE_S * 1000 + CALM_MS
                 if world.now_ms - node.paused_since_ms > given_up_ms and self._is_looked_after(node):
                     left = [r.run_id for r in self.witness.seen.runs.values() if r.owner == node.engine.worker_id]
@@ -409,7 +409,7 @@ class Schedule:
                 raise Violation("I40", f"still open {PATIENCE_MS // 1000} s after the last fault: {self._open_runs()}")
             if world.now_ms >= fed_at:
                 self._feed()
-                fed_at = world.now_ms + 10_000
+                fed_at = world.now_ms + 15_000
             self._step()
 
     def _is_over(self) -> bool:

@@ -201,6 +201,12 @@ class Effects:
 
         live.running[call.place] = self._runner.run(call.fn, (), {}, SIDE_EFFECT_TIMEOUT, ended)
 
+    def try_again(self, live: LiveRun) -> None:
+        """Make the attempts that fell due while the run was to be let go of, and ring for those to come."""
+        if live.retries is not None:
+            waiting = (live.program.pending.get(place) for place in list(live.retries.next_at))
+            self.start(live, [call for call in waiting if isinstance(call, PendingActivity)])
+
     def call_off(self, live: LiveRun) -> None:
         """Cancel the activities and children nobody waits for any more."""
         for call in live.program.abandoned or ():

@@ -249,4 +249,5 @@ class Worker(Mover):
             self._advance(live, command)
         self._expire(live)
         if not live.is_leaving:
+            self._effects.try_again(live)
             self._settle(live, None)

@@ -79,11 +79,14 @@ class NodeLoop(asyncio.AbstractEventLoop):
             if not timer.cancelled():
                 yield due, timer._callback  # type: ignore[attr-defined]  # as above
 
-    def is_due(self) -> bool:
+    def is_due(self, now: int) -> bool:
         """Whether the time of a timer has come."""
-        while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
-        return bool(self._timers) and self._timers[0][0] <= self._now()
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            if not timers[0][2].cancelled():
+                return True
+            heapq.heappop(timers)
+        return False
 
     def run(self, callback: Callable[..., object], *args: object) -> None:
         """Call this on the loop, and run what follows from it."""

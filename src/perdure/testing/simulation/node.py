@@ -23,7 +23,7 @@ from perdure.testing.simulation.store import URL, ReadJob, SimulatedStore, Write
 from perdure.worker.worker import Worker
 
 # More often than a lease has to be renewed.
-BEAT_MS = 1000
+BEAT_MS = 3000
 
 
 class State(Enum):
@@ -132,11 +132,6 @@ class Node:
         self.next_beat_ms = self._world.now_ms + BEAT_MS
         if self.heart is not None:
             self.heart.tick()
-
-    @property
-    def has_to_beat(self) -> bool:
-        """Whether it is time for the heart."""
-        return self.heart is not None and not self.is_frozen and self._world.now_ms >= self.next_beat_ms
 
     def _begin_turn(self) -> None:
         Node.running = self

@@ -27,7 +27,7 @@ from perdure.worker.worker import Worker
 
 FIRST_MS = 1_800_000_000_000
 # Time passes by no more than this at once, so that leases of idle processes are renewed in time.
-LONGEST_LEAP_MS = 2500
+LONGEST_LEAP_MS = 8000
 REBOOT_MS = 1000
 JUMPS_MS = (1000, 60_000, 3_600_000, 86_400_000)
 
@@ -132,17 +132,19 @@ class World:
         now, is_slow = self.now_ms, self.now_ms < self._slow_until
         actions: list[Action] = [(self._follow_plan, (what,)) for due, _, what in self._plans if due <= now]
         for node in self.nodes:
-            if not node.is_alive:
+            # Nothing of a frozen process moves.
+            if not node.is_alive or node.is_frozen:
                 continue
+            is_hearing = not node.is_stalled
             for job in node.jobs:
                 if job.is_ready:
-                    if node.is_hearing:
+                    if is_hearing:
                         actions.append((self._deliver, (node, job)))
-                elif not is_slow and not node.is_frozen and not job.is_blocked:
+                elif not is_slow and not job.is_blocked:
                     actions.append((self._do, (node, job)))
-            if node.is_hearing and node.loop.is_due():
+            if is_hearing and node.loop.is_due(now):
                 actions.append((self._ring, (node,)))
-            if node.has_to_beat:
+            if now >= node.next_beat_ms and node.heart is not None:
                 actions.append((self._beat, (node,)))
         return actions
 
@@ -221,7 +223,7 @@ class World:
 
     def _stall(self, node: Node) -> None:
         node.is_stalled = True
-        self._pause(node, self.tape.one_of(3000, 20_000, 50_000, 100_000))
+        self._pause(node, self.tape.one_of(3000, 20_000, 50_000, 160_000))
 
     def _pause(self, node: Node, ms: int) -> None:
         node.paused_since_ms = self.now_ms
@@ -230,7 +232,7 @@ class World:
 
     def _pause_ms(self) -> int:
         """From a hiccup to several leases."""
-        return self.tape.one_of(200, 3000, 12_000, 25_000, 45_000)
+        return self.tape.one_of(200, 3000, 20_000, 45_000, 100_000)
 
     def _thaw(self, node: Node, boots: int) -> None:
         if node.boots == boots and node.is_alive:
