@@ -9,6 +9,7 @@ import pytest
 
 from perdure import Signal, activity, sleep, workflow
 from perdure.clock import SystemClock
+from perdure.stores.operations import Batch, RaiseEpoch
 from perdure.testing import Environment, VirtualClock
 from perdure.testing.clock import FIRST_MS
 
@@ -75,6 +76,26 @@ async def test_one_that_hangs_is_taken_over_after_its_own_lease(tmp_path: Path, 
             theirs = await heir.app.get("run")
             await theirs.signal(proceed, 1)
             assert await heir.result(theirs) == 4
+
+
+async def test_one_that_renews_just_before_it_is_taken_over_keeps_its_runs(tmp_path: Path) -> None:
+    """Between the look and the takeover lies a gap; a rescue holds only for what it has read."""
+    path = tmp_path / "late.db"
+    late, other = Environment(str(path)), Environment(str(path), seed=2)
+    async with late:
+        run = await late.start(doubles_when_told.options(id="run"), 1)
+        await late.settle()
+        async with other:
+            renewals = []
+
+            def renew_first(batch: Batch) -> None:
+                if any(isinstance(operation, RaiseEpoch) for group in batch.groups for operation in group):
+                    renewals.append(late.store.renew(late.engine.worker_id, 1, late.clock.now() + HOUR_MS))
+
+            other.store.before_commit = renew_first
+            await other.pass_time(31)
+            assert renewals == [True]
+            assert await other.store.owned_runs(late.engine.worker_id) == [run.run_id]
 
 
 async def test_each_worker_is_given_the_time_of_its_own_lease(tmp_path: Path) -> None:
