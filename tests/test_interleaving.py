@@ -211,6 +211,14 @@ def test_two_claimers_never_take_the_same_run() -> None:
     assert [world.run(f"r{n}").owner for n in range(4)] == [WORKER, WORKER, OTHER, OTHER]
 
 
+def test_a_claim_does_not_pass_by_what_its_own_transaction_holds() -> None:
+    """A message that was known already has locked the run and not changed it."""
+    world = World(a_ripe_run("r1"))
+    assert answer(world.by(None, a_message("r1"))) == Applied(Posted(1, 1))
+    again = world.store.transaction(Batch([[a_message("r1")], [claim(WORKER)]], None, 0))
+    assert again.run() == Committed({0: Applied(Posted(1, None)), 1: Applied(["r1"])})
+
+
 def test_what_an_abandoned_claim_had_taken_is_taken_by_the_next() -> None:
     world = World(a_ripe_run("r1"))
     first = world.by(WORKER, claim(WORKER))

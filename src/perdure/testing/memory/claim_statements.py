@@ -91,12 +91,14 @@ def _ripest(view: View, claim: ClaimRuns, committed: list[Ripe], own: list[RunRo
 
 
 def _others(view: View, claim: ClaimRuns, committed: list[Ripe], limit: int) -> Iterator[Ripe]:
-    held, rows = view.tables.runs.held, view.tables.runs.rows
+    """Those that this transaction has not changed, in order."""
+    rows = view.tables.runs.rows
     for entry in committed:
         wake_at, _, run_id = entry
         if wake_at > claim.now or limit <= 0:
             return
-        if run_id not in held and _is_wanted(rows[run_id], claim):
+        is_free = run_id not in view.runs.own and not view.runs.is_taken(run_id)
+        if is_free and _is_wanted(rows[run_id], claim):
             limit -= 1
             yield entry
 
