@@ -8,7 +8,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 SEEDS  ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-parked soak kill-cycles programs pythons clean simulate mutants small-world
+.PHONY: help demo test lint check format generate bench bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups programs pythons clean simulate mutants small-world
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,8 +49,19 @@ bench-parked: $(READY) ## parking at scale: 100,000 parked runs, a million timer
 soak: $(READY)  ## mixed load for MINUTES (60); memory, files, threads and log must stay flat; draws docs/soak.svg
 	$(BIN)/python -m bench.soak --minutes $(MINUTES)
 
-kill-cycles: $(READY) ## a hundred kill -9 under load, checked by an oracle log
-	$(BIN)/python -m pytest tests/processes -m long
+fire: $(READY)  ## kill-cycles to backups below, with a table at the end (about an hour)
+	$(BIN)/python -m tests.processes.fire
+
+kill-cycles: $(READY) ## five hundred kill -9 under load, on a quick and on a slow disk
+failpoints: $(READY) ## a process dies at every named moment, another one goes on
+zombies: $(READY) ## a hundred processes frozen beyond their lease come back
+company: $(READY) ## two and four processes on one file, ten minutes each
+io-errors: $(READY) ## each of the first 300 writes and syncs fails (needs strace)
+power-loss: $(READY) ## the power fails at two thousand moments (needs strace)
+disk-full: $(READY) ## the disk is full and free again, twenty times (needs root)
+backups: $(READY) ## twenty backups of a database at work, each restored and worked on
+kill-cycles failpoints zombies company io-errors power-loss disk-full backups:
+	$(BIN)/python -m tests.processes.fire $@
 
 simulate: $(READY) ## SEEDS schedules of the whole engine in a world where everything goes wrong
 	$(BIN)/python -m tests.simulation run --seeds $(SEEDS)

@@ -98,6 +98,11 @@ class Node:
     def is_running(self) -> bool:
         return not self._ended.is_set()
 
+    def is_frozen(self) -> bool:
+        """Whether all its threads stand still."""
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in _tasks(self.pid)]
+        return all(state in "Tt" for state in states)
+
     async def hears(self, word: str) -> list[str]:
         """Wait until it says this word."""
         await until(lambda: self.heard(word) or not self.is_running(), f"node {self.pid} says {word!r}")
@@ -170,6 +175,10 @@ async def until(condition: Callable[[], object], what: str, within: float = 30.0
         assert time.monotonic() - began < within, f"not within {within:g} s: {what}"
         await asyncio.sleep(0.01)
     return time.monotonic() - began
+
+
+def _tasks(pid: int) -> list[Path]:
+    return list(Path(f"/proc/{pid}/task").iterdir())
 
 
 def _kill_child(pid: int) -> None:

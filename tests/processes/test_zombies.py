@@ -27,14 +27,15 @@ ZOMBIES = int(os.environ.get("ZOMBIES") or 100)
 async def freeze(site: Site, node: Node) -> None:
     """Stop a process between its writes."""
 
-    def is_caught() -> bool:
+    for _ in range(1000):
         node.send(signal.SIGSTOP)
+        # Only when all its threads stand still is it known what they hold.
+        await until(node.is_frozen, f"node {node.pid} stands still")
         if not site.is_write_locked():
-            return True
+            return
         node.send(signal.SIGCONT)
-        return False
-
-    await until(is_caught, f"node {node.pid} is caught between writes")
+        await asyncio.sleep(0.001)
+    raise AssertionError(f"node {node.pid} was never caught between writes")
 
 
 async def freeze_in_a_write(site: Site, node: Node) -> None:
@@ -318,10 +319,12 @@ async def haunt(site: Site, zombie: Node, witness: Witness) -> None:
     """Freeze a worker between its writes until another one has its runs; then let it come back."""
     await until(lambda: site.owned_by(zombie) >= 10, "it has something to lose")
     await freeze(site, zombie)
-    former = worker_ids(site, zombie)
-    await until(lambda: worker_ids(site, zombie) == [], "it is taken over")
-    witness.look()
-    zombie.send(signal.SIGCONT)
+    try:
+        former = worker_ids(site, zombie)
+        await until(lambda: worker_ids(site, zombie) == [], "it is taken over")
+        witness.look()
+    finally:
+        zombie.send(signal.SIGCONT)
     await until(lambda: worker_ids(site, zombie) not in ([], former), "it begins anew")
 
 

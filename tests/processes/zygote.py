@@ -11,6 +11,7 @@ In:   on a socket, for each node: its options and environment as JSON, with four
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -46,9 +47,21 @@ def watch(request: dict[str, Any], files: list[int]) -> None:
     for file in files[:3]:
         os.close(file)
     os.write(files[3], f"{pid}\n".encode())
+    _outlive_nobody(pid, files[3])
     _, status = os.waitpid(pid, 0)
     os.write(files[3], f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
+
+
+def _outlive_nobody(pid: int, fate: int) -> None:
+    """Wait until the node has ended; if those who asked for it end before, so does the node."""
+    if not hasattr(os, "pidfd_open"):
+        return
+    node, poll = os.pidfd_open(pid), select.poll()
+    poll.register(node, select.POLLIN)
+    poll.register(fate, 0)
+    if node not in dict(poll.poll()):
+        os.kill(pid, signal.SIGKILL)
 
 
 def become(request: dict[str, Any], files: list[int]) -> None:
