@@ -18,7 +18,7 @@ from tests.processes.nodes import ROOT
 class Bar(NamedTuple):
     """What is done how often, and the tests that do it."""
 
-    count: str
+    times: str
     module: str
     marks: str = "long"
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     """How a bar was passed."""
 
     name: str
-    count: str
+    times: str
     passed: int
     failed: int
     skipped: int
@@ -52,7 +52,8 @@ def run(name: str, bar: Bar) -> Row:
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     took = time.monotonic() - began
     print(done.stdout, flush=True)
-    return Row(name, bar.count, *(_tally(done.stdout, word) for word in ("passed", "failed", "skipped")), took)
+    passed, failed, skipped = (_tally(done.stdout, word) for word in ("passed", "failed", "skipped"))
+    return Row(name, bar.times, passed, failed, skipped, took)
 
 
 def _tally(said: str, word: str) -> int:
@@ -65,7 +66,7 @@ def main(names: list[str]) -> int:
     print(f"{'command':<18} {'count':<16} {'tests':>6} {'failures':>9} {'skipped':>8} {'seconds':>8}")
     for row in rows:
         command = f"make {row.name}"
-        print(f"{command:<18} {row.count:<16} {row.passed:>6} {row.failed:>9} {row.skipped:>8} {row.seconds:>8.0f}")
+        print(f"{command:<18} {row.times:<16} {row.passed:>6} {row.failed:>9} {row.skipped:>8} {row.seconds:>8.0f}")
     return int(any(row.failed or not row.passed for row in rows))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from perdure import Workflow
-
 from tests.processes.clients import Client, Oracle, expected
 from tests.processes.nodes import until
 from tests.processes.sites import Recorded, Site
