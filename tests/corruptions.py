@@ -76,7 +76,7 @@ by(
     "a_wrong_number_of_attempts",
     "delete from attempts where run_id in (select run_id from runs where workflow_id = 'retries')",
 )
-by("an_attempt_lost", "delete from attempts where attempt = 1 and place = 'fails_twice'")
+by("an_attempt_lost", "delete from attempts where attempt = 1 and place = 'lives_the_third_time'")
 
 # Values
 
@@ -185,7 +185,7 @@ by("a_cancel_forgotten", "update runs set cancel_requested_at = null where workf
 
 # The schema
 
-by("an_older_version", "update perdure_schema set version = version - 1")
+by("an_older_version", "update perdure_schema set version = 1")
 by("no_version", "delete from perdure_schema")
 
 

@@ -27,7 +27,7 @@ async def lives(what: str) -> str:
 
 
 @activity(retry=Retry(max_attempts=4, initial_interval=1))
-async def fails_twice(key: str) -> str:
+async def lives_the_third_time(key: str) -> str:
     tries[key] = tries.get(key, 0) + 1
     if tries[key] < 3:
         raise ConnectionError(key)
@@ -35,12 +35,12 @@ async def fails_twice(key: str) -> str:
 
 
 @activity(retry=Retry(max_attempts=9, initial_interval=3600, max_interval=3600))
-async def never_works() -> str:
+async def never_lives() -> str:
     raise ConnectionError("never")
 
 
 @activity
-async def takes_for_ever() -> None:
+async def lives_for_ever() -> None:
     await asyncio.Event().wait()
 
 
@@ -54,12 +54,12 @@ async def lives_in_steps(what: str) -> str:
 
 @workflow
 async def lives_on_retries(key: str) -> str:
-    return await fails_twice(key) + await fails_twice(f"{key} again")
+    return await lives_the_third_time(key) + await lives_the_third_time(f"{key} again")
 
 
 @workflow
 async def lives_in_vain() -> str:
-    return await never_works()
+    return await never_lives()
 
 
 @workflow
@@ -89,7 +89,7 @@ async def fails_to_live() -> None:
 
 @workflow
 async def lives_in_activity() -> None:
-    await takes_for_ever()
+    await lives_for_ever()
 
 
 @workflow
@@ -102,7 +102,7 @@ async def cleans_up_for_long() -> None:
 
 
 @workflow
-async def has_children() -> str:
+async def lives_with_children() -> str:
     await lives_in_steps.options(id="child that ends")("child")
     late = asyncio.create_task(lives_in_steps.options(id="child that is called off", delay=3600)("late"))
     await sleep(1)
@@ -115,7 +115,7 @@ async def has_children() -> str:
 
 
 @workflow
-async def leaves_children() -> str:
+async def lives_before_children() -> str:
     left = [
         asyncio.create_task(cleans_up_for_long.options(id="left to cancel")()),
         asyncio.create_task(lives_on_words.options(id="left alone", on_parent_close="abandon")(1)),
@@ -149,8 +149,8 @@ KINDS: list[Workflow[..., Any]] = [
     fails_to_live,
     lives_in_activity,
     cleans_up_for_long,
-    has_children,
-    leaves_children,
+    lives_with_children,
+    lives_before_children,
 ]
 
 
@@ -193,8 +193,8 @@ async def _begin(env: Environment) -> None:
         (cleans_up_for_long, "cancelled"),
         (cleans_up_for_long, "cancelled twice"),
         (fails_to_live, "failed"),
-        (has_children, "parent"),
-        (leaves_children, "leaver"),
+        (lives_with_children, "parent"),
+        (lives_before_children, "leaver"),
     ):
         await env.start(kind.options(id=id))
     await env.start(lives_asleep.options(id="asleep"), 3600)

@@ -312,7 +312,7 @@ async def test_many_suspects_do_not_lie_in_the_way_of_others(tmp_path: Path) -> 
         sql = ledger.store._write
         known = {"queue": "default", "priority": 0, "now": NOW, "namespace": "main", "workflows": "[]"}
         assert "runs USING INDEX runs_ripe (queue=? AND priority=? AND wake_at>? AND wake_at<?)" in plan_of(
-            db, sql["claim_runs"], worker_id="w", limit=1, **known
+            db, sql["ripest"], window=4, **known
         )
         assert "USING INDEX runs_suspected (queue=?)" in plan_of(db, sql["first_suspect"], **known)
         assert "TEMP B-TREE" not in plan_of(db, sql["first_suspect"], **known)

@@ -252,7 +252,7 @@ async def test_workers_at_work_are_seen_at_one_moment(tmp_path: Path) -> None:
 
 async def _busy(env: Environment, number: int) -> None:
     """Start and end runs, with their families and messages."""
-    family = await env.start(lived.leaves_children.options(on_conflict="terminate", id="family"))
+    family = await env.start(lived.lives_before_children.options(on_conflict="terminate", id="family"))
     heirs = await env.start(lived.lives_in_generations.options(id=f"heirs {number}"), 3)
     for _ in range(4):
         await heirs.signal(lived.word, "go")

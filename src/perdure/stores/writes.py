@@ -61,6 +61,8 @@ from perdure.stores.sqlite_reads import ripe_levels, run_rows
 
 # What is longer than this does not stay in its row.
 LONGEST_IN_ROW = 1024
+# So many times as many ripe runs as are wanted are looked at, before each workflow is looked for by itself.
+WINDOWS = 4
 
 Answers = dict[int, Answer]
 
@@ -335,9 +337,22 @@ def _claim_runs(db: sqlite3.Connection, claim: ClaimRuns) -> Answer:
         share = -(-(claim.limit - len(taken)) // alike)
         if share <= 0:
             break
-        parameters = known | {"queue": queue, "priority": priority, "limit": share}
-        taken += [run_id for (run_id,) in db.execute(_sql("claim_runs"), parameters).fetchall()]
+        level = known | {"queue": queue, "priority": priority, "limit": share}
+        if ripest := _ripest(db, claim.workflows, level, share):
+            db.execute(_sql("claim_runs"), known | {"run_ids": _json(ripest)})
+            taken += sorted(ripest)
     return Applied(taken)
+
+
+def _ripest(db: sqlite3.Connection, workflows: Sequence[str], level: dict[str, object], limit: int) -> list[str]:
+    """The ripest runs of a level that this worker has code for, without a walk over a backlog of others."""
+    window = WINDOWS * limit
+    found = db.execute(_sql("ripest"), level | {"window": window}).fetchall()
+    wanted = [run_id for run_id, is_wanted in found if is_wanted]
+    if len(wanted) >= limit or len(found) < window:
+        return wanted[:limit]
+    each = [row for name in workflows for row in db.execute(_sql("ripest_of"), level | {"workflow": name})]
+    return [run_id for _, _, run_id in sorted(each)[:limit]]
 
 
 def _claim_suspect(db: sqlite3.Connection, claim: ClaimRuns, known: dict[str, object], above: int | None) -> list[str]:

@@ -253,29 +253,44 @@ update runs
  where run_id = :run_id
    and owner = :worker_id;
 
--- claim_runs: take the ripest free runs of one queue and one priority that this worker has code for.
+-- ripest: the ripest free runs of one queue and one priority, whoever has code for them, and whether this worker has.
 -- The index is named and other columns are kept from it: closed runs would be walked otherwise.
+select run_id,
+       held is null
+       and namespace = :namespace
+       and workflow in (select value from json_each(:workflows))
+  from runs indexed by runs_ripe
+ where queue = :queue
+   and priority = :priority
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+   and wake_at <= :now
+ order by wake_at
+ limit :window;
+
+-- ripest_of: the ripest free runs of one queue, one priority and one workflow.
+select wake_at, rowid, run_id
+  from runs indexed by runs_waking
+ where queue = :queue
+   and priority = :priority
+   and namespace = :namespace
+   and workflow = :workflow
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+   and held is null
+   and wake_at <= :now
+ order by wake_at
+ limit :limit;
+
+-- claim_runs: take these.
 update runs
    set owner = :worker_id,
        begun_at = coalesce(begun_at, max(:now, created_at)),
        status = 'RUNNING',
        waiting = null
- where run_id in (
-         select run_id
-           from runs indexed by runs_ripe
-          where queue = :queue
-            and priority = :priority
-            and owner is null
-            and wake_at is not null
-            and losses < 2
-            and wake_at <= :now
-            and held is null
-            and namespace = :namespace
-            and workflow in (select value from json_each(:workflows))
-          order by wake_at
-          limit :limit
-       )
-returning run_id;
+ where run_id in (select value from json_each(:run_ids));
 
 -- first_suspect: the ripest suspect of one queue that this worker has code for.
 select run_id, priority, wake_at
