@@ -1,7 +1,5 @@
 """The contract of stores, on groups: they stand or fall together, whatever is in them."""
 
-import pytest
-
 from perdure.stores.answers import Applied, Missing, Moved, Taken
 from perdure.stores.operations import SupersedeRun
 from perdure.stores.port import Store
@@ -9,12 +7,7 @@ from tests.test_store_contract import a_message, a_run, opened, store, write
 
 __all__ = ["store"]
 
-OVERWRITTEN = pytest.mark.xfail(
-    reason="the answer to a message takes the place of an earlier refusal in its group, so the group is half applied"
-)
 
-
-@OVERWRITTEN
 async def test_a_message_beside_a_start_that_is_refused_is_not_sent(store: Store) -> None:
     """A caller who is told Applied would wait for a run that was never started."""
     async with opened(store):
@@ -23,7 +16,6 @@ async def test_a_message_beside_a_start_that_is_refused_is_not_sent(store: Store
         assert await store.unread("r2") == []
 
 
-@OVERWRITTEN
 async def test_a_message_beside_an_id_that_is_not_given_up_is_not_sent(store: Store) -> None:
     async with opened(store):
         write(store, a_run("r1"), a_run("r2"))
@@ -31,7 +23,6 @@ async def test_a_message_beside_an_id_that_is_not_given_up_is_not_sent(store: St
         assert await store.unread("r2") == []
 
 
-@OVERWRITTEN
 async def test_of_two_messages_in_a_group_none_is_sent_when_one_is_refused(store: Store) -> None:
     async with opened(store):
         write(store, a_run("r1"))

@@ -193,28 +193,34 @@ def _insert_runs(
     inserted = _run_bulk(db, ("insert_runs", 12), plain) if plain else 0
     if rich:
         inserted += _run_bulk(db, ("insert_rich_runs", 22), rich)
+    owners: dict[str, Any] = {}
     if inserted < len(inserts):
-        refused = _refused_inserts(db, inserts, answers)
-        payloads = [payload for payload in payloads if payload[1] not in refused]
+        ids = [(run.run_id, run.namespace) for _, run in inserts]
+        owners = {run_id: db.execute(_sql("run_owner"), (run_id, namespace)).fetchone() for run_id, namespace in ids}
+        payloads = [payload for payload in payloads if owners[payload[1]] is not None]
+    # Before anybody is told of a run in this batch: whoever reads it must find it whole.
     if payloads:
         _run_bulk(db, ("put_payloads", 4), payloads)
+    if owners:
+        for index, run in inserts:
+            _answer_insert(db, index, run, owners[run.run_id], answers)
 
 
-def _refused_inserts(
-    db: sqlite3.Connection, inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: Answers
-) -> set[str]:
-    """Which runs must not have their payloads written, because they are not there, or were there before."""
-    refused = set()
-    for index, run in inserts:
-        found = run_rows(db, "run", namespace=run.namespace, run_id=run.run_id)
-        if not found:
-            refused.add(run.run_id)
-            (holder,) = run_rows(db, "latest_run", namespace=run.namespace, workflow_id=run.workflow_id)
-            answers[index] = Taken(holder)
-        elif run.owner is not None and found[0].owner != run.owner:
-            # It was there before: whoever inserts it as its own must not begin it once more.
-            answers[index] = Taken(found[0])
-    return refused
+def _answer_insert(
+    db: sqlite3.Connection,
+    index: int,
+    run: InsertRun | InsertRichRun,
+    owner: tuple[str | None] | None,
+    answers: Answers,
+) -> None:
+    """Who has the id that was taken; or the run itself, if it was there before."""
+    if owner is None:
+        (holder,) = run_rows(db, "latest_run", namespace=run.namespace, workflow_id=run.workflow_id)
+        answers[index] = Taken(holder)
+    elif run.owner is not None and owner != (run.owner,):
+        # Whoever inserts it as its own must not begin it once more.
+        (found,) = run_rows(db, "run", namespace=run.namespace, run_id=run.run_id)
+        answers[index] = Taken(found)
 
 
 def _append_events(db: sqlite3.Connection, appends: list[AppendEvent]) -> None:
@@ -247,22 +253,26 @@ def _post_messages(db: sqlite3.Connection, posts: list[tuple[int, PostMessage | 
         inserted |= {(run_id, message_id): number for number, run_id, message_id in db.execute(sql, parameters)}
     # Whoever posts the same twice in one batch is answered by the first.
     new: dict[str, list[PostMessage | TellRun]] = {}
+    posted: list[tuple[int, str, int, int]] = []
     for index, post in posts:
         number = inserted.pop((post.run_id, post.message_id), None)
         if number is None:
-            answers[index] = _unposted(db, post)
+            answer_group(answers, index, _unposted(db, post))
         else:
             to_run = new.setdefault(post.run_id, [])
             to_run.append(post)
-            answers[index] = Applied(Posted(number, len(to_run)))
+            posted.append((index, post.run_id, number, len(to_run)))
     if new:
         counts = _count_posted(db, new)
-        for index, post in posts:
-            answer = answers[index]
-            # So far it says how-many-th of this batch; now, how-many-th of its run.
-            if isinstance(answer, Applied) and isinstance(answer.value, Posted) and answer.value.count is not None:
-                before = counts[post.run_id] - len(new[post.run_id])
-                answers[index] = Applied(Posted(answer.value.number, before + answer.value.count))
+        for index, run_id, number, nth in posted:
+            before = counts[run_id] - len(new[run_id])
+            answer_group(answers, index, Applied(Posted(number, before + nth)))
+
+
+def answer_group(answers: Answers, index: int, answer: Answer) -> None:
+    """A refusal is the answer of its group, whatever its other operations say."""
+    if isinstance(answers.get(index, APPLIED), Applied):
+        answers[index] = answer
 
 
 def _count_posted(db: sqlite3.Connection, new: dict[str, list[PostMessage | TellRun]]) -> dict[str, int]:

@@ -210,6 +210,12 @@ select number
  where run_id = :run_id
    and message_id = :message_id;
 
+-- run_owner: who owns a run, if it is there.
+select owner
+  from runs
+ where run_id = ?
+   and namespace = ?;
+
 -- run_status: where a run stands, if it is there.
 select status
   from runs

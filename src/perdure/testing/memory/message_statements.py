@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from perdure.stores.answers import APPLIED, Answer, Applied, Closed, Missing, Posted
 from perdure.stores.operations import MoveMessages, PostMessage, TakeMessage, TellRun
 from perdure.stores.records import RunRow
+from perdure.stores.writes import answer_group
 from perdure.testing.memory.run_statements import find_run, find_runs
 from perdure.testing.memory.tables import InboxRow
 from perdure.testing.memory.view import Progress, Refused, Steps, View
@@ -34,16 +35,15 @@ def post_messages(view: View, posts: Posts, answers: dict[int, Answer]) -> Steps
         # Whoever posts the same twice in one batch is answered by the first.
         number = inserted.pop((post.run_id, post.message_id), None)
         if number is None:
-            answers[index] = _unposted(view, post)
+            answer_group(answers, index, _unposted(view, post))
         else:
             to_run = new.setdefault(post.run_id, [])
             to_run.append(post)
             counts.append((index, post, number, len(to_run)))
-            answers[index] = APPLIED
     if new:
         before = {run_id: _count(view, run_id, told) for run_id, told in new.items()}
         for index, post, number, place in counts:
-            answers[index] = Applied(Posted(number, before[post.run_id] + place))
+            answer_group(answers, index, Applied(Posted(number, before[post.run_id] + place)))
         yield _COUNT
 
 
