@@ -107,7 +107,7 @@ FAILPOINTS: dict[str, Failpoint] = {
     "before_continue": Failpoint(StoreEngine, "continue_run", "before", often=9),
     "after_continue": Failpoint(StoreEngine, "continue_run", "after", often=9),
     # Parking
-    "before_park": Failpoint(Parking, "_park", "before", often=3),
+    "before_park": Failpoint(Parking, "park", "before", often=3),
     "after_park": Failpoint(Parking, "_parked", "before", often=3),
     # The lease
     "before_renewal": Failpoint(SqliteStore, "renew", "before", often=3),

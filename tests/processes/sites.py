@@ -83,6 +83,11 @@ class Site:
     def open_runs(self) -> int:
         return int(self.value("select count(*) from runs where closed_at is null"))
 
+    def busy_runs(self) -> int:
+        """How many runs any worker may have at once: those that wait, and suspects, which take turns, left out."""
+        sql = "select count(*) from runs where closed_at is null and status != 'SUSPENDED' and losses < 2"
+        return int(self.value(sql))
+
     def owned_by(self, node: Node) -> int:
         """How many open runs this process owns."""
         sql = "select count(*) from runs join workers on owner = worker_id where closed_at is null and pid = ?"
