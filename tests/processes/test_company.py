@@ -28,7 +28,7 @@ from tests.processes.workflows import (
 R = TypeVar("R")
 
 NOTES = 5
-SECONDS = float(os.environ.get("SECONDS") or 600)
+SECONDS = float(os.environ.get("SHARED_SECONDS") or 600)
 
 
 class Latencies:

@@ -24,7 +24,7 @@ from perdure.stores.answers import Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.locks import FileLock, Presence, is_held
 from perdure.stores.operations import Batch
 from perdure.stores.queries import migrations, queries
-from perdure.stores.sqlite_reads import SqliteReads
+from perdure.stores.sqlite_reads import SqliteReads, is_about_file
 from perdure.stores.sqlite_threads import HELD_UP_SECONDS, Renewals, Writer, blame
 from perdure.threads import Threads
 
@@ -253,9 +253,6 @@ class SqliteStore(SqliteReads):
             if self._lock is not None:
                 self._lock.release()
 
-    def _unavailable(self, error: sqlite3.Error) -> StoreUnavailable:
-        return StoreUnavailable(self.url, f"{error}; nothing was changed, try again")
-
     # Writing
 
     @property
@@ -331,12 +328,9 @@ class SqliteStore(SqliteReads):
                 db.execute("rollback")
                 return Fenced()
             answers = writes.apply_groups(db, batch.groups)
-        except sqlite3.OperationalError as error:
+        except Exception as error:  # noqa: BLE001 - the file is to blame, or one group, which is found and answered below
             self._roll_back()
-            return Failed(self._unavailable(error))
-        except Exception:  # noqa: BLE001 - one group is to blame, and is found and answered below
-            self._roll_back()
-            return self._transact_singly(batch)
+            return Failed(self._unavailable(error)) if is_about_file(error) else self._transact_singly(batch)
         if answers and writes.is_torn(batch.groups, answers):
             self._roll_back()
             return self._transact_singly(batch)
@@ -358,7 +352,7 @@ class SqliteStore(SqliteReads):
                 self._db.execute("rollback")
                 return Fenced()
             answers = writes.apply_groups_singly(self._db, batch.groups)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             self._roll_back()
             return Failed(self._unavailable(error))
         return self._finish(Committed(answers))
@@ -367,7 +361,7 @@ class SqliteStore(SqliteReads):
         began = elapsed()
         try:
             self._db.execute("commit")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             self._roll_back()
             if error.sqlite_errorcode & 0xFF in _DEFINITE:
                 return Failed(self._unavailable(error))

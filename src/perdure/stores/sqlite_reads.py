@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeGuard, TypeVar, cast
 
 import msgspec
 
@@ -16,6 +16,11 @@ from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, Worker
 from perdure.threads import Threads
 
 T = TypeVar("T")
+
+
+def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
+    """Whether the file is to blame, and not what was asked: it cannot be read or written now, or is damaged."""
+    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
 class SqliteReads:
@@ -33,8 +38,15 @@ class SqliteReads:
             if self._readers is None:
                 return question(self._reader)
             return cast("T", await self._readers.run(partial(question, self._reader)))
-        except sqlite3.OperationalError as error:
-            raise StoreUnavailable(self.url, f"{error}; try again") from None
+        except sqlite3.DatabaseError as error:
+            if not is_about_file(error):
+                raise
+            raise self._unavailable(error) from None
+
+    def _unavailable(self, error: sqlite3.Error) -> StoreUnavailable:
+        if type(error) is sqlite3.DatabaseError:
+            return StoreUnavailable(self.url, f"the file is damaged: {error}; restore a backup of it")
+        return StoreUnavailable(self.url, f"{error}; nothing was changed, try again")
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
         def load(db: sqlite3.Connection) -> list[LoadedRun]:

@@ -57,7 +57,7 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.queries import Bulk, queries
-from perdure.stores.sqlite_reads import ripe_levels, run_rows
+from perdure.stores.sqlite_reads import is_about_file, ripe_levels, run_rows
 
 # What is longer than this does not stay in its row.
 LONGEST_IN_ROW = 1024
@@ -146,9 +146,10 @@ def apply_groups_singly(db: sqlite3.Connection, groups: Sequence[Sequence[Operat
             answer = apply_groups(db, [group]).get(0)
             if is_torn([group], {0: answer} if answer else {}):
                 db.execute("rollback to one_group")
-        except sqlite3.OperationalError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is this group's and not its neighbours'
+        except Exception as error:
+            if is_about_file(error):
+                raise
+            # Whatever it was, it is this group's and not its neighbours'.
             db.execute("rollback to one_group")
             answer = Broken(f"{type(error).__name__}: {error}")
             broken |= touched
