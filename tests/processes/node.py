@@ -12,6 +12,7 @@ import itertools
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -207,6 +208,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--slow-disk", action="store_true", help="write every batch in the writer thread")
     parser.add_argument("--fail-at", metavar="NAME:N", help="die at this failpoint, the n-th time it comes")
     parser.add_argument("--tell-fenced", action="store_true", help="say when a commit was refused for its epoch")
+    parser.add_argument("--largest-file", type=int, help="cut every write short that goes beyond so many bytes")
     parser.add_argument("--client", action="store_true", help="only ask, work nothing")
     parser.add_argument("--habit", action="append", choices=HABITS, default=[])
     options = parser.parse_args(words)
@@ -215,6 +217,8 @@ def main(words: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     if options.slow_disk:
         sqlite_store.INLINE_BELOW = 0
+    if options.largest_file:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (options.largest_file, resource.RLIM_INFINITY))
     if options.tell_fenced:
         failpoints.tell_fenced()
     if options.fail_at:

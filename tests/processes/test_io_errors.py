@@ -1,6 +1,7 @@
 """A disk that fails: errors of the kernel on each of the first writes and syncs of a process."""
 
 import os
+import resource
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,6 +66,45 @@ async def test_every_one_of_the_first_calls_to_the_disk_fails(
     """Every write and every sync is one that can fail."""
     need_strace()
     await fail_each(tmp_path, call, error, range(hundred + 1, min(hundred + 100, FIRST) + 1))
+
+
+async def cut_short(folder: Path, largest: int) -> str:
+    """Let the write that goes beyond so many bytes be cut short and all after it fail; then let files grow again."""
+    folder.mkdir()
+    site = Site(folder)
+    try:
+        node = await site.node("--habit", "work_through", "--largest-file", str(largest)).prepare()
+        node.go()
+        await until(lambda: len(node.heard("refused")) > 2 or not node.is_running(), "callers are told")
+        if node.is_running():
+            told = len(node.heard("started"))
+            resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            took = await until(lambda: len(node.heard("started")) > told + MORE, "it goes on by itself")
+            assert took < 10
+        fate = await check_typed(node)
+        node.kill()
+        await check_clean_start(site, node)
+    finally:
+        site.end()
+    return fate
+
+
+async def cut_each_short(folder: Path, lengths: Iterable[int]) -> None:
+    fates = Counter([await cut_short(folder / str(length), length) for length in lengths])
+    print(f"writes cut short: {dict(fates)}")
+    assert fates["went on"]
+
+
+async def test_a_write_is_cut_short(tmp_path: Path) -> None:
+    """A disk that has room for half a page writes half a page."""
+    await cut_each_short(tmp_path, [5_000, 400_003, 500_009])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_a_write_is_cut_short_at_many_places(tmp_path: Path) -> None:
+    """In the head of a frame, in its page, at its end."""
+    await cut_each_short(tmp_path, range(1, 1_200_000, 9_973))
 
 
 async def fail_for_a_while(site: Site, call: str, error: str, start: int, *options: str) -> None:
