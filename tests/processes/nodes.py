@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 TROUBLES = (
     "ERROR",
     "CRITICAL",
-    "Traceback",
+    "Traceback (most",
     "Task was destroyed",
     "never retrieved",
     "never awaited",

@@ -147,6 +147,16 @@ class Site:
                 return True
         return False
 
+    async def until_all_ended(self, within: float = 60.0) -> None:
+        """Until no run is open; else those that are, and what became of them, are told."""
+        try:
+            await until(lambda: self.open_runs() == 0, "all runs end", within)
+        except AssertionError:
+            sql = "select workflow_id, status, owner, wake_at, waiting, losses, held, held_report from runs"
+            for row in self.rows(f"{sql} where closed_at is null limit 20"):
+                print(*row)
+            raise
+
     # What must always hold
 
     def check(self) -> None:

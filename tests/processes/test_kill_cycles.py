@@ -39,7 +39,7 @@ async def run_cycles(site: Site, cycles: int, *options: str) -> None:
         client.is_closing = True
         await feeding
         await client.finish()
-        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+        await site.until_all_ended()
     assert await worker.leave() == 0
     witness.check()
     assert site.rows("select * from workers") == []
