@@ -77,7 +77,8 @@ class Client:
     async def feed(self) -> None:
         """Until closing; never cancelled, since then it would not be known what was acknowledged."""
         while not self.is_closing:
-            if self._site.busy_runs() < 2 * IN_FLIGHT:
+            # Suspects take turns; too many of them, and their turns never end.
+            if self._site.busy_runs() < 2 * IN_FLIGHT and self._site.open_runs() < 10 * IN_FLIGHT:
                 await asyncio.gather(*(self._start(self._chance.choice(self._kinds)) for _ in range(20)))
             for _ in range(max(0, len(self._to_signal) - IN_FLIGHT)):
                 await self._signal_one()

@@ -1,8 +1,9 @@
 """A disk that is full and gets room again, over and over, under load.
 
-    unshare --mount sh -c 'mount -t tmpfs -o size=64m tmpfs FOLDER && python -m tests.processes.full_disk FOLDER CYCLES'
+    unshare --mount sh -c 'mount -t tmpfs -o size=64m tmpfs DISK &&
+                           python -m tests.processes.full_disk DISK FOLDER CYCLES'
 
-The folder is the whole disk. Ends with an error when anything is not as promised.
+The disk holds the database alone, the folder all the rest. Ends with an error when anything is not as promised.
 """
 
 import asyncio
@@ -47,11 +48,11 @@ async def fill_and_free(node: Node, ballast: Path) -> float:
     return time.monotonic() - began
 
 
-async def main(folder: Path, cycles: int) -> None:
-    site = Site(folder)
+async def main(disk: Path, folder: Path, cycles: int) -> None:
+    site = Site(folder, disk)
     try:
         node = await site.worker("--habit", "work_through", "--habit", "look_often")
-        took = [await fill_and_free(node, folder / "ballast") for _ in range(cycles)]
+        took = [await fill_and_free(node, disk / "ballast") for _ in range(cycles)]
         assert await check_typed(node) == "went on"
         assert node.heard("unread") == []
         node.kill()
@@ -63,4 +64,4 @@ async def main(folder: Path, cycles: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))

@@ -41,11 +41,11 @@ class Recorded(NamedTuple):
 
 
 class Site:
-    """A folder with a database, its nodes and what they did."""
+    """A folder with a database, its nodes and what they did; the database may have a disk of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: Path | None = None) -> None:
         self.folder = folder
-        self.path = folder / "site.db"
+        self.path = (disk or folder) / "site.db"
         self.url = f"sqlite:///{self.path}"
         self.effects_path = folder / "effects"
         self.effects_path.touch()
@@ -140,7 +140,7 @@ class Site:
 
     def is_write_locked(self) -> bool:
         """Whether some process holds the lock under which all write."""
-        with (self.folder / "site.db.locks" / "write").open("rb") as file:
+        with (self.path.with_name("site.db.locks") / "write").open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

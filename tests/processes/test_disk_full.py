@@ -10,7 +10,7 @@ import pytest
 
 from tests.processes.nodes import ROOT
 
-SCRIPT = 'mount -t tmpfs -o size=64m tmpfs "$1" && exec "$2" -m tests.processes.full_disk "$1" "$3"'
+SCRIPT = 'mount -t tmpfs -o size=64m tmpfs "$1" && exec "$3" -m tests.processes.full_disk "$1" "$2" "$4"'
 CYCLES = 20
 
 
@@ -25,9 +25,11 @@ def can_mount(folder: Path) -> bool:
 
 
 def fill_a_disk(folder: Path, cycles: int) -> None:
-    if not can_mount(folder):
+    disk = folder / "disk"
+    disk.mkdir()
+    if not can_mount(disk):
         pytest.skip("only root may mount a small file system to fill")
-    command = ["unshare", "--mount", "sh", "-c", SCRIPT, "sh", str(folder), sys.executable, str(cycles)]
+    command = ["unshare", "--mount", "sh", "-c", SCRIPT, "sh", str(disk), str(folder), sys.executable, str(cycles)]
     done = subprocess.run(
         command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False, timeout=600
     )

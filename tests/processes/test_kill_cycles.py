@@ -49,7 +49,7 @@ async def run_cycles(site: Site, cycles: int, *options: str) -> None:
 
 async def is_loaded(site: Site, worker: Node) -> None:
     """Wait until there is enough to lose."""
-    await until(lambda: site.owned_by(worker) >= IN_FLIGHT, "enough runs are in flight")
+    await until(lambda: site.owned_by(worker) >= IN_FLIGHT, "enough runs are in flight", within=60)
 
 
 async def follow(successor: Node) -> Node:
