@@ -14,6 +14,7 @@ from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch, InsertRun, ParkRun, PostMessage
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing import Environment, VirtualClock
+from perdure.worker import parking, worker
 
 approved = Signal("approved", str)
 
@@ -255,3 +256,21 @@ async def test_an_attempt_that_falls_due_while_its_run_is_being_parked_is_made(e
         await env.pass_time(12)
         assert posted == [run.run_id]
         assert await env.result(run) == key
+
+
+async def test_where_many_runs_live_those_nobody_has_written_to_are_parked_as_soon_as_they_wait(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand that begin to wait for days would else all be in memory; those that are talked to stay there."""
+    for module in (parking, worker):
+        monkeypatch.setattr(module, "MANY", 4)
+    async with env:
+        talked_to = await env.start(collects, 3)
+        await talked_to.signal(approved, "first")
+        await env.settle()
+        for _ in range(3):
+            await env.start(waits_for_approval)
+        await env.settle()
+        assert len(env.worker._live) == 4
+        await env.pass_time(0.06)
+        assert list(env.worker._live) == [talked_to.run_id]

@@ -6,7 +6,7 @@ A run that is being let go of does nothing until that is settled; what happens t
 meanwhile is put aside, and done if a message came first and it goes on.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
@@ -14,6 +14,10 @@ from perdure.engine.port import Engine, HandBack, Park
 from perdure.worker.live import LiveRun
 
 SWEEP_MS = 1000
+# Beyond so many live runs, those that nobody has written to yet are parked as soon as they wait, and
+# while that is worth it they are looked at more often: memory that was once in use is hard to give back.
+MANY = 1500
+SOON_MS = 50
 # After so long without an event a run shows what it waits for.
 NOTE_AFTER_MS = 1000
 
@@ -36,17 +40,24 @@ class Parking:
         self._owner = owner
         self._park_after_ms = park_after_ms
 
-    def sweep(self, runs: Iterable[LiveRun], now: int, *, is_crowded: bool) -> None:
-        """Show what quiet runs wait for; park those that have been quiet for long, or all when it is crowded."""
+    def sweep(self, runs: Collection[LiveRun], now: int, *, is_crowded: bool) -> bool:
+        """Show what quiet runs wait for; park those that have been quiet for long, or all when it is crowded.
+
+        Answers whether there are many, and many of those were parked at once.
+        """
+        is_many, hurried = len(runs) >= MANY, 0
         for live in list(runs):
             idle = now - max(live.owned.state.at, live.alive_since)
-            if live.is_leaving or (idle < NOTE_AFTER_MS and not is_crowded):
+            hurries = is_crowded or (is_many and live.inbox is None)
+            if live.is_leaving or (idle < NOTE_AFTER_MS and not hurries):
                 continue
-            if (idle >= self._park_after_ms or is_crowded) and live.is_waiting_outside():
+            if (idle >= self._park_after_ms or hurries) and live.is_waiting_outside():
                 self.park(live, now)
+                hurried += hurries
             elif not live.is_noted and idle >= NOTE_AFTER_MS:
                 live.is_noted = True
                 self._engine.note_waiting(live.owned, live.waiting())
+        return is_many and hurried * 10 > len(runs)
 
     def park(self, live: LiveRun, now: int) -> None:
         """Let go of a run that only waits, unless it is to go on in a moment."""

@@ -20,7 +20,7 @@ from perdure.worker.generators import watch_generators
 from perdure.worker.guards import guarded
 from perdure.worker.live import LiveRun, Reading
 from perdure.worker.moving import REPLAY_SLICE, Mover, WorkerSettings
-from perdure.worker.parking import SWEEP_MS, Parking
+from perdure.worker.parking import MANY, SOON_MS, SWEEP_MS, Parking
 from perdure.worker.suspects import Suspects
 
 
@@ -131,6 +131,8 @@ class Worker(Mover):
             owned.resources = self._resources
         live = LiveRun(owned, workflow, owned.created_at if loaded is None else self._clock.now())
         self._live[owned.run_id] = live
+        if len(self._live) == MANY:
+            self._schedule_sweep(SOON_MS)
         if owned.traits is not PLAIN:
             live.annotated = (owned.traits.attributes, None)
             if live.deadline is not None:
@@ -234,12 +236,14 @@ class Worker(Mover):
     def _sweep(self) -> None:
         self._effects.tidy()
         is_crowded = len(self._live) >= self._settings.max_live
-        self._parking.sweep(self._live.values(), self._clock.now(), is_crowded=is_crowded)
-        self._schedule_sweep()
+        is_worth_it = self._parking.sweep(self._live.values(), self._clock.now(), is_crowded=is_crowded)
+        self._schedule_sweep(SOON_MS if is_worth_it else SWEEP_MS)
 
-    def _schedule_sweep(self) -> None:
+    def _schedule_sweep(self, ms: int = SWEEP_MS) -> None:
+        if self._sweep_alarm is not None:
+            self._sweep_alarm.cancel()
         if not self._is_stopping:
-            self._sweep_alarm = self._clock.call_at(self._clock.now() + SWEEP_MS, self._sweep)
+            self._sweep_alarm = self._clock.call_at(self._clock.now() + ms, self._sweep)
 
     def go_on(self, live: LiveRun) -> None:
         """A message came before the run could be parked: read it, and do what was put aside."""
