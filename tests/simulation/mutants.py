@@ -26,7 +26,7 @@ from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import queries
 from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
-from perdure.worker import effects, live, moving, program
+from perdure.worker import alarms, effects, live, moving, program
 from perdure.worker.loop import Branch
 
 Patch = tuple[object, str, Any]
@@ -243,9 +243,11 @@ def _() -> list[Patch]:
             return Event(state.seq + 1, max(now, state.at), command.place, TimerFired(command.fire_at))
         return real_decide(state, command, now)
 
-    real_decide = kernel_run.decide
-    ahead = (SystemClock, "is_over", lambda self, at: self.now() + 60_000 > at)
-    return [(owning, "decide", decide), ahead]
+    def add(self: alarms.Alarms, at: int, run: live.LiveRun, call: Any) -> None:
+        real_add(self, at - 60_000 if isinstance(call, program.PendingTimer) else at, run, call)
+
+    real_decide, real_add = kernel_run.decide, alarms.Alarms.add
+    return [(owning, "decide", decide), (alarms.Alarms, "add", add)]
 
 
 # Messages and parking

@@ -191,14 +191,17 @@ class Schedule:
         return sorted(plan, key=lambda fault: fault[0])
 
     def _play(self) -> None:
-        """Until all faults have struck and all requests were made once."""
+        """Until all faults have struck, whoever was paused has gone on, and all requests were made once."""
         plan = list(self._plan)
-        while plan or any(request.tries == 0 and self._can_ask(request) for request in self.requests):
+        while plan or self._is_paused() or any(r.tries == 0 and self._can_ask(r) for r in self.requests):
             if plan and plan[0][0] <= self.world.steps:
                 _, fault, number = plan.pop(0)
                 self.faults += 1
                 self.world.strike(fault, self.world.nodes[number % len(self.world.nodes)])
             self._step()
+
+    def _is_paused(self) -> bool:
+        return any(node.is_alive and (node.is_frozen or node.is_stalled) for node in self.world.nodes)
 
     def _can_ask(self, request: Request) -> bool:
         return not isinstance(request, OfRun) or self.starts[request.key].is_done
@@ -229,7 +232,8 @@ class Schedule:
         """Nothing stays long with a process that does not go on, when another one is there to take it."""
         world = self.world
         for node in world.nodes:
-            if (node.is_frozen or node.is_stalled) and node.is_alive and node.state is State.UP:
+            # One that is frozen in a transaction keeps its locks; ending that is up to the database.
+            if (node.is_frozen or node.is_stalled) and node.state is State.UP and node.is_alive and not node.is_writing:
                 given_up_ms = (GIVE_UP_SECONDS if node.is_stalled else 0) * 1000 + 2 * LEASE_S * 1000 + CALM_MS
                 if world.now_ms - node.paused_since_ms > given_up_ms and self._is_looked_after(node):
                     left = [r.run_id for r in self.witness.seen.runs.values() if r.owner == node.engine.worker_id]

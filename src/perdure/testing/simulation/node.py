@@ -189,6 +189,11 @@ class Node:
             self.loop.call_now(worker.abandon)
 
     @property
+    def is_writing(self) -> bool:
+        """Whether it is in the middle of a transaction."""
+        return any(isinstance(job, WriteJob) and job.write is not None and not job.is_ready for job in self.jobs)
+
+    @property
     def is_hearing(self) -> bool:
         """Whether anything can reach its event loop."""
         return self.is_alive and not self.is_frozen and not self.is_stalled

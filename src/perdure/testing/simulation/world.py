@@ -223,7 +223,7 @@ class World:
 
     def _stall(self, node: Node) -> None:
         node.is_stalled = True
-        self._pause(node, self.tape.one_of(3000, 20_000, 50_000, 160_000))
+        self._pause(node, self.tape.one_of(3000, 20_000, 120_000))
 
     def _pause(self, node: Node, ms: int) -> None:
         node.paused_since_ms = self.now_ms
@@ -232,7 +232,7 @@ class World:
 
     def _pause_ms(self) -> int:
         """From a hiccup to several leases."""
-        return self.tape.one_of(200, 3000, 20_000, 45_000, 100_000)
+        return self.tape.one_of(200, 3000, 40_000, 50_000, 80_000)
 
     def _thaw(self, node: Node, boots: int) -> None:
         if node.boots == boots and node.is_alive:
