@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any
 
 from perdure.stores.queries import migrations, queries
@@ -49,7 +50,8 @@ def watch(request: dict[str, Any], files: list[int]) -> None:
     os.write(files[3], f"{pid}\n".encode())
     _outlive_nobody(pid, files[3])
     _, status = os.waitpid(pid, 0)
-    os.write(files[3], f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    with suppress(BrokenPipeError):
+        os.write(files[3], f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 
