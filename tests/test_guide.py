@@ -106,12 +106,8 @@ class Time:
     @property
     def _next_in(self) -> float:
         """Seconds until the engine has something to do."""
-        times = [
-            at
-            for at, _, alarm in self._clock._alarms
-            if not alarm.is_cancelled and getattr(alarm.callback, "__func__", None) not in HOUSEKEEPING
-        ]
-        return (min(times, default=math.inf) - self._clock.now()) / 1000
+        due_in = self._clock.due_in(lambda callback: getattr(callback, "__func__", None) in HOUSEKEEPING)
+        return math.inf if due_in is None else due_in / 1000
 
 
 def _is_idle(app: Perdure) -> bool:
