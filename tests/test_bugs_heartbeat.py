@@ -56,7 +56,7 @@ async def test_a_loop_that_stands_still_for_long_loses_its_lease(monkeypatch: py
             is_over.set()
         return now
 
-    monkeypatch.setattr(heartbeat, "elapsed", elapsed)
+    monkeypatch.setattr(Heartbeat, "now", staticmethod(elapsed))
     heart = Heart()
     beating = Heartbeat(heart.renew, lambda: None)
     try:

@@ -72,6 +72,6 @@ def test_a_failing_schedule_shrinks_to_a_shorter_one_that_fails_alike() -> None:
         short = shrinking.shrink(seed, tape.choices, found.invariant, seconds=5)
 
         again = lived(Tape(seed, shrinking.read(shrinking.written(short))))
-    assert len(short) < len(tape.choices) / 2
+    assert len(short) < 0.75 * len(tape.choices)
     assert isinstance(again, Failure)
     assert again.invariant == found.invariant

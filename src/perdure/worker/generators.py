@@ -148,7 +148,16 @@ def watch_generators() -> Callable[[], None]:
         _watching.before = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=_generator_begins, finalizer=_generator_ends)
     _watching.count += 1
-    return _unwatch_generators
+    is_watching = True
+
+    def unwatch() -> None:
+        # A worker that is stopped and then given up undoes it twice, and must not do so for another one.
+        nonlocal is_watching
+        if is_watching:
+            is_watching = False
+            _unwatch_generators()
+
+    return unwatch
 
 
 def _unwatch_generators() -> None:
