@@ -274,3 +274,20 @@ async def test_where_many_runs_live_those_nobody_has_written_to_are_parked_as_so
         assert len(env.worker._live) == 4
         await env.pass_time(0.06)
         assert list(env.worker._live) == [talked_to.run_id]
+
+
+@workflow
+async def waits_for_nothing() -> str:
+    await shout("first")
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def test_a_worker_that_stops_leaves_a_run_ripe_that_waits_for_nothing(tmp_path: Path) -> None:
+    """Ctrl-C may have met it in the middle of its code; parked like one that waits, nobody would ever wake it."""
+    path = str(tmp_path / "nothing.db")
+    async with Environment(path) as env:
+        await env.app.start(waits_for_nothing.options(id="nothing"))
+        await env.settle()
+    async with Environment(path, worker=False) as again:
+        assert (await (await again.app.get("nothing")).describe()).status == Status.PENDING

@@ -78,8 +78,12 @@ class Parking:
         """Let go of a run because the worker stops: parked if it only waits, else ripe for others at once."""
         if live.is_leaving and not live.is_replaying:
             return
+        # One that waits for nothing anybody could bring was interrupted in the middle, by Ctrl-C for one.
         only_waits = (
-            not live.is_replaying and live.is_waiting_outside() and (live.inbox is None or not live.inbox.unread)
+            not live.is_replaying
+            and live.is_waiting_outside()
+            and any(call.is_waiting for call in live.program.pending.values())
+            and (live.inbox is None or not live.inbox.unread)
         )
         wake_at = live.wake_at(self._engine.clock.now())
         how = Park(wake_at, live.waiting()) if only_waits else HandBack()
