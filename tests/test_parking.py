@@ -277,7 +277,7 @@ async def test_where_many_runs_live_those_nobody_has_written_to_are_parked_as_so
 
 
 @workflow
-async def waits_for_nothing() -> str:
+async def waits_for_nothing_at_all() -> str:
     await shout("first")
     await asyncio.Event().wait()
     return "never"
@@ -287,7 +287,7 @@ async def test_a_worker_that_stops_leaves_a_run_ripe_that_waits_for_nothing(tmp_
     """Ctrl-C may have met it in the middle of its code; parked like one that waits, nobody would ever wake it."""
     path = str(tmp_path / "nothing.db")
     async with Environment(path) as env:
-        await env.app.start(waits_for_nothing.options(id="nothing"))
+        await env.app.start(waits_for_nothing_at_all.options(id="nothing"))
         await env.settle()
     async with Environment(path, worker=False) as again:
         assert (await (await again.app.get("nothing")).describe()).status == Status.PENDING
