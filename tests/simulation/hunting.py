@@ -1,6 +1,5 @@
 """Hunting mutants: how many seeds it takes to find each planted bug."""
 
-import logging
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -9,7 +8,7 @@ import msgspec
 
 from perdure.testing.simulation import Tape
 from tests.simulation.mutants import switched_on
-from tests.simulation.running import Failure, lived
+from tests.simulation.running import Failure, lived, quietly
 
 # Each round begins with other seeds.
 FAR = 1_000_000
@@ -33,11 +32,11 @@ class Catch(msgspec.Struct, frozen=True):
 
 def caught(name: str, seeds: int, rounds: int) -> tuple[str, Catch]:
     """Look for one planted bug, several times with other seeds."""
-    logging.disable(logging.CRITICAL)
     counts: list[int | None] = []
     violated = ""
     for number in range(rounds):
-        count, failure = _one_round(name, seeds, number * FAR)
+        with quietly():
+            count, failure = _one_round(name, seeds, number * FAR)
         counts.append(count)
         violated = violated or ("" if failure is None else f"{failure.invariant}: {failure.trouble[:80]}")
     return name, Catch(counts, violated)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -86,9 +87,24 @@ def lived(tape: Tape) -> Report | Failure:
         sys.unraisablehook = before
 
 
+@contextmanager
+def quietly() -> Iterator[None]:
+    """What engines log while everything goes wrong is of no interest."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
 def tally_of(seeds: Iterable[int]) -> Tally:
     """What came of these seeds."""
-    logging.disable(logging.CRITICAL)
+    with quietly():
+        return _tally_of(seeds)
+
+
+def _tally_of(seeds: Iterable[int]) -> Tally:
     tally = Tally([], [], 0, {}, [])
     reached: Counter[str] = Counter()
     gc.disable()
