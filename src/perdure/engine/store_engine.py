@@ -240,6 +240,9 @@ class StoreEngine(OwningEngine):
                 raise RunClosed(id, status)
             case Unavailable(error):
                 raise error
+            case Dropped():
+                # It was closed while the database could not be written.
+                raise NotOpen
             case _:
                 raise StoreError(self._store.url, f"the change was refused: {answer}")
 
