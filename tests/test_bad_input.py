@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+import sqlite3
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +38,7 @@ from perdure import (
     sleep,
     workflow,
 )
+from perdure.stores.sqlite import SqliteStore
 from perdure.testing import Environment
 
 done = Signal("done", int)
@@ -400,3 +403,14 @@ async def test_a_perdure_works_only_on_the_loop_it_was_opened_on(tmp_path: Path)
             with pytest.raises(AnotherLoop, match=r"\.sync\(\)"):
                 await asyncio.to_thread(lambda call=call: asyncio.run(call()))  # type: ignore[misc]
         assert await run.result() == "x"
+
+
+async def test_a_file_that_does_not_say_its_version_is_refused_by_name(tmp_path: Path) -> None:
+    """Somebody emptied the table; a traceback would say nothing of that."""
+    path = tmp_path / "emptied.db"
+    async with Environment(str(path)):
+        pass
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("delete from perdure_schema")
+    with pytest.raises(NotADatabase, match="tables of its own"):
+        await SqliteStore(str(path), threads=False).open()

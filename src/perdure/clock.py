@@ -2,8 +2,8 @@
 
 Out:  engine time in integer milliseconds since 1970 (UTC), and calls at such a time.
 Engine time never goes back: when the wall clock is set back, engine time goes on from
-where it was until the wall has caught up; when the wall clock is set forward, it follows. How long something took is
-measured by another clock, which nobody sets.
+where it was until the wall has caught up; when the wall clock is set forward, it follows.
+How long something took is measured by another clock, which nobody sets.
 """
 
 import asyncio

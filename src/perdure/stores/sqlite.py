@@ -25,6 +25,7 @@ from perdure.stores.locks import FileLock, Presence, is_held
 from perdure.stores.operations import Batch
 from perdure.stores.queries import migrations, queries
 from perdure.stores.sqlite_reads import SqliteReads, is_about_file
+from perdure.stores.sqlite_schema import version_of
 from perdure.stores.sqlite_threads import HELD_UP_SECONDS, Renewals, Writer, blame
 from perdure.threads import Threads
 
@@ -222,7 +223,7 @@ class SqliteStore(SqliteReads):
         """The schema the file has, 0 for none; refuses one that is not ours or newer than we are."""
         try:
             tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
-            found = db.execute("select version from perdure_schema").fetchone()[0] if "perdure_schema" in tables else 0
+            found = version_of(db)
         except sqlite3.OperationalError as error:
             raise self._unavailable(error) from None
         except sqlite3.DatabaseError as error:
@@ -241,7 +242,7 @@ class SqliteStore(SqliteReads):
             raise NotADatabase(
                 self.url, f"it has tables of its own named {names}; name another file, nothing was changed"
             )
-        return int(found)
+        return found
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
