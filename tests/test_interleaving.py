@@ -527,7 +527,7 @@ def test_in_any_order_every_transaction_ends_and_nothing_is_left_held(batches: l
     tables = store.tables
     assert (tables.open, [sharers for sharers in tables.workers.shared.values() if sharers]) == ({}, [])
     every = (tables.runs, tables.latest, tables.events, tables.inbox, tables.message_ids, tables.attempts)
-    assert [table.held for table in (*every, tables.workers, tables.losses, tables.judged)] == [{}] * 9
+    assert [table.held for table in (*every, tables.workers, tables.deaths, tables.judged)] == [{}] * 9
     assert indexes(tables) == indexes(built_anew(tables))
     assert {(m.run_id, m.message_id): m.number for m in tables.inbox.rows.values()} == tables.message_ids.rows
     latest = {(tables.runs.rows[r].namespace, tables.runs.rows[r].workflow_id): r for r in tables.latest.rows.values()}

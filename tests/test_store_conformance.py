@@ -15,7 +15,6 @@ from perdure.stores.operations import (
     Annotate,
     Batch,
     ClaimRuns,
-    ClearSuspect,
     CloseFreeRun,
     DeleteWorker,
     EndRun,
@@ -26,6 +25,7 @@ from perdure.stores.operations import (
     InsertRun,
     MoveMessages,
     NoteCancel,
+    NoteLosses,
     NoteWaiting,
     Operation,
     ParkRun,
@@ -126,7 +126,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         *(workers, namespaces, st.sampled_from([("q1",), ("q2", "q1"), ("q1", "q2")])),
         *(st.sampled_from([("wf",), ("wf", "fw")]), times, st.integers(0, 4), st.integers(0, 1)),
     ),
-    st.builds(ClearSuspect, runs, workers),
+    st.builds(NoteLosses, runs, workers, st.integers(0, 2), st.integers(0, 2)),
     st.builds(ResumeRun, runs, times),
     st.builds(FreeMismatches, namespaces, st.sampled_from([("wf",), ("wf", "fw")]), times),
     st.builds(
@@ -172,7 +172,7 @@ signs: st.SearchStrategy[Operation] = st.one_of(
     events,
     st.builds(ParkRun, runs, workers, statuses, times, st.none(), st.none(), times),
     st.builds(RecordAttempt, st.just("main"), runs, places, counts, st.just("f"), st.just(FAILURE), times, times),
-    st.builds(ClearSuspect, runs, workers),
+    st.builds(NoteLosses, runs, workers, st.integers(0, 2), st.integers(0, 2)),
     st.builds(ResumeRun, runs, times),
 )
 some_signs: st.SearchStrategy[Operation] = st.one_of(st.just([]), st.just([]), st.lists(signs, max_size=2))
@@ -251,9 +251,7 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
         ).fetchall(),
         "inbox": db.execute("select * from inbox order by number").fetchall(),
         "attempts": db.execute("select * from attempts order by run_id, place, attempt").fetchall(),
-        "losses": db.execute(
-            "select run_id, lost_mark, deaths from runs where lost_mark is not null or deaths is not null order by 1"
-        ).fetchall(),
+        "deaths": db.execute("select run_id, deaths from runs where deaths is not null order by 1").fetchall(),
         "judged": db.execute(
             "select worker_id, judged_at from workers where judged_at is not null order by 1"
         ).fetchall(),
@@ -276,7 +274,7 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         "events": [tuple(event) for event in dump["events"].values()],
         "inbox": inbox,
         "attempts": [tuple(attempt) for attempt in dump["attempts"].values()],
-        "losses": [(run_id, loss.mark, loss.deaths) for run_id, loss in dump["losses"].items()],
+        "deaths": list(dump["deaths"].items()),
         "judged": list(dump["judged"].items()),
         "workers": [
             tuple(getattr(worker, name) for name in worker.__struct_fields__) for worker in dump["workers"].values()

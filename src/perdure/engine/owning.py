@@ -35,10 +35,10 @@ from perdure.stores.answers import Applied, Broken, Outcome, Posted
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
-    ClearSuspect,
     EndRun,
     HoldRun,
     MoveMessages,
+    NoteLosses,
     NoteWaiting,
     Operation,
     ParkRun,
@@ -270,9 +270,10 @@ class OwningEngine(ReadingEngine):
         note = NoteWaiting(owned.run_id, self._lease.worker_id, waiting, self.clock.now())
         self._ask_as_owner(owned, lambda _: None, note)
 
-    def clear_suspect(self, owned: OwnedRun) -> None:
-        """A suspect has been alive for longer than it is watched."""
-        self._ask_as_owner(owned, lambda _: None, ClearSuspect(owned.run_id, self._lease.worker_id))
+    def note_losses(self, owned: OwnedRun, losses: int, outlived: int) -> None:
+        """Put down what is held against a run from now on."""
+        note = NoteLosses(owned.run_id, self._lease.worker_id, losses, outlived)
+        self._ask_as_owner(owned, lambda _: None, note)
 
     def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
         """Let go of a run; `done(False)` when a message came first and it must go on."""

@@ -259,8 +259,8 @@ class Engine(Protocol):
     def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
         """Show what a live run waits for."""
 
-    def clear_suspect(self, owned: OwnedRun) -> None:
-        """A suspect has been alive for longer than it is watched."""
+    def note_losses(self, owned: OwnedRun, losses: int, outlived: int) -> None:
+        """Put down what is held against a run from now on."""
 
     def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
         """Let go of a run; `done(False)` when a message came first and it must go on."""

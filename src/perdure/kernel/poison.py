@@ -12,9 +12,10 @@ import msgspec
 # The indexes of the store know this number too.
 SUSPECT_FROM = 2
 QUARANTINE_FROM = 5
-# How long a worker watches a suspect that shows no progress before it takes another one.
-PATIENCE_MS = 1000
-MOST_DOUBLINGS = 12
+# How long a worker watches a suspect that does not get on before it takes another one; and how much longer each time.
+PATIENCE_MS = 100
+LONGER = 4
+LONGEST_PATIENCE_MS = 3_600_000
 
 REMEDY = (
     "find out what ends the process: an activity that exits, takes all memory, or crashes a native library; "
@@ -36,19 +37,19 @@ def is_suspect(losses: int) -> bool:
 
 
 def patience_ms(outlived: int) -> int:
-    """How long a suspect is watched: twice as long as the last time it outlived that and was lost all the same."""
-    return PATIENCE_MS << min(outlived, MOST_DOUBLINGS)
+    """How long a suspect is watched: longer than the last time, if it outlived that and was lost all the same."""
+    return int(min(PATIENCE_MS * LONGER ** min(outlived, 99), LONGEST_PATIENCE_MS))
 
 
 def deaths_after(losses: int, deaths: tuple[Death, ...], death: Death) -> tuple[Death, ...]:
-    """The deaths held against a run, with one more; those from before it last showed progress do not count."""
+    """The deaths held against a run, with one more; those from before it last got on do not count."""
     return (*deaths, death) if losses > SUSPECT_FROM else (death,)
 
 
 def quarantine_report(workflow_id: str, deaths: tuple[Death, ...]) -> str:
     """Why the run is held, and what to do, as JSON."""
     trouble = (
-        f"{len(deaths)} workers died with this run, one after the other, each time without progress "
+        f"{len(deaths)} workers died with this run, one after the other, each time in the same calls "
         "and with no other run that could have been the cause"
     )
     report = {"trouble": trouble, "deaths": deaths, "remedy": REMEDY.format(id=workflow_id)}

@@ -223,11 +223,13 @@ class ClaimRuns(NamedTuple):
     suspects: int = 0
 
 
-class ClearSuspect(NamedTuple):
-    """A suspect of this worker outlived the time it is watched for."""
+class NoteLosses(NamedTuple):
+    """What is held against a run of this worker from now on, and how often it outlived its watch."""
 
     run_id: str
     worker_id: str
+    losses: int
+    outlived: int
 
 
 class ResumeRun(NamedTuple):
@@ -302,7 +304,7 @@ Operation: TypeAlias = (
     | HoldRun
     | NoteWaiting
     | ClaimRuns
-    | ClearSuspect
+    | NoteLosses
     | ResumeRun
     | FreeMismatches
     | RegisterWorker

@@ -32,7 +32,6 @@ from perdure.stores.operations import (
     Annotate,
     AppendEvent,
     ClaimRuns,
-    ClearSuspect,
     CloseFreeRun,
     DeleteWorker,
     EndRun,
@@ -43,6 +42,7 @@ from perdure.stores.operations import (
     InsertRun,
     MoveMessages,
     NoteCancel,
+    NoteLosses,
     NoteWaiting,
     Operation,
     ParkRun,
@@ -194,17 +194,17 @@ def _insert_runs(
     inserted = _run_bulk(db, ("insert_runs", 12), plain) if plain else 0
     if rich:
         inserted += _run_bulk(db, ("insert_rich_runs", 22), rich)
-    owners: dict[str, Any] = {}
+    owners: dict[tuple[str, str], Any] = {}
     if inserted < len(inserts):
         ids = [(run.run_id, run.namespace) for _, run in inserts]
-        owners = {run_id: db.execute(_sql("run_owner"), (run_id, namespace)).fetchone() for run_id, namespace in ids}
-        payloads = [payload for payload in payloads if owners[payload[1]] is not None]
+        owners = {id: db.execute(_sql("run_owner"), id).fetchone() for id in ids}
+        payloads = [payload for payload in payloads if owners[payload[1], payload[0]] is not None]
     # Before anybody is told of a run in this batch: whoever reads it must find it whole.
     if payloads:
         _run_bulk(db, ("put_payloads", 4), payloads)
     if owners:
         for index, run in inserts:
-            _answer_insert(db, index, run, owners[run.run_id], answers)
+            _answer_insert(db, index, run, owners[run.run_id, run.namespace], answers)
 
 
 def _answer_insert(
@@ -434,7 +434,7 @@ _SINGLE: dict[type[Operation], Callable[[sqlite3.Connection, Any], Answer | None
     StopChildren: _stop_children,
     RaiseEpoch: _update("raise_epoch"),
     ClaimRuns: _claim_runs,
-    ClearSuspect: _update("clear_suspect"),
+    NoteLosses: _update("note_losses"),
     ResumeRun: _update("resume_run"),
     FreeMismatches: _free_mismatches,
     RegisterWorker: _register_worker,

@@ -186,6 +186,11 @@ class LiveRun:
     reading: "Reading | None" = None
     # What the row says of attributes and step.
     annotated: tuple[str | None, str | None] = (None, None)
+    # How often its workers were lost before it got on, how often it was watched for that and lived; and the places
+    # of the calls that were under way by then, as long as one of them is.
+    losses = 0
+    outlived = 0
+    under_way: "set[str] | None" = None
     # Only kept when every step replays from the start.
     history: "list[Event] | None" = None
 
@@ -211,10 +216,12 @@ class LiveRun:
             return None
         return (traits.delayed_until or self.owned.created_at) + traits.timeout_ms
 
-    @property
-    def mark(self) -> int:
-        """How far the run has come: the number of its last event, plus that of its failed attempts."""
-        return self.owned.state.seq + (0 if self.retries is None else sum(self.retries.failed.values()))
+    def steps_under_way(self) -> set[str]:
+        """The places of the calls that run code: all others only wait."""
+        pending = self.program.pending.items()
+        return {
+            place for place, call in pending if isinstance(call, PendingActivity | PendingValue) and call.is_waiting
+        }
 
     def add_message(self, message: Message) -> bool:
         """Put a message into the inbox; False when it is there already."""

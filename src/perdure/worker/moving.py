@@ -72,6 +72,14 @@ class Mover:
     def drop(self, live: LiveRun) -> None:
         """Forget a run, and leave nothing of its code in memory."""
 
+    @abstractmethod
+    def _has_caught_up(self, live: LiveRun) -> None:
+        """A run that was lost is where it was then."""
+
+    @abstractmethod
+    def _see(self, live: LiveRun) -> None:
+        """A run that was lost, with calls under way, has gone a step on."""
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -91,8 +99,7 @@ class Mover:
             live.owned.arguments = None
             for event in history:
                 self._redeliver(live, event)
-            # Up to here, what it waits for included, somebody has been before.
-            program.is_replaying = False
+            self._catch_up(live)
         except Exception as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
@@ -113,12 +120,18 @@ class Mover:
                     await asyncio.sleep(0)
                     if live.is_gone or self._is_stopping or program.loop.is_dead:
                         return
-            program.is_replaying = False
+            self._catch_up(live)
         except Exception as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
             live.is_leaving = live.is_replaying = False
             self._settle(live, None)
+
+    def _catch_up(self, live: LiveRun) -> None:
+        """Up to here, what it waits for included, somebody has been before."""
+        live.program.is_replaying = False
+        if live.losses:
+            self._has_caught_up(live)
 
     def _redeliver(self, live: LiveRun, event: Event) -> None:
         if live.program.is_done:
@@ -146,6 +159,8 @@ class Mover:
             return
         if self._deliver(live, advance, restored):
             self._settle(live, advance)
+            if live.under_way is not None:
+                self._see(live)
 
     def _deliver(self, live: LiveRun, advance: Advance, restored: object = UNRESTORED) -> bool:
         """Hand an event to the program; False when that was the end of it."""

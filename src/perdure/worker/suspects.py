@@ -1,11 +1,12 @@
 """Suspects: runs whose workers were lost with them, brought back one at a time.
 
-In:   a suspect that was claimed.
-Out:  whether there is room for another one.
+In:   runs that were lost and are brought back, and what they do then.
+Out:  whether there is room for another suspect; in the store, what is still held against a run.
 
-A suspect makes room when it has shown progress, is let go of, or has ended; one that only waits is let go of
-at once. One that does neither is watched for a while and then cleared: should it be what its workers die of,
-it will be watched for longer the next time.
+A run has got on when everything has ended that was under way when its worker was lost: what it began since may
+tick on beside the very call that kills. A suspect makes room when it has got on, is let go of, or has ended. One
+that does none of that is watched for a while and then cleared: should it be what its workers die of, it will be
+watched for longer the next time.
 """
 
 from collections.abc import Callable
@@ -13,28 +14,24 @@ from typing import NamedTuple
 
 from perdure.clock import Alarm
 from perdure.engine.port import Engine
-from perdure.kernel.poison import patience_ms
-from perdure.stores.records import LoadedRun
+from perdure.kernel.poison import is_suspect, patience_ms
+from perdure.stores.records import RunRow
 from perdure.worker.live import LiveRun
-
-LOOK_AGAIN_MS = 10
 
 
 class Watched(NamedTuple):
-    """A suspect, how far it had come when it was claimed, and how long it is watched."""
+    """A suspect, and how long it is watched, by the clock that nobody sets."""
 
     live: LiveRun
-    mark: int
     until: int
 
 
 class Suspects:
-    """Watches the suspects of this worker; `park` lets go of one that only waits, `look` claims the next."""
+    """Watches the suspects of this worker; `look` claims the next one."""
 
-    def __init__(self, engine: Engine, park: Callable[[LiveRun, int], None], look: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, look: Callable[[], None]) -> None:
         self._engine = engine
         self._clock = engine.clock
-        self._park = park
         self._look = look
         self._alarm: Alarm | None = None
         self.watched: list[Watched] = []
@@ -44,14 +41,36 @@ class Suspects:
         """How many suspects may be claimed now."""
         return 0 if self.watched else 1
 
-    def watch(self, live: LiveRun, loaded: LoadedRun) -> None:
-        """A suspect is about to be brought back."""
-        mark = live.owned.state.seq + len(loaded.attempts)
-        self.watched.append(Watched(live, mark, self._clock.now() + patience_ms(loaded.row.outlived)))
-        self._schedule()
+    def bring_back(self, live: LiveRun, row: RunRow) -> None:
+        """A run that was lost is about to be brought back."""
+        live.losses, live.outlived = row.losses, row.outlived
+        if is_suspect(row.losses):
+            self.watched.append(Watched(live, self._clock.monotonic() + patience_ms(row.outlived)))
+            self._schedule()
+
+    def caught_up(self, live: LiveRun) -> None:
+        """A run that was lost is where it was then."""
+        live.under_way = live.steps_under_way() or None
+        if live.under_way is None and is_suspect(live.losses):
+            self._clear(live)
+
+    def see(self, live: LiveRun) -> None:
+        """A run that was lost has gone a step on."""
+        live.under_way = (live.under_way or set()) & live.steps_under_way()
+        if not live.under_way and not live.is_leaving:
+            self._clear(live)
+
+    def _clear(self, live: LiveRun) -> None:
+        live.under_way = None
+        live.losses = 0
+        # What it did is on its way to disk, in front of the claim that this makes room for.
+        self._engine.note_losses(live.owned, 0, 0)
+        self.look_again()
 
     def look_again(self) -> None:
         """Whether those that are watched make room."""
+        if not self.watched:
+            return
         self.stop()
         self.watched = [watched for watched in self.watched if not self._is_settled(watched)]
         if self.watched:
@@ -71,16 +90,14 @@ class Suspects:
 
     def _schedule(self) -> None:
         if self._alarm is None:
-            self._alarm = self._clock.call_at(self._clock.now() + LOOK_AGAIN_MS, self.look_again)
+            left = min(watched.until for watched in self.watched) - self._clock.monotonic()
+            self._alarm = self._clock.call_at(self._clock.now() + max(left, 1), self.look_again)
 
     def _is_settled(self, watched: Watched) -> bool:
-        live, now = watched.live, self._clock.now()
-        # What it did is on its way to disk, in front of the claim that this makes room for.
-        if live.is_gone or live.mark != watched.mark:
+        live = watched.live
+        if live.is_gone or not live.losses:
             return True
-        if now >= watched.until:
-            self._engine.clear_suspect(live.owned)
+        if self._clock.monotonic() >= watched.until:
+            self._engine.note_losses(live.owned, 1, live.outlived + 1)
             return True
-        if not live.is_leaving and live.is_waiting_outside():
-            self._park(live, now)
         return False

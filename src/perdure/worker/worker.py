@@ -11,7 +11,6 @@ from perdure.authoring.functions import Workflow, workflows
 from perdure.clock import Alarm
 from perdure.engine.port import Engine, HandBack, OwnedRun, StartRequest
 from perdure.kernel.messages import Message
-from perdure.kernel.poison import is_suspect
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
@@ -41,7 +40,7 @@ class Worker(Mover):
         # Runs that room was made for and whose start is on its way to disk.
         self._expected = 0
         self._parking = Parking(engine, self, settings.park_after_ms)
-        self._suspects = Suspects(engine, self._parking.park, self.look_around)
+        self._suspects = Suspects(engine, self.look_around)
         self._claims = Claims(
             engine,
             settings.queues,
@@ -144,8 +143,8 @@ class Worker(Mover):
 
     def _bring_back(self, live: LiveRun, loaded: LoadedRun) -> None:
         """Give a run its past."""
-        if is_suspect(loaded.row.losses):
-            self._suspects.watch(live, loaded)
+        if loaded.row.losses:
+            self._suspects.bring_back(live, loaded.row)
         live.annotated = (loaded.row.attributes, loaded.row.step)
         live.children = set(loaded.children) or None
         if loaded.row.close_at is not None and loaded.row.close_as == Status.CANCELLED:
@@ -222,10 +221,17 @@ class Worker(Mover):
 
     def _make_room(self) -> None:
         """A run has left."""
-        if self._suspects.watched:
-            self._suspects.look_again()
+        self._suspects.look_again()
         if self._claims.is_wanted:
             self._claims.look()
+
+    # Runs that were lost
+
+    def _has_caught_up(self, live: LiveRun) -> None:
+        self._suspects.caught_up(live)
+
+    def _see(self, live: LiveRun) -> None:
+        self._suspects.see(live)
 
     # Letting go
 

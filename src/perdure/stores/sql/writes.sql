@@ -222,20 +222,13 @@ select status
  where run_id = :run_id;
 
 -- park_run: let go of a run that waits, unless a message came since the owner looked.
--- One that got as far as to wait, or on since its worker was lost, is no suspect any more.
+-- One that got as far as to wait is no suspect any more.
 update runs
    set status = :status,
        owner = null,
        wake_at = :wake_at,
        waiting = :waiting,
-       losses = case
-                  when losses = 0 or :status = 'SUSPENDED' then 0
-                  when lost_mark is (
-                         coalesce((select max(seq) from events where events.run_id = runs.run_id), 1)
-                         + (select count(*) from attempts where attempts.run_id = runs.run_id)
-                       ) then losses
-                  else 0
-                end,
+       losses = case when :status = 'SUSPENDED' then 0 else losses end,
        updated_at = :at
  where run_id = :run_id
    and owner = :worker_id
@@ -321,10 +314,10 @@ update runs
  where run_id = :run_id
    and owner is null;
 
--- clear_suspect: it has been alive for longer than it is watched; should its worker be lost, it is watched for longer.
+-- note_losses: what is held against a run from now on.
 update runs
-   set losses = 1,
-       outlived = outlived + 1
+   set losses = :losses,
+       outlived = :outlived
  where run_id = :run_id
    and owner = :worker_id;
 
@@ -378,16 +371,12 @@ update workers
    and judged_at is null
 returning host, pid;
 
--- suspects_of: the suspects a lost worker owned that have shown no progress since the loss before; two are as good as more.
+-- suspects_of: the suspects a lost worker owned; two are as good as more.
 select run_id, workflow_id, losses, deaths
   from runs
  where owner = :worker_id
    and closed_at is null
    and losses >= 2
-   and lost_mark is (
-         coalesce((select max(seq) from events where events.run_id = runs.run_id), 1)
-         + (select count(*) from attempts where attempts.run_id = runs.run_id)
-       )
  limit 2;
 
 -- blame_run: a worker was lost with this run as its only suspect.
@@ -395,24 +384,19 @@ update runs
    set deaths = :deaths
  where run_id = :run_id;
 
--- free_runs: what a gone worker owned is ripe for others; a loss without progress counts.
+-- free_runs: what a gone worker owned is ripe for others; that it was lost counts until it gets on.
 update runs
    set owner = null,
        status = 'PENDING',
        wake_at = :now,
-       losses = case when lost_mark is lost.mark then losses + 1 else 1 end,
-       outlived = case when lost_mark is lost.mark then outlived else 0 end,
-       lost_mark = lost.mark
-  from (
-         select run_id as lost_id,
-                coalesce((select max(seq) from events where events.run_id = owned.run_id), 1)
-                + (select count(*) from attempts where attempts.run_id = owned.run_id) as mark
-           from runs as owned
+       losses = losses + 1
+ where run_id in (
+         select run_id
+           from runs
           where owner = :worker_id
             and closed_at is null
           limit :limit
-       ) as lost
- where run_id = lost.lost_id;
+       );
 
 -- delete_worker: a worker that owns nothing any more.
 delete from workers

@@ -5,17 +5,16 @@ from msgspec.structs import replace
 
 from perdure.kernel.poison import QUARANTINE_FROM, Death, deaths_after, is_suspect, quarantine_report
 from perdure.stores.answers import Applied, Freed, Moved
-from perdure.stores.operations import ClearSuspect, FreeRuns, HoldRun, ResumeRun
+from perdure.stores.operations import FreeRuns, HoldRun, NoteLosses, ResumeRun
 from perdure.stores.records import RunRow
-from perdure.testing.memory.run_statements import find_run, find_runs, has_stood_still, hold_run
-from perdure.testing.memory.tables import NO_LOSS, Loss
+from perdure.testing.memory.run_statements import find_run, find_runs, hold_run
 from perdure.testing.memory.view import Progress, Steps, View
 
 _JUDGE = Progress("judge_worker")
 
 
 def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
-    """Make the runs of a gone worker ripe, a bite at a time; a loss without progress counts."""
+    """Make the runs of a gone worker ripe, a bite at a time; that they were lost counts until they get on."""
     quarantined = None
     worker = view.workers.get(free.worker_id)
     if worker is not None and view.judged.get(free.worker_id) is None:
@@ -31,24 +30,9 @@ def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
 
     found = yield from find_runs(view, owned_by(view, free.worker_id)[: free.limit], is_right)
     for row in found:
-        _free(view, row, free.now)
+        freed = replace(row, owner=None, status="PENDING", wake_at=free.now, losses=row.losses + 1)
+        view.runs.put(row.run_id, freed)
     return Applied(Freed(len(found) + (quarantined is not None), quarantined))
-
-
-def _free(view: View, row: RunRow, now: int) -> None:
-    mark = view.progress_of(row.run_id)
-    loss = view.losses.get(row.run_id) or NO_LOSS
-    stood_still = loss.mark == mark
-    freed = replace(
-        row,
-        owner=None,
-        status="PENDING",
-        wake_at=now,
-        losses=row.losses + 1 if stood_still else 1,
-        outlived=row.outlived if stood_still else 0,
-    )
-    view.runs.put(row.run_id, freed)
-    view.losses.put(row.run_id, replace(loss, mark=mark))
 
 
 def _judge(view: View, free: FreeRuns, death: Death) -> Steps[str | None]:
@@ -56,16 +40,16 @@ def _judge(view: View, free: FreeRuns, death: Death) -> Steps[str | None]:
 
     def is_right(row: RunRow) -> bool:
         is_owned = row.owner == free.worker_id and row.closed_at is None
-        return is_owned and is_suspect(row.losses) and has_stood_still(view, row)
+        return is_owned and is_suspect(row.losses)
 
     suspects = yield from find_runs(view, owned_by(view, free.worker_id), is_right)
     if len(suspects) != 1:
         return None
     row = suspects[0]
-    loss = view.losses.get(row.run_id) or NO_LOSS
-    earlier = msgspec.json.decode(loss.deaths, type=tuple[Death, ...]) if loss.deaths else ()
+    before = view.deaths.get(row.run_id)
+    earlier = msgspec.json.decode(before, type=tuple[Death, ...]) if before else ()
     deaths = deaths_after(row.losses, earlier, death)
-    view.losses.put(row.run_id, Loss(loss.mark, msgspec.json.encode(deaths).decode()))
+    view.deaths.put(row.run_id, msgspec.json.encode(deaths).decode())
     if len(deaths) < QUARANTINE_FROM:
         return None
     report = quarantine_report(row.workflow_id, deaths)
@@ -81,11 +65,11 @@ def owned_by(view: View, worker_id: str) -> list[str]:
     return sorted(found)
 
 
-def clear_suspect(view: View, clear: ClearSuspect) -> Steps[Moved | None]:
-    row = yield from find_run(view, clear.run_id, lambda row: row.owner == clear.worker_id)
+def note_losses(view: View, note: NoteLosses) -> Steps[Moved | None]:
+    row = yield from find_run(view, note.run_id, lambda row: row.owner == note.worker_id)
     if row is None:
         return Moved()
-    view.runs.put(row.run_id, replace(row, losses=1, outlived=row.outlived + 1))
+    view.runs.put(row.run_id, replace(row, losses=note.losses, outlived=note.outlived))
     return None
 
 
@@ -107,7 +91,5 @@ def resume_run(view: View, resume: ResumeRun) -> Steps[Moved | None]:
         updated_at=resume.now,
     )
     view.runs.put(row.run_id, resumed)
-    loss = view.losses.get(row.run_id)
-    if loss is not None:
-        view.losses.put(row.run_id, replace(loss, deaths=None))
+    view.deaths.put(row.run_id, None)
     return None

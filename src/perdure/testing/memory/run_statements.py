@@ -213,27 +213,18 @@ def park_run(view: View, park: ParkRun) -> Steps[Moved | None]:
     row = yield from find_run(view, park.run_id, is_right)
     if row is None:
         return Moved()
-    # One that got as far as to wait, or on since its worker was lost, is no suspect any more.
-    is_cleared = park.status == "SUSPENDED" or not has_stood_still(view, row)
     parked = replace(
         row,
         status=park.status,
         owner=None,
         wake_at=park.wake_at,
         waiting=park.waiting,
-        losses=0 if is_cleared else row.losses,
+        # One that got as far as to wait is no suspect any more.
+        losses=0 if park.status == "SUSPENDED" else row.losses,
         updated_at=park.at,
     )
     view.runs.put(row.run_id, parked)
     return None
-
-
-def has_stood_still(view: View, row: RunRow) -> bool:
-    """Whether a run shows no progress since its worker was lost."""
-    if row.losses == 0:
-        return False
-    loss = view.losses.get(row.run_id)
-    return loss is not None and loss.mark == view.progress_of(row.run_id)
 
 
 def hold_run(view: View, hold: HoldRun) -> Steps[Moved | None]:

@@ -37,16 +37,6 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
     taken_by: int | None = None
 
 
-class Loss(msgspec.Struct, frozen=True, gc=False):
-    """How far a run had come when its worker was last lost, and the workers that died with it alone, as JSON."""
-
-    mark: int | None
-    deaths: str | None
-
-
-NO_LOSS = Loss(None, None)
-
-
 class Table(Generic[K, V]):
     """Committed rows by their key; `held` says which open transaction has changed or locked a key."""
 
@@ -189,8 +179,8 @@ class Tables:
         # Which number a run's message of this id has.
         self.message_ids: Table[tuple[str, str], int] = Table()
         self.attempts = Attempts()
-        # What is remembered of a run's losses, and when a lost worker was judged; who holds the row holds these.
-        self.losses: Table[str, Loss] = Table()
+        # Which workers died with a run alone, as JSON, and when a lost one was judged; who holds the row holds these.
+        self.deaths: Table[str, str] = Table()
         self.judged: Table[str, int] = Table()
         self.workers = Workers()
         self.gives_numbers_back = gives_numbers_back
@@ -209,7 +199,7 @@ class Tables:
             "inbox": _sorted(self.inbox),
             "message_ids": _sorted(self.message_ids),
             "attempts": _sorted(self.attempts),
-            "losses": _sorted(self.losses),
+            "deaths": _sorted(self.deaths),
             "judged": _sorted(self.judged),
             "workers": _sorted(self.workers),
         }

@@ -103,7 +103,7 @@ class View:
         self.inbox = Sight(self, tables.inbox)
         self.message_ids = Sight(self, tables.message_ids)
         self.attempts = Sight(self, tables.attempts)
-        self.losses = Sight(self, tables.losses)
+        self.deaths = Sight(self, tables.deaths)
         self.judged = Sight(self, tables.judged)
         self.workers = Sight(self, tables.workers)
         tables.open[self] = None
@@ -138,11 +138,6 @@ class View:
             seq = max(committed)
             found.append((seq, committed[seq].at))
         return max(found, default=(1, 0))
-
-    def progress_of(self, run_id: str) -> int:
-        """How far a run has come: number of its last event, plus number of its failed attempts."""
-        attempts = len(self.tables.attempts.by_run.get(run_id, ()))
-        return self.last_event(run_id)[0] + attempts + sum(key[0] == run_id for key in self.attempts.own)
 
     # Workers' rows
 
