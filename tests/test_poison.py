@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure import Retry, RunClosed, RunFailed, RunNotHeld, Signal, activity, sleep, workflow
+from perdure import RunClosed, RunNotHeld, Signal, activity, sleep, workflow
 from perdure.kernel.poison import Death, deaths_after, patience_ms, quarantine_report
 from perdure.stores.answers import Answer, Applied, Committed, Freed, Moved, Outcome
 from perdure.stores.operations import (
@@ -573,73 +573,3 @@ async def test_suspects_do_not_hold_up_other_runs(tmp_path: Path) -> None:
             assert await env.result(await env.app.get(key)) == key
         assert len(owned_by(path, env)) == 1
         gates[-1].set()
-
-
-# sys.exit()
-
-
-@activity(retry=Retry(max_attempts=1))
-async def exits_at_once() -> None:
-    sys.exit("enough")
-
-
-@activity(retry=Retry(max_attempts=1))
-async def exits_in_a_task() -> None:
-    await asyncio.sleep(0)
-    sys.exit("enough")
-
-
-@activity(retry=Retry(max_attempts=1))
-def exits_in_a_thread() -> None:
-    sys.exit("enough")
-
-
-@activity(retry=Retry(max_attempts=3, initial_interval=1))
-async def exits_twice(keys: list[str]) -> int:
-    fetched.append("x")
-    await asyncio.sleep(0)
-    if len(fetched) < 3:
-        sys.exit(3)
-    return len(fetched)
-
-
-@workflow
-async def exits(where: str) -> int:
-    match where:
-        case "at once":
-            await exits_at_once()
-        case "in a task":
-            await exits_in_a_task()
-        case "in a thread":
-            await exits_in_a_thread()
-        case "in the workflow":
-            sys.exit("enough")
-        case "after a wait":
-            await sleep(1)
-            sys.exit("enough")
-        case "in a task of the workflow":
-            await asyncio.gather(leaves())
-    return await exits_twice([])
-
-
-async def leaves() -> None:
-    await sleep(1)
-    sys.exit("enough")
-
-
-@pytest.mark.parametrize(
-    "where", ["at once", "in a task", "in a thread", "in the workflow", "after a wait", "in a task of the workflow"]
-)
-async def test_sys_exit_is_a_failure_like_any_other(env: Environment, where: str) -> None:
-    """A script that is called as an activity ends with it; the worker and its other runs must not."""
-    async with env:
-        bystander = await env.start(awaits_a_word, "a")
-        with pytest.raises(RunFailed, match="SystemExit: enough"):
-            await env.run(exits, where)
-        await bystander.signal(go_ahead, 1)
-        assert await env.result(bystander) == 1
-
-
-async def test_an_activity_that_exits_is_tried_again(env: Environment) -> None:
-    async with env:
-        assert await env.run(exits, "not") == 3

@@ -499,9 +499,14 @@ async def by_slow_activity() -> None:
     await takes_its_time()
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @activity
 async def interrupts() -> None:
-    raise KeyboardInterrupt
+    asyncio.get_running_loop().call_soon(interrupt)
+    await asyncio.sleep(60)
 
 
 @workflow
@@ -510,7 +515,7 @@ async def by_interrupting() -> None:
 
 
 def test_code_that_ends_the_loop_ends_the_waiting_too() -> None:
-    """KeyboardInterrupt ends the event loop it is raised in; whoever waits must not wait for ever."""
+    """A callback that raises KeyboardInterrupt ends the event loop; whoever waits must not wait for ever."""
     app = Perdure("sqlite://").sync()
     app.__enter__()
     for use in (lambda: app.run(by_interrupting), lambda: app.run(one_step_more, 1)):

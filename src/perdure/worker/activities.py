@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from perdure.clock import Alarm, Clock
 from perdure.threads import Threads
+from perdure.worker.exits import EXITS, is_for_the_process
 
 Ended: TypeAlias = Callable[[BaseException | None, Any], None]
 
@@ -54,22 +55,25 @@ def run_at_once(
         contextvars.copy_context().run(fn(*args, **kwargs).send, None)
     except StopIteration as stop:
         return None, stop.value
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - whatever user code raises is its outcome
+    except BaseException as error:
+        # Whatever user code raises is its outcome.
+        if is_for_the_process(error):
+            raise
         return error, None
     return RuntimeError(f"{fn.__qualname__} suspended though it has no await"), None
 
 
 class Exited(Exception):
-    """The activity called sys.exit(): the SystemExit is its cause, and no loop takes this one for its own end."""
+    """The activity called sys.exit() or the like: that is its cause, and no loop takes this one for its own end."""
 
 
 async def without_exit(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a coroutine function returns; a SystemExit it raises ends its task and not the process."""
+    """What a coroutine function returns; an exit it raises ends its task and not the process."""
     try:
         return await fn(*args, **kwargs)
-    except SystemExit as exit:
+    except EXITS as exit:
+        if is_for_the_process(exit):
+            raise
         raise Exited from exit
 
 
@@ -95,6 +99,10 @@ class Attempt:
             self.end(asyncio.CancelledError("the activity was cancelled"), None)
             return
         error = task.exception()
+        if isinstance(error, EXITS) and isinstance(task, asyncio.Task):
+            # The process ends; whoever has the run next makes this attempt again.
+            self.call_off()
+            return
         if isinstance(error, Exited):
             error = error.__cause__
         self.end(error, None if error is not None else task.result())

@@ -22,6 +22,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 from perdure.errors import NotAllowedInWorkflow
 from perdure.kernel.retry import LONGEST_SECONDS
 from perdure.worker import replacements
+from perdure.worker.exits import EXITS, is_for_the_process
 from perdure.worker.generators import Generators
 from perdure.worker.primitives import RunFuture
 from perdure.worker.unwinding import MOST_REFUSALS, Evicted, bury_unless_unwound
@@ -164,9 +165,10 @@ class RunLoop(asyncio.AbstractEventLoop):
                         context.run(callback, *args)
                     elif not item._cancelled:
                         item._run()
-                except SystemExit:
+                except EXITS as exit:
                     # The task that raised it has it as its exception; it is the run that ends, not the process.
-                    pass
+                    if is_for_the_process(exit):
+                        raise
                 except Exception as error:  # noqa: BLE001 - a callback of the workflow's own; asyncio only tells of it
                     self.call_exception_handler({"message": "a callback raised", "exception": error})
                 if done == MOST_CALLBACKS:

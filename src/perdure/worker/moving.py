@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.calls import ContinueAsNew
-from perdure.engine.port import Advance, Engine, Hold, StartRequest
+from perdure.engine.port import Advance, Engine, HandBack, Hold, StartRequest
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated
@@ -26,6 +26,7 @@ from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.overdue import timed_out
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.effects import Effects
+from perdure.worker.exits import EXITS
 from perdure.worker.failures import failure_of
 from perdure.worker.live import Inbox, LiveRun, Step
 from perdure.worker.loop import NeverWaits
@@ -100,7 +101,7 @@ class Mover:
             for event in history:
                 self._redeliver(live, event)
             self._catch_up(live)
-        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+        except (Exception, *EXITS) as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
             self._settle(live, None)
@@ -121,7 +122,7 @@ class Mover:
                     if live.is_gone or self._is_stopping or program.loop.is_dead:
                         return
             self._catch_up(live)
-        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+        except (Exception, *EXITS) as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
             live.is_leaving = live.is_replaying = False
@@ -169,7 +170,7 @@ class Mover:
                 self._rebuild(live, advance.event)
                 restored = UNRESTORED
             live.program.deliver(advance.event, restored)
-        except Exception as error:  # noqa: BLE001 - told apart, held or logged there
+        except (Exception, *EXITS) as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
             return True
@@ -319,13 +320,18 @@ class Mover:
 
     # Giving up
 
-    def _give_up(self, live: LiveRun, error: Exception) -> None:
+    def _give_up(self, live: LiveRun, error: BaseException) -> None:
         """The run cannot be moved: its code does not fit, never waits, or something is wrong with us."""
         match error:
             case Mismatch():
                 self._hold(live, error)
             case NeverWaits():
                 self._fail(live, error)
+            case SystemExit() | KeyboardInterrupt():
+                # A signal struck this run by chance, half-way through a step: whoever has it next replays it.
+                self._engine.release(live.owned, HandBack(), lambda _: None)
+                self.drop(live)
+                raise error
             case _:
                 extra = {"event": "run_broken", "run_id": live.run_id}
                 log.error("a run could not go on", exc_info=error, extra=extra)
