@@ -26,7 +26,7 @@ from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import queries
 from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
-from perdure.worker import alarms, effects, live, moving, program
+from perdure.worker import alarms, effects, live, moving, pending, program
 from perdure.worker.loop import Branch
 
 Patch = tuple[object, str, Any]
@@ -244,7 +244,7 @@ def _() -> list[Patch]:
         return real_decide(state, command, now)
 
     def add(self: alarms.Alarms, at: int, run: live.LiveRun, call: Any) -> None:
-        real_add(self, at - 60_000 if isinstance(call, program.PendingTimer) else at, run, call)
+        real_add(self, at - 60_000 if isinstance(call, pending.PendingTimer) else at, run, call)
 
     real_decide, real_add = kernel_run.decide, alarms.Alarms.add
     return [(owning, "decide", decide), (alarms.Alarms, "add", add)]
@@ -333,7 +333,7 @@ def _() -> list[Patch]:
         return real(f"{parent_id}{next(numbers)}", place, at)
 
     numbers, real = itertools.count(), ids.child_run_id
-    return [(program, "child_run_id", child_run_id)]
+    return [(pending, "child_run_id", child_run_id)]
 
 
 @mutant
@@ -381,7 +381,7 @@ def _() -> list[Patch]:
     def start(self: effects.Effects, run: live.LiveRun, calls: list[Any]) -> None:
         loop = run.program.loop
         for number, call in enumerate(calls):
-            is_first = number + 1 < len(calls) and isinstance(calls[number + 1], program.PendingActivity)
+            is_first = number + 1 < len(calls) and isinstance(calls[number + 1], pending.PendingActivity)
             if is_first:
                 loop.__dict__["drain"] = lambda: None
             try:

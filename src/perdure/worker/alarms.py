@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from perdure.clock import Alarm, Clock
 from perdure.worker.live import LiveRun
-from perdure.worker.program import PendingActivity, PendingTimer
+from perdure.worker.pending import PendingActivity, PendingTimer
 
 
 class End:

@@ -25,7 +25,7 @@ from perdure.kernel.events import ChildCompleted, ChildFailed
 from perdure.stores.records import RunRow
 from perdure.worker.failures import failure_of
 from perdure.worker.live import LiveRun
-from perdure.worker.program import PendingChild
+from perdure.worker.pending import PendingChild
 
 log = logging.getLogger("perdure.worker")
 

@@ -24,14 +24,7 @@ from perdure.worker.alarms import END, Alarms, End
 from perdure.worker.children import Children
 from perdure.worker.failures import failure_of
 from perdure.worker.live import LiveRun
-from perdure.worker.program import (
-    Pending,
-    PendingActivity,
-    PendingChild,
-    PendingSignal,
-    PendingTimer,
-    PendingValue,
-)
+from perdure.worker.pending import Pending, PendingActivity, PendingChild, PendingSignal, PendingTimer, PendingValue
 
 Raw = msgspec.Raw
 

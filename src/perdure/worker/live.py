@@ -21,15 +21,8 @@ from perdure.kernel.messages import Body, ChildFailure, ChildResult, Message, Si
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import Attempt
-from perdure.worker.program import (
-    Pending,
-    PendingActivity,
-    PendingChild,
-    PendingSignal,
-    PendingTimer,
-    PendingValue,
-    Program,
-)
+from perdure.worker.pending import Pending, PendingActivity, PendingChild, PendingSignal, PendingTimer, PendingValue
+from perdure.worker.program import Program
 
 Step: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage
 
