@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Signal, activity, workflow
+from perdure import Retry, Signal, activity, workflow
 from perdure.stores.answers import Committed, Outcome
 from perdure.stores.operations import Batch, RaiseEpoch
 from perdure.testing import Environment, VirtualClock
@@ -23,6 +23,20 @@ async def adds_up(number: int) -> int:
     total = await add(number, 1)
     total = await add(total, await go.receive())
     return await add(total, 100)
+
+
+gates: list["asyncio.Future[None]"] = []
+
+
+@activity(retry=Retry(initial_interval=60))
+async def fails_when_told() -> None:
+    gates.append(asyncio.get_running_loop().create_future())
+    await gates[-1]
+
+
+@workflow
+async def fails_late() -> None:
+    await fails_when_told()
 
 
 def worker_ids(env: Environment) -> str:
@@ -86,6 +100,22 @@ async def test_a_dead_workers_runs_are_taken_over_at_once(tmp_path: Path) -> Non
         await theirs.signal(go, 10)
         assert await heir.result(theirs) == 112
         assert [row.worker_id for row in await heir.store.workers()] == [worker_ids(heir)]
+
+
+async def test_nothing_is_written_of_a_run_after_it_was_handed_back(env: Environment) -> None:
+    """An attempt that fails just then would be counted beside those of the next owner."""
+    async with env:
+        run = await env.start(fails_late)
+        await env.settle()
+        live = env.worker._live[run.run_id]
+        env.worker._parking.hand_back(live)
+        live.running["fails_when_told"].end(ValueError("too late"), None)
+        await env.settle()
+        assert await env.store.attempts(run.run_id) == []
+        await env.pass_time(1)
+        gates[-1].set_exception(ValueError("in time"))
+        await env.settle()
+        assert [failed.attempt for failed in await env.store.attempts(run.run_id)] == [1]
 
 
 async def test_two_workers_share_the_work_and_each_run_has_one_owner(tmp_path: Path) -> None:

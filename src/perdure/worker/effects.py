@@ -165,6 +165,9 @@ class Effects:
         if next_at is None:
             self._record_failure(live, call, began, error)
             return
+        if live.is_leaving:
+            # Another worker may have the run by now; whoever has it makes this attempt again.
+            return
         record = FailedAttempt(place, number, activity.name, failure, now, next_at)
         live.add_failed(record)
         self._engine.record_attempt(live.owned, record, partial(self.start, live, [call]))
