@@ -162,11 +162,11 @@ def _time_looks(looks: Stopwatch) -> None:
     """What the reading thread does for it; the way there and back waits for whatever else is read."""
     ask = SqliteReads._ask
 
-    async def timed(self: SqliteReads, question: Callable[[sqlite3.Connection], Any]) -> Any:
+    async def timed(self: SqliteReads, question: Callable[[sqlite3.Connection], Any], *slowly: Any) -> Any:
         is_look = "next_wake" in getattr(question, "__qualname__", "")
-        return await ask(self, looks.around(question) if is_look else question)
+        return await ask(self, looks.around(question) if is_look else question, *slowly)
 
-    SqliteReads._ask = timed  # type: ignore[method-assign]  # the same, and the time it took
+    SqliteReads._ask = timed  # type: ignore[method-assign,assignment]  # the same, and the time it took
 
 
 def main() -> int:

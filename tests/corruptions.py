@@ -87,6 +87,14 @@ by("an_input_cut_short", "update runs set input = '[' where workflow_id = 'aslee
 by("an_outcome_of_another_kind", "update runs set outcome = '{\"reason\":1}' where workflow_id = 'failed'")
 by("a_failure_that_cannot_be_read", "update attempts set failure = '\"oops\"'")
 
+by("deaths_that_cannot_be_read", "update runs set deaths = '[{}]' where workflow_id = 'asleep'")
+by("a_place_that_is_no_text", f"update events set place = cast(x'7bff7d' as text) where run_id = {STEPS} and seq = 3")
+by("a_step_that_is_no_text", "update runs set step = x'00ff' where workflow_id = 'asleep'")
+by("a_priority_that_is_no_number", "update runs set priority = 'high' where workflow_id = 'asleep'")
+by("a_time_that_is_no_number", f"update inbox set at = 'noon' where run_id = {SPOKEN} and taken_by is null")
+by("a_run_without_an_id", "update runs set run_id = null where workflow_id = 'steps'")
+by("an_epoch_that_is_no_number", "update workers set epoch = 'x'")
+
 # Where runs stand
 
 by("a_closed_run_without_a_number", "update runs set last_seq = null where workflow_id = 'steps'")

@@ -40,7 +40,7 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.port import Store
-from perdure.stores.records import RunFilter, WorkerRow
+from perdure.stores.records import RunFilter, RunRow, WorkerRow
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite_reads import _run_rows
 from perdure.testing.memory import MemoryStore, Tables
@@ -233,6 +233,7 @@ async def looked_at(store: Store) -> list[object]:
         seen += [await store.latest_run(namespace, workflow_id) for workflow_id in "abcd"]
         seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
     for row in found:
+        assert isinstance(row, RunRow)
         seen += [await store.events(row, 0, 3), await store.events(row, 2, 9), await store.last_event_at(row.run_id)]
         seen += [await store.attempts(row.run_id), await store.unread(row.run_id)]
     return [*seen, await store.closed_among(RUNS)]

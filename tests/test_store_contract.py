@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure.errors import NewerSchema, NotADatabase, StoreError
+from perdure.errors import NewerSchema, NotADatabase, RunUnreadable, StoreError
+from perdure.kernel.messages import Message
 from perdure.stores.answers import (
     Answer,
     Applied,
@@ -45,7 +46,7 @@ from perdure.stores.operations import (
 )
 from perdure.stores.port import Store
 from perdure.stores.queries import migrations
-from perdure.stores.records import RunFilter
+from perdure.stores.records import LoadedRun, RunFilter
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing.memory import MemoryStore
 
@@ -226,7 +227,52 @@ async def test_unread_messages_are_read_in_order(store: Store) -> None:
         write(store, TakeMessage(2, 2))
         assert [message.message_id for message in await store.unread("r1")] == ["m-1", "m-3"]
         found, last = await store.new_messages(WORKER, 1)
-        assert ([(run_id, m.number) for run_id, m in found], last) == ([("r1", 3)], 3)
+        assert ([(run_id, m.number) for run_id, m in found if isinstance(m, Message)], last) == ([("r1", 3)], 3)
+
+
+async def test_a_run_that_cannot_be_read_is_told_apart_from_those_that_can(store: Store) -> None:
+    """All of them are claimed at once; what is wrong with one must not be found out at the cost of the others."""
+    failure = '{"type":"builtins.ValueError","message":"no"}'
+    async with opened(store):
+        for run_id in ("r1", "r2", "r3", "r4", "r5", "r6"):
+            write(store, a_run(run_id), an_event(run_id, 2), a_message(run_id))
+        write(store, an_event("r2", 3)._replace(body="{"))
+        write(store, an_event("r3", 3)._replace(kind="ActivityDreamt"))
+        write(store, RecordAttempt("main", "r4", "step", 1, "step", failure[:-5], 1000, 3000))
+        write(store, a_message("r5", "m-2")._replace(body='{"name":1}'))
+        found = await store.load_runs(["r1", "r2", "r3", "r4", "r5", "r6"], WORKER)
+        assert [run.row.run_id for run in found if isinstance(run, LoadedRun)] == ["r1", "r6"]
+        unreadable = {run.run_id: run for run in found if isinstance(run, RunUnreadable)}
+        assert sorted(unreadable) == ["r2", "r3", "r4", "r5"]
+        for run_id, trouble in {"r2": "event 3", "r3": "'ActivityDreamt'", "r4": "attempt 1 at step"}.items():
+            assert trouble in unreadable[run_id].trouble
+        assert "message 7" in unreadable["r5"].trouble
+        assert len(await store.list_runs(RunFilter("main"))) == 6
+
+        row = await store.run("main", "r2")
+        assert row is not None
+        assert [event.seq for event in await store.events(row, 0, 2)] == [1, 2]
+        with pytest.raises(RunUnreadable, match="event 3"):
+            await store.events(row, 0, 3)
+        with pytest.raises(RunUnreadable, match="attempt 1"):
+            await store.attempts("r4")
+
+
+async def test_a_message_that_cannot_be_read_is_told_apart_from_those_that_can(store: Store) -> None:
+    async with opened(store):
+        write(store, a_run("r1"))
+        write(store, a_run("r2"))
+        write(store, a_message("r1")._replace(kind="DreamSent"))
+        write(store, a_message("r2"))
+        found, last = await store.new_messages(WORKER, 0)
+        assert ([run_id for run_id, _ in found], last) == (["r1", "r2"], 2)
+        (_, bad), (_, good) = found
+        assert isinstance(bad, RunUnreadable)
+        assert (bad.run_id, "message 1" in bad.trouble) == ("r1", True)
+        assert isinstance(good, Message)
+        with pytest.raises(RunUnreadable, match="'DreamSent'"):
+            await store.unread("r1")
+        assert [message.number for message in await store.unread("r2")] == [2]
 
 
 async def test_parking_is_refused_when_a_message_came_first(store: Store) -> None:
@@ -309,6 +355,7 @@ async def test_a_loaded_run_has_everything(store: Store) -> None:
             NoteWaiting("r1", WORKER, "[]", 1600),
         )
         (loaded,) = await store.load_runs(["r1", "nobody"], WORKER)
+        assert isinstance(loaded, LoadedRun)
         assert [event.seq for event in loaded.events] == [2]
         assert [message.message_id for message in loaded.messages] == ["m-1"]
         assert [(a.place, a.attempt, a.next_at) for a in loaded.attempts] == [("step", 1, 3000)]

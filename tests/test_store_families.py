@@ -17,7 +17,7 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.port import Store
-from perdure.stores.records import RunFilter, RunRow
+from perdure.stores.records import LoadedRun, RunFilter, RunRow
 from tests.test_store_contract import (
     WORKER,
     a_claim,
@@ -269,6 +269,7 @@ async def test_a_loaded_run_knows_its_children(store: Store) -> None:
         write(store, a_child("c1"))
         write(store, a_child("c2"))
         (loaded,) = await store.load_runs(["p"], WORKER)
+        assert isinstance(loaded, LoadedRun)
         assert loaded.children == {"c1", "c2"}
 
 

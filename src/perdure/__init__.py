@@ -74,6 +74,7 @@ _HOMES = {
         "RunNotHeld",
         "RunTerminated",
         "RunTimedOut",
+        "RunUnreadable",
         "StoreError",
         "StoreUnavailable",
         "UnknownWorkflow",
@@ -163,6 +164,7 @@ if TYPE_CHECKING:
     from perdure.errors import RunNotHeld as RunNotHeld
     from perdure.errors import RunTerminated as RunTerminated
     from perdure.errors import RunTimedOut as RunTimedOut
+    from perdure.errors import RunUnreadable as RunUnreadable
     from perdure.errors import StoreError as StoreError
     from perdure.errors import StoreUnavailable as StoreUnavailable
     from perdure.errors import UnknownWorkflow as UnknownWorkflow

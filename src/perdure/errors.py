@@ -28,6 +28,7 @@
     └── StoreError
         ├── NotADatabase          the file is not ours, or not a database at all
         ├── NewerSchema           a newer Perdure wrote this database
+        ├── RunUnreadable         what the database holds of one run cannot be read
         └── StoreUnavailable      the database cannot be written or read right now
 
 An error says what happened, to which thing, and what to do. Its fields go to
@@ -260,7 +261,7 @@ class RunNotHeld(PerdureError):
     def __str__(self) -> str:
         return (
             f"run {self.id!r} is not held ({self.status}) and goes on by itself; "
-            "resume() is for runs that are held as 'quarantine' or 'mismatch'"
+            "resume() is for runs that are held as 'quarantine', 'unreadable' or 'mismatch'"
         )
 
 
@@ -387,6 +388,23 @@ class NewerSchema(StoreError):
         return (
             f"{self.url}: the database has schema {self.found}, this Perdure knows up to {self.known}; "
             "upgrade perdure, nothing was changed"
+        )
+
+
+class RunUnreadable(StoreError):
+    """What the database holds of a run cannot be read; nothing was changed, and other runs are not concerned."""
+
+    def __init__(self, url: str, run_id: str, id: str, trouble: str) -> None:
+        Exception.__init__(self, url, run_id, id, trouble)
+        self.url = url
+        self.run_id = run_id
+        self.id = id
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url}: run {self.id!r} cannot be read: {self.trouble}; "
+            "`perdure audit` tells what is wrong, restore a backup or correct it"
         )
 
 

@@ -26,7 +26,7 @@ from perdure.authoring.signals import Signal
 from perdure.codec import ValueType
 from perdure.engine.endings import stopped
 from perdure.engine.port import Ending, Engine, OwnedRun
-from perdure.errors import BadOption, RunFailed
+from perdure.errors import BadOption, RunFailed, RunUnreadable
 from perdure.ids import checked_id
 from perdure.kernel.messages import SignalSent
 from perdure.stores.records import RunFilter, RunRow
@@ -121,17 +121,26 @@ class Run(Generic[R_co]):
         await self._engine.resume(self.run_id, self.id)
 
     async def events(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[RunEvent]:
-        """The run's history after an event's number, in order; `follow` goes on until the run has ended."""
+        """The run's history after an event's number, in order; `follow` goes on until the run has ended.
+
+        RunUnreadable where an event cannot be read, after those before it.
+        """
         after = checks.count("after", after, 0)
-        engine = self._engine
+        engine, size = self._engine, EVENTS_PAGE
         while True:
             # Looked at first: what is written after this look is read by the next one.
             is_over = not follow or (await engine.read(self.run_id)).closed_at is not None
-            page = await engine.events(self.run_id, after, EVENTS_PAGE)
+            try:
+                page = await engine.events(self.run_id, after, size)
+            except RunUnreadable:
+                if size == 1:
+                    raise
+                size = 1
+                continue
             for event in page:
                 yield event_view(event)
                 after = event.seq
-            if len(page) < EVENTS_PAGE:
+            if len(page) < size:
                 if is_over:
                     return
                 await engine.pause(FOLLOW_MS)
@@ -192,8 +201,16 @@ async def page_of(engine: Engine, wanted: RunFilter) -> Page:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
         raise BadOption(f"limit is {limit!r}; a page has 1 to {LARGEST_PAGE} runs")
     rows = await engine.list_runs(RunFilter(**{**_fields(wanted), "limit": limit + 1}))
-    infos = [await run_view(engine, row, is_listed=True) for row in rows[:limit]]
-    return Page(infos, rows[limit - 1].run_id if len(rows) > limit else None)
+    infos: list[RunInfo] = []
+    unreadable: list[RunUnreadable] = []
+    for row in rows[:limit]:
+        try:
+            if isinstance(row, RunUnreadable):
+                raise row
+            infos.append(await run_view(engine, row, is_listed=True))
+        except RunUnreadable as error:
+            unreadable.append(error)
+    return Page(infos, rows[limit - 1].run_id if len(rows) > limit else None, tuple(unreadable))
 
 
 def _fields(wanted: RunFilter) -> dict[str, Any]:

@@ -77,7 +77,10 @@ class SyncRun(SyncHandle[R_co]):
         self._bridge.wait(self._inner.resume())
 
     def events(self, after: int = 0, *, follow: bool = False) -> Iterator[RunEvent]:
-        """The run's history after an event's number, in order; `follow` goes on until the run has ended."""
+        """The run's history after an event's number, in order; `follow` goes on until the run has ended.
+
+        RunUnreadable where an event cannot be read, after those before it.
+        """
         return self._bridge.iterate(self._inner.events(after, follow=follow))
 
     def children(self, *, limit: int = 100, after: str | None = None) -> Page:

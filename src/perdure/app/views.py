@@ -7,6 +7,7 @@ from typing import overload
 import msgspec
 
 from perdure.engine.port import Engine
+from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
@@ -89,11 +90,15 @@ class RunInfo(msgspec.Struct, frozen=True):
 
 
 class Page(Sequence[RunInfo]):
-    """A page of runs; `cursor` leads to the next one, None when there is none."""
+    """A page of runs; `cursor` leads to the next one, None when there is none.
 
-    def __init__(self, runs: list[RunInfo], cursor: str | None) -> None:
+    Runs that are there but cannot be read are not among them; `unreadable` says which, and what is wrong.
+    """
+
+    def __init__(self, runs: list[RunInfo], cursor: str | None, unreadable: tuple[RunUnreadable, ...] = ()) -> None:
         self._runs = runs
         self.cursor = cursor
+        self.unreadable = unreadable
 
     def __iter__(self) -> Iterator[RunInfo]:
         return iter(self._runs)
@@ -167,7 +172,15 @@ def _continued_to(row: RunRow) -> str | None:
 
 
 async def run_view(engine: Engine, row: RunRow, *, is_listed: bool = False) -> RunInfo:
-    """A run as it stands; in a list without a look at its last event."""
+    """A run as it stands; in a list without a look at its last event. RunUnreadable."""
+    try:
+        return await _run_view(engine, row, is_listed=is_listed)
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        trouble = f"its row does not make sense: {error}"
+        raise RunUnreadable(engine.url, row.run_id, row.workflow_id, trouble) from None
+
+
+async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
     moved_at = row.updated_at
     waiting = row.waiting
     if row.closed_at is None and not is_listed:

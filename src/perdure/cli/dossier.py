@@ -8,9 +8,10 @@ A history may be long; only what is shown of it is kept.
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import perdure
+from perdure.cli.exits import warn
 from perdure.cli.history import error_in
 from perdure.cli.output import visible
-from perdure.errors import RunNotFound
+from perdure.errors import RunNotFound, RunUnreadable
 
 if TYPE_CHECKING:
     from perdure.app import FailedAttempt, RunEvent, RunInfo, UnreadMessage
@@ -39,9 +40,17 @@ async def collected(app: "perdure.Perdure", run: "perdure.Run[Any]") -> Dossier:
     children = await run.children(limit=MOST_CHILDREN)
     failed, history = [], run.events()
     first = last = await anext(history)
-    async for last in history:
-        if last.kind in {"ActivityFailed", "ChildFailed"}:
-            failed.append(last)
+    attempts: list[FailedAttempt] = []
+    unread: list[UnreadMessage] = []
+    try:
+        async for last in history:
+            if last.kind in {"ActivityFailed", "ChildFailed"}:
+                failed.append(last)
+        attempts = await run.attempts()
+        unread = await run.unread()
+    except RunUnreadable as error:
+        # What can be read of it is shown all the same.
+        warn(str(error))
     return Dossier(
         info=info,
         parent=await _id_of(app, info.parent_id),
@@ -49,8 +58,8 @@ async def collected(app: "perdure.Perdure", run: "perdure.Run[Any]") -> Dossier:
         last=last,
         events=last.seq,
         causes=_causes(info.error or "", failed),
-        attempts=await run.attempts(),
-        unread=await run.unread(),
+        attempts=attempts,
+        unread=unread,
         children=list(children),
         has_more_children=children.cursor is not None,
     )
@@ -61,7 +70,7 @@ async def _id_of(app: "perdure.Perdure", run_id: str | None) -> str | None:
         return None
     try:
         return (await app.get(run_id=run_id)).id
-    except RunNotFound:
+    except (RunNotFound, RunUnreadable):
         return None
 
 

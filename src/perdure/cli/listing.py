@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.cli.exits import Mistake
+from perdure.cli.exits import Mistake, warn
 from perdure.cli.hints import did_you_mean, hint
 from perdure.cli.history import wait_texts
 from perdure.cli.holds import MEANINGS, report_of
@@ -86,6 +86,8 @@ def list_runs(
         "parent_id": parent,
     }
     page = asyncio.run(_page(url, namespace, filters, limit, after))
+    for error in page.unreadable:
+        warn(f"run {error.id!r} ({error.run_id}) is not shown, it cannot be read: {error.trouble}; `{hint('audit')}`")
     if not is_for_people(as_json=as_json):
         print_json([listed(info) for info in page])
         return

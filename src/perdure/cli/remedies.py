@@ -24,7 +24,7 @@ _BY_CHECK = {
 } | {
     check: remedy
     for remedy, checks in {
-        HISTORY: "namespaces event_numbers event_order event_times event_bodies places last_seq timers attempts"
+        HISTORY: "columns namespaces event_numbers event_order event_times event_bodies places last_seq timers attempts"
         " counted_attempts payloads kept_values values outcomes statuses begun",
         ASLEEP: "ripe woken_by_messages woken_by_time",
         OWNED: "final owners running held latest one_open",

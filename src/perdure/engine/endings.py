@@ -42,15 +42,15 @@ def ending(fact: Closing) -> Ending:
 
 
 def ending_of(row: RunRow) -> Ending:
-    """How a closed run ended."""
+    """How a closed run ended; Garbled."""
     return ending(closing_of(row))
 
 
 def closing_of(row: RunRow) -> Closing:
-    """The fact that closed a run."""
+    """The fact that closed a run; Garbled."""
     closing = rows.closing_event(row)
     if closing is None:
-        raise LookupError(f"run {row.run_id} is not closed")
+        raise rows.Garbled(f"it is {row.status}, but has lost its outcome")
     return closing.fact  # type: ignore[return-value]  # nothing else closes a run
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from perdure.engine.committer import Group, Settlement
 from perdure.engine.port import Advance, Host, OwnedRun
+from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores.answers import APPLIED, Applied, Broken, Moved, Posted, Taken
@@ -64,6 +65,15 @@ class StoreClosing(StoreAdvance):
             super().settle(answer)
 
 
+def deliver(host: Host, run_id: str, early: Sequence[Message | RunUnreadable]) -> None:
+    """Hand over what came for a run before it lived."""
+    for message in early:
+        if isinstance(message, RunUnreadable):
+            host.unreadable(message)
+        else:
+            host.notice(run_id, message, None)
+
+
 class StartGroup(Group):
     """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
 
@@ -74,7 +84,7 @@ class StartGroup(Group):
         operations: Sequence[Operation],
         owned: OwnedRun,
         host: Host | None,
-        arriving: dict[str, list[Message]],
+        arriving: dict[str, list[Message | RunUnreadable]],
         *,
         hosted: bool,
     ) -> None:
@@ -105,8 +115,7 @@ class StartGroup(Group):
             self._host.forgo()
             return
         self._host.adopt(self._owned, None)
-        for message in early:
-            self._host.notice(self._owned.run_id, message, None)
+        deliver(self._host, self._owned.run_id, early)
 
 
 class ChildStart(StartGroup):
@@ -121,7 +130,7 @@ class ChildStart(StartGroup):
         operations: Sequence[Operation],
         owned: OwnedRun,
         host: Host | None,
-        arriving: dict[str, list[Message]],
+        arriving: dict[str, list[Message | RunUnreadable]],
         *,
         hosted: bool,
         then: Callable[[RunRow | None], None],

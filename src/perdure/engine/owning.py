@@ -23,7 +23,7 @@ from perdure.engine.lease import Lease
 from perdure.engine.port import Ending, HandBack, Hold, OwnedRun, Park, Release, StartRequest
 from perdure.engine.reading import ReadingEngine
 from perdure.engine.stopping import stop_child, stop_children
-from perdure.errors import StoreUnavailable
+from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
 from perdure.kernel.events import CLOSINGS, Closing, Event, RunContinued
@@ -56,12 +56,25 @@ _row: Any = tuple.__new__
 # Enum members know their value only by a detour.
 _STATUS_TEXT = {status: status.value for status in Status}
 
+# Why a run is held that the database cannot tell all of.
+UNREADABLE = "unreadable"
 CHILDREN_PAGE = 500
 READ_AGAIN_MS = 500
 
 T = TypeVar("T")
 
 log = logging.getLogger("perdure.engine")
+
+
+def tell_held(error: RunUnreadable) -> None:
+    """Say once that a run is held since it cannot be read."""
+    log.error(
+        "run %r is held: %s (`perdure show %s`)",
+        error.id,
+        error.trouble,
+        error.id,
+        extra={"event": "run_held", "run_id": error.run_id, "reason": UNREADABLE},
+    )
 
 
 class OwningEngine(ReadingEngine):
@@ -73,7 +86,7 @@ class OwningEngine(ReadingEngine):
         self._committer = Committer(store, clock, self._on_lost)
         self._lease = Lease(store, self._committer, clock, ids, namespace=namespace, lease_ms=lease_ms)
         # Runs of ours that do not live yet, started or being read, and what came for them meanwhile.
-        self._arriving: dict[str, list[Message]] = {}
+        self._arriving: dict[str, list[Message | RunUnreadable]] = {}
         # Everything owned was given under a tenure; losing the lease, or not knowing, begins another.
         self._tenure = object()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -316,10 +329,31 @@ class OwningEngine(ReadingEngine):
         elif self._host is not None and not self._host.notice(run_id, message, count):
             self._host.look_around()
 
+    def _unreadable(self, error: RunUnreadable) -> None:
+        """Something that came for a run of ours cannot be read; it is held, for nothing after that may be taken."""
+        if error.run_id in self._arriving:
+            self._arriving[error.run_id].append(error)
+        elif self._host is not None:
+            self._host.unreadable(error)
+
+    def _hold_unread(self, error: RunUnreadable) -> None:
+        """A run of ours cannot be brought to life: whoever else claims it could not do so either."""
+        report = rows.held_report(error.trouble, error.id)
+        hold = HoldRun(error.run_id, self._lease.worker_id, UNREADABLE, report, self.clock.now())
+
+        def told(answer: Settlement) -> None:
+            if isinstance(answer, Applied):
+                tell_held(error)
+
+        self._committer.submit(OwnersQuestion((hold,), told))
+
     async def read_messages_of(self, run_id: str) -> None:
         """Notice what is unread in one run's inbox."""
-        for message in await self._patiently(partial(self._store.unread, run_id), self._tenure):
-            self._notice(run_id, message, None)
+        try:
+            for message in await self._patiently(partial(self._store.unread, run_id), self._tenure):
+                self._notice(run_id, message, None)
+        except RunUnreadable as error:
+            self._unreadable(error)
 
     async def _patiently(self, read: "Callable[[], Awaitable[list[T]]]", tenure: object) -> "list[T]":
         """Read what is ours until it can be read: nobody else will bring these runs to life."""

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from perdure.clock import Clock
+from perdure.errors import RunUnreadable
 from perdure.kernel.commands import Command
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
@@ -152,14 +153,20 @@ class Host(Protocol):
     def broken(self, run_id: str, trouble: str) -> None:
         """The database will never take a run's last event."""
 
+    def unreadable(self, error: RunUnreadable) -> None:
+        """What came for a run that lives here cannot be read."""
+
     def drop_all(self) -> None:
         """Everything this worker owned is not its own any more, or must be loaded again."""
 
 
 class Engine(Protocol):
-    """What workers and handles can ask for."""
+    """What workers and handles can ask for; `url` names the database to people."""
 
     clock: Clock
+
+    @property
+    def url(self) -> str: ...
 
     async def open(self, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
         """Begin; with a host, also become a worker for these queues."""
@@ -196,8 +203,8 @@ class Engine(Protocol):
     async def find(self, workflow_id: str) -> RunRow:
         """The newest run of a workflow_id; RunNotFound."""
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        """Runs, newest first."""
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
+        """Runs, newest first; those that cannot be read are in their places."""
 
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history."""

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from perdure.clock import Clock
 from perdure.engine.endings import ending_of
 from perdure.engine.port import Ending, Host, OwnedRun
-from perdure.errors import NotOpen, RunNotFound
+from perdure.errors import NotOpen, RunNotFound, RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.kernel.status import Status
 from perdure.stores.port import Store
 from perdure.stores.records import Attempt, RunFilter, RunRow
+from perdure.stores.rows import Garbled
 
 
 class ReadingEngine:
@@ -24,6 +25,10 @@ class ReadingEngine:
         self._host: Host | None = None
         self._waiters: dict[str, list[asyncio.Future[Ending]]] = {}
         self._is_closed = False
+
+    @property
+    def url(self) -> str:
+        return self._store.url
 
     async def read(self, run_id: str) -> RunRow:
         """A run's row; RunNotFound."""
@@ -45,11 +50,18 @@ class ReadingEngine:
         """The run itself, or the one that continues it by now."""
         row = await self.read(run_id)
         while row.status == Status.CONTINUED:
-            row = await self.read(str(ending_of(row).next_run_id))
+            row = await self.read(str(self._ending_of(row).next_run_id))
         return row
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        """Runs, newest first."""
+    def _ending_of(self, row: RunRow) -> Ending:
+        """How a closed run ended; RunUnreadable."""
+        try:
+            return ending_of(row)
+        except Garbled as error:
+            raise RunUnreadable(self._store.url, row.run_id, row.workflow_id, str(error)) from None
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
+        """Runs, newest first; those that cannot be read are in their places."""
         return await self._store.list_runs(wanted)
 
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
@@ -79,7 +91,7 @@ class ReadingEngine:
             if self._host is None or not self._host.is_live(run_id):
                 row = await self.read(run_id)
                 if row.closed_at is not None:
-                    return ending_of(row)
+                    return self._ending_of(row)
             return await future
         finally:
             self._forget_waiter(run_id, future)
@@ -96,6 +108,17 @@ class ReadingEngine:
         for waiter in self._waiters.pop(run_id, ()):
             if not waiter.done():
                 waiter.set_result(ending)
+
+    def _tell_end(self, found: RunRow | RunUnreadable) -> None:
+        """A run that is waited for has ended elsewhere; one whose end cannot be read is not waited for any longer."""
+        try:
+            if isinstance(found, RunUnreadable):
+                raise found
+            self._tell_waiters(found.run_id, self._ending_of(found))
+        except RunUnreadable as error:
+            for waiter in self._waiters.pop(error.run_id, ()):
+                if not waiter.done():
+                    waiter.set_exception(error)
 
     def _awaited(self) -> list[str]:
         """The runs somebody here waits for that live elsewhere."""

@@ -17,6 +17,7 @@ from perdure.engine.committer import Committer, Settlement
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.lease import Lease
 from perdure.engine.port import Ending
+from perdure.errors import RunUnreadable
 from perdure.ids import Ids
 from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
@@ -136,6 +137,8 @@ class Stopping:
             wanted = RunFilter(self._lease.namespace, tuple(OPEN), parent_id=run_id, before=after, limit=BITE)
             page = await self._store.list_runs(wanted)
             for row in page:
+                if isinstance(row, RunUnreadable):
+                    continue
                 terminates = isinstance(end, RunTerminated) or row.on_parent_close == OnParentClose.TERMINATE
                 is_left_alone = row.on_parent_close == OnParentClose.ABANDON
                 if terminates and not is_left_alone and await self._free_from_the_dead(row):

@@ -11,22 +11,29 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.committer import Dropped, OwnersQuestion, Settlement, Unavailable
-from perdure.engine.endings import ending_of
-from perdure.engine.groups import StartGroup
+from perdure.engine.groups import StartGroup, deliver
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.insertions import new_run
 from perdure.engine.owning import READ_AGAIN_MS, OwningEngine
 from perdure.engine.port import Ending, Host, OwnedRun, StartRequest
 from perdure.engine.stopping import Stopping, first_of
 from perdure.engine.watch import Watch
-from perdure.errors import NotOpen, RunClosed, RunNotFound, RunNotHeld, StoreError, StoreUnavailable
+from perdure.errors import (
+    NotOpen,
+    RunClosed,
+    RunNotFound,
+    RunNotHeld,
+    RunUnreadable,
+    StoreError,
+    StoreUnavailable,
+)
 from perdure.ids import Ids
 from perdure.kernel.events import Closing
 from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import RunState
 from perdure.kernel.status import Status
 from perdure.stores import rows
-from perdure.stores.answers import APPLIED, Applied, Closed, Missing, Moved, Outcome, Posted, Taken, Unknown
+from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Missing, Moved, Outcome, Posted, Taken, Unknown
 from perdure.stores.operations import (
     ClaimRuns,
     FreeMismatches,
@@ -66,8 +73,9 @@ class StoreEngine(OwningEngine):
             clock,
             self._lease,
             notice=self._notice,
+            unreadable=self._unreadable,
             overdue=lambda now: self._stopping.close_overdue(namespace, now),
-            ended=lambda row: self._tell_waiters(row.run_id, ending_of(row)),
+            ended=self._tell_end,
             awaited=self._awaited,
         )
 
@@ -240,6 +248,8 @@ class StoreEngine(OwningEngine):
                 raise RunClosed(id, status)
             case Unavailable(error):
                 raise error
+            case Broken(trouble):
+                raise StoreError(self._store.url, f"the change was refused: {trouble}")
             case Dropped():
                 # It was closed while the database could not be written.
                 raise NotOpen
@@ -272,6 +282,9 @@ class StoreEngine(OwningEngine):
         if tenure is not self._tenure or self._committer.is_stopped:
             return
         for loaded in found:
+            if isinstance(loaded, RunUnreadable):
+                self._hold_unread(loaded)
+                continue
             owned = owned_from(loaded)
             owned.tenure = tenure
             # The claim that begins a run leaves its own time in it, or that of the start if its clock is behind.
@@ -282,8 +295,7 @@ class StoreEngine(OwningEngine):
             except Exception as error:
                 log.exception("a run could not be brought to life", extra={"event": "adopt_failed"})
                 self._host.broken(owned.run_id, f"{type(error).__name__}: {error}")
-            for message in early[loaded.row.run_id]:
-                self._host.notice(loaded.row.run_id, message, None)
+            deliver(self._host, loaded.row.run_id, early[loaded.row.run_id])
 
     async def next_wake(
         self, queues: tuple[str, ...], workflows: tuple[str, ...], *, suspects: bool = False

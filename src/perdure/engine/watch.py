@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from perdure.clock import Clock
 from perdure.engine.lease import Lease
 from perdure.engine.port import Host
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, RunUnreadable
 from perdure.kernel.messages import Message
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
@@ -34,14 +34,16 @@ class Watch:
         lease: Lease,
         *,
         notice: Callable[[str, Message, int | None], None],
+        unreadable: Callable[[RunUnreadable], None],
         overdue: Callable[[int], Awaitable[None]],
-        ended: Callable[[RunRow], None],
+        ended: Callable[[RunRow | RunUnreadable], None],
         awaited: Callable[[], Iterable[str]],
     ) -> None:
         self._store = store
         self._clock = clock
         self._lease = lease
         self._notice = notice
+        self._unreadable = unreadable
         self._close_overdue = overdue
         self._ended = ended
         self._awaited = awaited
@@ -103,7 +105,10 @@ class Watch:
         if self._host is not None:
             found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
             for run_id, message in found:
-                self._notice(run_id, message, None)
+                if isinstance(message, RunUnreadable):
+                    self._unreadable(message)
+                else:
+                    self._notice(run_id, message, None)
             self._host.look_around()
         awaited = list(self._awaited())
         if awaited:

@@ -6,11 +6,13 @@ Out:  what became of the batch, and the answer to each group.
 
 A refused group never harms its neighbours, and an outcome that cannot be known is
 a value like the others: whoever gets it must ask the database before going on.
+So is a run among others that cannot be read; asked for by itself, it is raised.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores.answers import Outcome
@@ -58,13 +60,13 @@ class Store(Protocol):
     def has_changed(self) -> bool:
         """Whether anybody else may have written since the last call."""
 
-    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
+    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""
 
     async def owned_runs(self, worker_id: str) -> list[str]:
         """The ids of the open runs this worker owns."""
 
-    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message]], int]:
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message | RunUnreadable]], int]:
         """Unread messages for this worker's runs above a number, in order, and the highest number looked at."""
 
     async def last_message(self) -> int:
@@ -81,13 +83,13 @@ class Store(Protocol):
     async def latest_run(self, namespace: str, workflow_id: str) -> RunRow | None:
         """The newest run of a workflow_id."""
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
         """Runs, newest first."""
 
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
-        """Runs whose end by the clock has come."""
+        """Runs whose end by the clock has come, as far as they can be read."""
 
-    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
+    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
         """Those of the given runs that have ended."""
 
     async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
@@ -103,4 +105,4 @@ class Store(Protocol):
         """The messages a run has not taken yet."""
 
     async def workers(self) -> list[WorkerRow]:
-        """All workers."""
+        """All workers, but for those of whose lease nothing can be read."""

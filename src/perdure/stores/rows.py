@@ -1,4 +1,4 @@
-"""Rows of the database <-> values of the kernel."""
+"""Rows of the database <-> values of the kernel; Garbled, when a row cannot be one."""
 
 import msgspec
 
@@ -17,13 +17,29 @@ from perdure.kernel.events import (
 )
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS, Body, Message
+from perdure.kernel.poison import Death
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, OnParentClose, Traits
-from perdure.stores.records import RunRow
+from perdure.stores.records import Attempt, RunRow
 
 _encode = msgspec.json.Encoder().encode
 _decoders = {kind: msgspec.json.Decoder(fact) for kind, fact in FACTS.items()}
 _messages = {kind: msgspec.json.Decoder(body) for kind, body in KINDS.items()}
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+LONGEST_SHOWN = 80
+
+
+class Garbled(Exception):  # noqa: N818 - it is what it says
+    """A row that cannot be read: the text says which one of its run, and what is wrong with it."""
+
+
+def held_report(trouble: str, id: str) -> str:
+    """Why a run is held that cannot be read, and what to do, as JSON."""
+    remedy = (
+        "`perdure audit` tells all that is wrong with the file; restore a backup or correct it by hand, "
+        f"then `perdure resume {id}`, or give the run up: `perdure terminate {id}`"
+    )
+    return _encode({"trouble": trouble, "remedy": remedy}).decode()
 
 
 def body_of(fact: Fact) -> str:
@@ -32,15 +48,68 @@ def body_of(fact: Fact) -> str:
 
 
 def event_of(seq: int, kind: str, place: str, at: int, body: str) -> Event:
-    return Event(seq, at, place, _decoders[kind].decode(body))
+    decoder = _decoders.get(kind)
+    # Columns hold whatever was put into them; a body must be text, or what is inside it would not be looked at.
+    if decoder is None or type(body) is not str or type(place) is not str or not type(seq) is type(at) is int:
+        known = f"its kind is {_shown(kind)}, which this Perdure does not know" if decoder is None else None
+        raise Garbled(f"event {_shown(seq)} cannot be read: {known or _misfit(seq=seq, place=place, at=at, body=body)}")
+    try:
+        return Event(seq, at, place, decoder.decode(body))
+    except _UNREADABLE as error:
+        raise Garbled(f"event {seq} cannot be read as {kind}: {error}") from None
 
 
 def message_of(number: int, message_id: str, kind: str, body: str, at: int) -> Message:
-    return Message(number, message_id, _messages[kind].decode(body), at)
+    decoder = _messages.get(kind)
+    if decoder is None or type(body) is not str or type(message_id) is not str or type(at) is not int:
+        known = f"its kind is {_shown(kind)}, which this Perdure does not know" if decoder is None else None
+        trouble = known or _misfit(message_id=message_id, at=at, body=body)
+        raise Garbled(f"message {number} in its inbox cannot be read: {trouble}")
+    try:
+        return Message(number, message_id, decoder.decode(body), at)
+    except _UNREADABLE as error:
+        raise Garbled(f"message {number} in its inbox cannot be read as {kind}: {error}") from None
+
+
+def attempt_of(place: str, attempt: int, name: str, failure: str, at: int, next_at: int | None) -> Attempt:
+    if not (type(place) is type(name) is type(failure) is str and type(attempt) is type(at) is int):
+        trouble = _misfit(place=place, attempt=attempt, name=name, failure=failure, at=at)
+        raise Garbled(f"a failed attempt of an activity cannot be read: {trouble}")
+    if next_at is not None and type(next_at) is not int:
+        raise Garbled(f"failed attempt {attempt} at {place} cannot be read: {_misfit(next_at=next_at)}")
+    try:
+        return Attempt(place, attempt, name, failure_of(failure), at, next_at)
+    except _UNREADABLE as error:
+        raise Garbled(f"failed attempt {attempt} at {place} cannot be read: {error}") from None
+
+
+def _misfit(**columns: object) -> str:
+    """The first column that holds something else than it should."""
+    numbers = {"seq", "at", "attempt", "next_at"}
+    for name, value in columns.items():
+        if value is None:
+            return f"its {name} is lost"
+        if type(value) is not (int if name in numbers else str):
+            return f"its {name} is {_shown(value)}, which is no {'number' if name in numbers else 'text'}"
+    raise AssertionError(columns)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
 
 
 def failure_of(body: str) -> Failure:
+    """An error as it was written."""
     return msgspec.json.decode(body, type=Failure)
+
+
+def deaths_of(text: bytes | str | None) -> tuple[Death, ...]:
+    """The deaths held against a run; what cannot be read is held against nobody."""
+    try:
+        return msgspec.json.decode(text or b"[]", type=tuple[Death, ...])
+    except _UNREADABLE:
+        return ()
 
 
 def first_event(row: RunRow) -> Event:
@@ -60,7 +129,10 @@ def closing_event(row: RunRow) -> Event | None:
     """So does the event that closed the run."""
     if row.closed_at is None or row.last_seq is None or row.outcome is None:
         return None
-    return Event(row.last_seq, row.closed_at, "", _closing(row.status, row.outcome))
+    try:
+        return Event(row.last_seq, row.closed_at, "", _closing(row.status, row.outcome))
+    except (*_UNREADABLE, KeyError) as error:
+        raise Garbled(f"its outcome cannot be read as that of a run that is {row.status}: {error}") from None
 
 
 def _closing(status: str, outcome: str) -> Closing:

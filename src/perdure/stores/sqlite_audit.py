@@ -31,7 +31,9 @@ from perdure.kernel.events import (
 )
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS
+from perdure.kernel.poison import Death
 from perdure.stores.queries import migrations, queries
+from perdure.stores.sqlite_columns import misfits
 from perdure.stores.sqlite_health import log_of, looking_at
 from perdure.stores.sqlite_schema import Difference, differences, version_of
 
@@ -41,6 +43,8 @@ FILE = "file"
 FILE_INVARIANT = "the file is whole: every page, row and entry of an index can be read."
 SCHEMA = "schema"
 SCHEMA_INVARIANT = "the tables and indexes are those of the version the file says it has."
+COLUMNS = "columns"
+COLUMNS_INVARIANT = "every column holds what it is for: a number, or text."
 _PURPOSE = re.compile(r"^-- (\w+): ([^\n]*)$", re.MULTILINE)
 
 
@@ -101,7 +105,7 @@ def audit_of(path: Path) -> Audit:
 
 def invariants() -> dict[str, str]:
     """Every sentence that is checked, by the name of its check."""
-    return {FILE: FILE_INVARIANT, SCHEMA: SCHEMA_INVARIANT} | _asked()
+    return {FILE: FILE_INVARIANT, SCHEMA: SCHEMA_INVARIANT, COLUMNS: COLUMNS_INVARIANT} | _asked()
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
@@ -121,6 +125,7 @@ def _audit_of(path: Path, *, is_at_rest: bool) -> Audit:
         audits = _Auditing(db)
         # A file that is not whole answers the other questions at random, or not at all.
         if audits.holds(Question(FILE, FILE_INVARIANT, _damage)) and audits.has_schema(version):
+            audits.holds(Question(COLUMNS, COLUMNS_INVARIANT, misfits))
             for check, invariant in _asked().items():
                 audits.holds(Question(check, invariant, _query(check)))
         return audits.result()
@@ -214,6 +219,7 @@ Read: TypeAlias = Callable[[str], object]
 
 _ANYTHING: Read = msgspec.json.Decoder(msgspec.Raw).decode
 _FAILURE: Read = msgspec.json.Decoder(Failure).decode
+_DEATHS: Read = msgspec.json.Decoder(tuple[Death, ...]).decode
 _FACTS: dict[str, Read] = {
     name: msgspec.json.Decoder(fact).decode for name, fact in FACTS.items() if fact not in CLOSINGS | {RunStarted}
 }
@@ -232,6 +238,7 @@ def _teach(db: sqlite3.Connection) -> None:
     """Give SQL the engine's own ways to read."""
     db.create_function("is_json", 1, lambda text: _can(_ANYTHING, text), deterministic=True)
     db.create_function("is_failure", 1, lambda text: _can(_FAILURE, text), deterministic=True)
+    db.create_function("is_deaths", 1, lambda text: _can(_DEATHS, text), deterministic=True)
     for name, ways in (("is_fact", _FACTS), ("is_message", _MESSAGES), ("is_outcome", _OUTCOMES)):
         db.create_function(name, 2, _reader(ways), deterministic=True)
 

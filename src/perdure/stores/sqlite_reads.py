@@ -3,24 +3,27 @@
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeGuard, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 import msgspec
 
-from perdure.errors import StoreUnavailable
+from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
 from perdure.stores.queries import listing, queries
 from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, WorkerRow
+from perdure.stores.rows import Garbled
+from perdure.stores.sqlite_garbled import ask, is_undecodable, misfit, run_row, worker_row
 from perdure.threads import Threads
 
 T = TypeVar("T")
 
 
 def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
-    """Whether the file is to blame, and not what was asked: it cannot be read or written now, or is damaged."""
-    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+    """Whether the file is to blame, and not a row or what was asked: it cannot be used now, or is damaged."""
+    is_about_it = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+    return is_about_it and not is_undecodable(error)
 
 
 class SqliteReads:
@@ -33,11 +36,17 @@ class SqliteReads:
     def __init__(self) -> None:
         self._read = queries("reads")
 
-    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    async def _ask(
+        self,
+        question: Callable[[sqlite3.Connection], T],
+        slowly: Callable[[sqlite3.Connection], T] | None = None,
+    ) -> T:
+        """Ask; when the answer cannot be read, another way, or the same once more to learn what is wrong."""
+        asked = partial(ask, self._reader, question, slowly or question)
         try:
             if self._readers is None:
-                return question(self._reader)
-            return cast("T", await self._readers.run(partial(question, self._reader)))
+                return asked()
+            return cast("T", await self._readers.run(asked))
         except sqlite3.DatabaseError as error:
             if not is_about_file(error):
                 raise
@@ -48,21 +57,45 @@ class SqliteReads:
             return StoreUnavailable(self.url, f"the file is damaged: {error}; restore a backup of it")
         return StoreUnavailable(self.url, f"{error}; nothing was changed, try again")
 
-    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
-        def load(db: sqlite3.Connection) -> list[LoadedRun]:
-            owned = self._owned(db, run_ids, worker_id)
-            children: dict[str, set[str]] = {}
-            for parent_id, run_id in db.execute(
-                self._read["children_of"], {"run_ids": _json([r.run_id for r in owned])}
-            ):
-                children.setdefault(parent_id, set()).add(run_id)
-            return [self._load(db, row, frozenset(children.get(row.run_id, ()))) for row in owned]
+    def _unreadable(self, run_id: str, id: object, error: Garbled) -> RunUnreadable:
+        return RunUnreadable(self.url, run_id, id if isinstance(id, str) else run_id, str(error))
 
-        return await self._ask(load)
+    async def _ask_of(self, run_id: str, id: str, question: Callable[[sqlite3.Connection], T]) -> T:
+        """Ask about one run; RunUnreadable."""
+        try:
+            return await self._ask(question)
+        except Garbled as error:
+            raise self._unreadable(run_id, id, error) from None
+
+    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
+        def load(db: sqlite3.Connection) -> list[LoadedRun | RunUnreadable]:
+            return [*self._load_all(db, run_ids, worker_id)]
+
+        def load_singly(db: sqlite3.Connection) -> list[LoadedRun | RunUnreadable]:
+            found: list[LoadedRun] = []
+            unreadable: list[RunUnreadable] = []
+            for run_id in run_ids:
+                try:
+                    found += self._load_all(db, [run_id], worker_id)
+                except Garbled as error:
+                    (id,) = db.execute(self._read["workflow_id"], {"run_id": run_id}).fetchone()
+                    unreadable.append(self._unreadable(run_id, id, error))
+            return [*sorted(found, key=lambda each: _by_priority(each.row)), *unreadable]
+
+        return await self._ask(load, load_singly)
+
+    def _load_all(self, db: sqlite3.Connection, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
+        owned = self._owned(db, run_ids, worker_id)
+        children: dict[str, set[str]] = {}
+        for parent_id, run_id in db.execute(self._read["children_of"], {"run_ids": _json([r.run_id for r in owned])}):
+            if type(run_id) is not str:
+                raise Garbled(f"one of its children has the id {run_id!r}, which is no text")
+            children.setdefault(parent_id, set()).add(run_id)
+        return [self._load(db, row, frozenset(children.get(row.run_id, ()))) for row in owned]
 
     def _owned(self, db: sqlite3.Connection, run_ids: Sequence[str], worker_id: str) -> list[RunRow]:
         found = run_rows(db, "owned_runs", run_ids=_json(run_ids), worker_id=worker_id)
-        return sorted(found, key=lambda row: (-row.priority, row.run_id))
+        return sorted(found, key=_by_priority)
 
     def _load(self, db: sqlite3.Connection, row: RunRow, children: frozenset[str]) -> LoadedRun:
         return LoadedRun(
@@ -81,23 +114,31 @@ class SqliteReads:
         return [rows.message_of(*row) for row in db.execute(self._read["unread"], {"run_id": run_id})]
 
     def _attempts(self, db: sqlite3.Connection, run_id: str) -> list[Attempt]:
-        return [
-            Attempt(place, attempt, name, rows.failure_of(failure), at, next_at)
-            for place, attempt, name, failure, at, next_at in db.execute(self._read["attempts"], {"run_id": run_id})
-        ]
+        return [rows.attempt_of(*row) for row in db.execute(self._read["attempts"], {"run_id": run_id})]
 
     async def owned_runs(self, worker_id: str) -> list[str]:
         query = self._read["owned_run_ids"]
-        return await self._ask(lambda db: [run_id for (run_id,) in db.execute(query, {"worker_id": worker_id})])
+        found = await self._ask(lambda db: db.execute(query, {"worker_id": worker_id}).fetchall())
+        # One whose id is no text could not be asked for.
+        return [run_id for (run_id,) in found if type(run_id) is str]
 
-    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message]], int]:
-        def look(db: sqlite3.Connection) -> tuple[list[tuple[str, Message]], int]:
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message | RunUnreadable]], int]:
+        def look(
+            db: sqlite3.Connection, read: Callable[..., Message | RunUnreadable]
+        ) -> tuple[list[tuple[str, Message | RunUnreadable]], int]:
             (last,) = db.execute(self._read["last_message"]).fetchone()
             parameters = {"worker_id": worker_id, "after": after, "last": last}
             found = db.execute(self._read["new_messages"], parameters)
-            return [(row[0], rows.message_of(*row[1:])) for row in found], last
+            return [(row[0], read(*row)) for row in found], last
 
-        return await self._ask(look)
+        quickly = partial(look, read=lambda _, *row: rows.message_of(*row))
+        return await self._ask(quickly, partial(look, read=self._message_or_not))
+
+    def _message_or_not(self, run_id: str, *row: Any) -> Message | RunUnreadable:
+        try:
+            return rows.message_of(*row)
+        except Garbled as error:
+            return self._unreadable(run_id, None, error)
 
     async def last_message(self) -> int:
         (number,) = await self._ask(lambda db: db.execute(self._read["last_message"]).fetchone())
@@ -115,48 +156,94 @@ class SqliteReads:
                 found += db.execute(self._read["next_suspect"], known | {"queue": queue}).fetchone()
             return found
 
-        return min((at for at in await self._ask(look) if at is not None), default=None)
+        # A time that is no number never comes.
+        return min((at for at in await self._ask(look) if type(at) is int), default=None)
 
     async def run(self, namespace: str, run_id: str) -> RunRow | None:
-        found = await self._ask(lambda db: run_rows(db, "run", namespace=namespace, run_id=run_id))
-        return found[0] if found else None
+        return _only(await self._runs(queries("reads")["run"], {"namespace": namespace, "run_id": run_id}))
 
     async def latest_run(self, namespace: str, workflow_id: str) -> RunRow | None:
-        found = await self._ask(lambda db: run_rows(db, "latest_run", namespace=namespace, workflow_id=workflow_id))
-        return found[0] if found else None
+        return _only(
+            await self._runs(queries("reads")["latest_run"], {"namespace": namespace, "workflow_id": workflow_id})
+        )
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
-        sql, parameters = listing(wanted)
-        return await self._ask(lambda db: _run_rows(db, db.execute(sql, parameters)))
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
+        return await self._runs(*listing(wanted))
 
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
-        return await self._ask(lambda db: run_rows(db, "overdue", namespace=namespace, now=now, limit=limit))
+        sought = {"namespace": namespace, "now": now, "limit": limit}
+        found = await self._runs(queries("reads")["overdue"], sought, sought | {"limit": -1})
+        return [row for row in found if isinstance(row, RunRow)][:limit]
 
-    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
-        return await self._ask(lambda db: run_rows(db, "closed_among", run_ids=_json(run_ids)))
+    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
+        return await self._runs(queries("reads")["closed_among"], {"run_ids": _json(run_ids)})
+
+    async def _runs(
+        self, sql: str, sought: dict[str, object], sought_slowly: dict[str, object] | None = None
+    ) -> list[RunRow | RunUnreadable]:
+        """The runs a query finds, those that cannot be read as such."""
+
+        def look(db: sqlite3.Connection) -> list[RunRow | RunUnreadable]:
+            return [*_run_rows(db, db.execute(sql, sought))]
+
+        def look_at_each(db: sqlite3.Connection) -> list[RunRow | RunUnreadable]:
+            found = _whole_rows(db, db.execute(sql, sought_slowly or sought))
+            return [run_row(self.url, columns) for columns in found]
+
+        return await self._ask(look, look_at_each)
 
     async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
-        found = await self._ask(lambda db: self._events(db, row.run_id, after, limit))
+        found = await self._ask_of(
+            row.run_id, row.workflow_id, lambda db: self._events(db, row.run_id, after, limit - (after < 1))
+        )
         if after < 1:
             found.insert(0, rows.first_event(row))
-        closing = rows.closing_event(row)
-        if closing is not None and closing.seq > after and len(found) < limit:
-            found.append(closing)
+        if len(found) < limit:
+            try:
+                closing = rows.closing_event(row)
+            except Garbled as error:
+                raise self._unreadable(row.run_id, row.workflow_id, error) from None
+            if closing is not None and closing.seq > after:
+                found.append(closing)
         return found[:limit]
 
     async def last_event_at(self, run_id: str) -> int | None:
         found = await self._ask(lambda db: db.execute(self._read["last_event"], {"run_id": run_id}).fetchone())
-        return None if found is None else int(found[1])
+        return found[1] if found is not None and type(found[1]) is int else None
 
     async def attempts(self, run_id: str) -> list[Attempt]:
-        return await self._ask(lambda db: self._attempts(db, run_id))
+        return await self._ask_of(run_id, run_id, lambda db: self._attempts(db, run_id))
 
     async def unread(self, run_id: str) -> list[Message]:
-        return await self._ask(lambda db: self._unread(db, run_id))
+        return await self._ask_of(run_id, run_id, lambda db: self._unread(db, run_id))
 
     async def workers(self) -> list[WorkerRow]:
         query = self._read["workers"]
-        return await self._ask(lambda db: [msgspec.convert(row, WorkerRow) for row in _dicts(db.execute(query))])
+
+        def look(db: sqlite3.Connection) -> list[WorkerRow]:
+            try:
+                return msgspec.convert(_dicts(db.execute(query)), list[WorkerRow])
+            except msgspec.ValidationError as error:
+                raise Garbled(str(error)) from None
+
+        def look_at_each(db: sqlite3.Connection) -> list[WorkerRow]:
+            found = [worker_row(columns) for columns in _dicts(db.execute(query))]
+            return [worker for worker in found if worker is not None]
+
+        return await self._ask(look, look_at_each)
+
+
+def _by_priority(row: RunRow) -> tuple[int, str]:
+    return -row.priority, row.run_id
+
+
+def _only(found: list[RunRow | RunUnreadable]) -> RunRow | None:
+    """The one that was found, if there is one; RunUnreadable."""
+    if not found:
+        return None
+    if isinstance(found[0], RunUnreadable):
+        raise found[0]
+    return found[0]
 
 
 def _json(values: Sequence[str]) -> str:
@@ -175,18 +262,36 @@ def ripe_levels(db: sqlite3.Connection, queues: Sequence[str]) -> list[tuple[str
 
 
 def run_rows(db: sqlite3.Connection, name: str, **parameters: object) -> list[RunRow]:
-    """The runs a named query finds, with what is too large for their rows."""
-    return _run_rows(db, db.execute(queries("reads")[name], parameters))
+    """The runs a named query finds, with what is too large for their rows; Garbled."""
+    sql = queries("reads")[name]
+
+    def blame(db: sqlite3.Connection) -> list[RunRow]:
+        found = [run_row("", columns) for columns in _whole_rows(db, db.execute(sql, parameters))]
+        for each in found:
+            if isinstance(each, RunUnreadable):
+                raise Garbled(f"run {each.id!r} cannot be read: {each.trouble}")
+        return [each for each in found if isinstance(each, RunRow)]
+
+    return ask(db, lambda db: _run_rows(db, db.execute(sql, parameters)), blame)
 
 
 def _run_rows(db: sqlite3.Connection, cursor: sqlite3.Cursor) -> list[RunRow]:
+    found = _whole_rows(db, cursor)
+    try:
+        return msgspec.convert(found, list[RunRow])
+    except msgspec.ValidationError as error:
+        raise Garbled(misfit(error)) from None
+
+
+def _whole_rows(db: sqlite3.Connection, cursor: sqlite3.Cursor) -> list[dict[str, object]]:
+    """Rows of runs, by column, with what is too large for them."""
     found = _dicts(cursor)
     for row in found:
         if row["input"] is None:
             row["input"] = _payload(db, row["run_id"], 1)
         if row["outcome"] is None and row["closed_at"] is not None:
             row["outcome"] = _payload(db, row["run_id"], row["last_seq"])
-    return msgspec.convert(found, list[RunRow])
+    return found
 
 
 def _payload(db: sqlite3.Connection, run_id: object, seq: object) -> str | None:

@@ -57,6 +57,8 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.queries import Bulk, queries
+from perdure.stores.rows import Garbled, deaths_of
+from perdure.stores.sqlite_garbled import ask, hold_unclaimable
 from perdure.stores.sqlite_reads import is_about_file, ripe_levels, run_rows
 
 # What is longer than this does not stay in its row.
@@ -151,7 +153,7 @@ def apply_groups_singly(db: sqlite3.Connection, groups: Sequence[Sequence[Operat
                 raise
             # Whatever it was, it is this group's and not its neighbours'.
             db.execute("rollback to one_group")
-            answer = Broken(f"{type(error).__name__}: {error}")
+            answer = Broken(str(error) if isinstance(error, Garbled) else f"{type(error).__name__}: {error}")
             broken |= touched
         db.execute("release one_group")
         if answer is not None:
@@ -334,8 +336,18 @@ def _update(name: str) -> Callable[[sqlite3.Connection, Any], Answer | None]:
 
 
 def _claim_runs(db: sqlite3.Connection, claim: ClaimRuns) -> Answer:
+    """Take ripe runs; should some have no id or priority that can be read, hold those first, or none could be taken."""
+
+    def claim_once_more(db: sqlite3.Connection) -> Answer:
+        hold_unclaimable(db, claim.now)
+        return _claim(db, claim)
+
+    return ask(db, lambda db: _claim(db, claim), claim_once_more)
+
+
+def _claim(db: sqlite3.Connection, claim: ClaimRuns) -> Answer:
     """Level by level: the highest priority first, and within one the queues share alike."""
-    levels = sorted(ripe_levels(db, claim.queues), key=lambda level: -level[1])
+    levels = sorted(ripe_levels(db, claim.queues), key=lambda level: -_orderable(level[1]))
     known = {
         "worker_id": claim.worker_id,
         "namespace": claim.namespace,
@@ -359,17 +371,31 @@ def _ripest(db: sqlite3.Connection, workflows: Sequence[str], level: dict[str, o
     """The ripest runs of a level that this worker has code for, without a walk over a backlog of others."""
     window = WINDOWS * limit
     found = db.execute(_sql("ripest"), level | {"window": window}).fetchall()
-    wanted = [run_id for run_id, is_wanted in found if is_wanted]
+    wanted = [_claimable(run_id) for run_id, is_wanted in found if is_wanted]
     if len(wanted) >= limit or len(found) < window:
         return wanted[:limit]
     each = [row for name in workflows for row in db.execute(_sql("ripest_of"), level | {"workflow": name})]
-    return [run_id for _, _, run_id in sorted(each)[:limit]]
+    return [_claimable(run_id) for _, _, run_id in sorted(each)[:limit]]
+
+
+def _orderable(priority: int) -> int:
+    """A priority that runs can be put in order by; Garbled."""
+    if type(priority) is not int:
+        raise Garbled(f"a free run has the priority {priority!r}, which is no number")
+    return priority
+
+
+def _claimable(run_id: str) -> str:
+    """An id that a claim can name; Garbled."""
+    if type(run_id) is not str:
+        raise Garbled(f"a ripe run has the id {run_id!r}, which is no text")
+    return run_id
 
 
 def _claim_suspect(db: sqlite3.Connection, claim: ClaimRuns, known: dict[str, object], above: int | None) -> list[str]:
     """One suspect, the first of all queues; the only place there is goes to other runs of a higher priority."""
     found = [
-        (-priority, wake_at, run_id)
+        (-_orderable(priority), wake_at, _claimable(run_id))
         for queue in claim.queues
         for run_id, priority, wake_at in db.execute(_sql("first_suspect"), known | {"queue": queue})
     ]
@@ -393,7 +419,7 @@ def _register_worker(db: sqlite3.Connection, worker: RegisterWorker) -> None:
 def _free_runs(db: sqlite3.Connection, free: FreeRuns) -> Answer:
     quarantined = None
     for host, pid in db.execute(_sql("judge_worker"), free._asdict()).fetchall():
-        quarantined = _judge(db, free, Death(free.now, pid, host))
+        quarantined = _judge(db, free, Death(free.now, pid, host.decode(errors="replace")))
     count = db.execute(_sql("free_runs"), free._asdict()).rowcount
     return Applied(Freed(count + (quarantined is not None), quarantined))
 
@@ -408,8 +434,7 @@ def _judge(db: sqlite3.Connection, free: FreeRuns, death: Death) -> str | None:
     if len(suspects) != 1:
         return None
     run_id, workflow_id, losses, before = suspects[0]
-    earlier = msgspec.json.decode(before, type=tuple[Death, ...]) if before else ()
-    deaths = deaths_after(losses, earlier, death)
+    deaths = deaths_after(losses, deaths_of(before), death)
     db.execute(_sql("blame_run"), {"run_id": run_id, "deaths": msgspec.json.encode(deaths).decode()})
     if len(deaths) < QUARANTINE_FROM:
         return None

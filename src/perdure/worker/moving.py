@@ -18,12 +18,15 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.calls import ContinueAsNew
+from perdure.engine.owning import UNREADABLE, tell_held
 from perdure.engine.port import Advance, Engine, HandBack, Hold, StartRequest
+from perdure.errors import RunUnreadable
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.overdue import timed_out
+from perdure.stores import rows
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.effects import Effects
 from perdure.worker.exits import EXITS
@@ -364,6 +367,18 @@ class Mover:
         report = msgspec.json.encode({"trouble": trouble, "remedy": remedy}).decode()
         live.is_leaving = True
         self._engine.release(live.owned, Hold("quarantine", report), lambda _: None)
+        self.drop(live)
+
+    def unreadable(self, error: RunUnreadable) -> None:
+        """What came for this run cannot be read: stop the run, for nothing behind it may be taken before it."""
+        live = self._live.get(error.run_id)
+        # One that is being let go of is read again, by its next owner or when it stays after all.
+        if live is None or (live.is_leaving and not live.is_replaying):
+            return
+        tell_held(error)
+        live.is_leaving = True
+        report = rows.held_report(error.trouble, live.owned.workflow_id)
+        self._engine.release(live.owned, Hold(UNREADABLE, report), lambda _: None)
         self.drop(live)
 
 

@@ -1,6 +1,6 @@
 -- What must be true of every database, whatever happened to its workers. Each query finds what breaks its
 -- sentence, as the run_id, the workflow_id and what is wrong. All are asked within one read transaction.
--- is_fact, is_message, is_outcome, is_failure and is_json are functions of the auditor; they read as the engine does,
+-- is_fact, is_message, is_outcome, is_failure, is_deaths and is_json are functions of the auditor; they read as the engine does,
 -- and are given bytes, for what is no text could not be given to them.
 
 -- homeless: every event, message, payload and attempt belongs to a run that is there.
@@ -141,7 +141,7 @@ select runs.run_id, workflow_id,
 
 -- values: what a run was started with, waits for and says of itself can be read.
 select runs.run_id, workflow_id, 'its ' || column1 || ' cannot be read'
-  from (values ('input'), ('attributes'), ('initial_attributes'), ('waiting'), ('held_report')) as names
+  from (values ('input'), ('attributes'), ('initial_attributes'), ('waiting'), ('deaths'), ('held_report')) as names
   join runs
   left join payloads
     on names.column1 = 'input' and runs.input is null and payloads.run_id = runs.run_id and payloads.seq = 1
@@ -150,6 +150,7 @@ select runs.run_id, workflow_id, 'its ' || column1 || ' cannot be read'
          when 'attributes' then attributes is not null and not is_json(cast(attributes as blob))
          when 'initial_attributes' then initial_attributes is not null and not is_json(cast(initial_attributes as blob))
          when 'waiting' then waiting is not null and not is_json(cast(waiting as blob))
+         when 'deaths' then deaths is not null and not is_deaths(cast(deaths as blob))
          else held_report is not null and not is_json(cast(held_report as blob))
        end;
 

@@ -10,6 +10,9 @@ select *
  where run_id in (select value from json_each(:run_ids))
    and owner = :worker_id;
 
+-- workflow_id: what its caller calls a run.
+select workflow_id from runs where run_id = :run_id;
+
 -- owned_run_ids: everything this worker owns.
 select run_id
   from runs

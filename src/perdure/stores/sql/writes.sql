@@ -291,6 +291,24 @@ update runs
        waiting = null
  where run_id in (select value from json_each(:run_ids));
 
+-- hold_unclaimable: free runs without an id, a priority or a time to wake that can be read, whatever holds them already.
+update runs
+   set status = 'SUSPENDED',
+       wake_at = null,
+       held = coalesce(held, 'unreadable'),
+       held_report = coalesce(held_report, :report),
+       updated_at = :now
+ where owner is null
+   and wake_at is not null
+   and closed_at is null
+   and (
+         typeof(run_id) <> 'text'
+         or not is_text(cast(run_id as blob))
+         or typeof(priority) <> 'integer'
+         or typeof(wake_at) <> 'integer'
+       )
+returning run_id, workflow_id;
+
 -- first_suspect: the ripest suspect of one queue that this worker has code for.
 select run_id, priority, wake_at
   from runs indexed by runs_suspected
@@ -369,10 +387,10 @@ update workers
    set judged_at = :now
  where worker_id = :worker_id
    and judged_at is null
-returning host, pid;
+returning cast(host as blob), cast(pid as integer);
 
 -- suspects_of: the suspects a lost worker owned; two are as good as more.
-select run_id, workflow_id, losses, deaths
+select run_id, workflow_id, cast(losses as integer), cast(deaths as blob)
   from runs
  where owner = :worker_id
    and closed_at is null

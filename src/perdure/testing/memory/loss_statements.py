@@ -7,6 +7,7 @@ from perdure.kernel.poison import QUARANTINE_FROM, Death, deaths_after, is_suspe
 from perdure.stores.answers import Applied, Freed, Moved
 from perdure.stores.operations import FreeRuns, HoldRun, NoteLosses, ResumeRun
 from perdure.stores.records import RunRow
+from perdure.stores.rows import deaths_of
 from perdure.testing.memory.run_statements import find_run, find_runs, hold_run
 from perdure.testing.memory.view import Progress, Steps, View
 
@@ -46,9 +47,7 @@ def _judge(view: View, free: FreeRuns, death: Death) -> Steps[str | None]:
     if len(suspects) != 1:
         return None
     row = suspects[0]
-    before = view.deaths.get(row.run_id)
-    earlier = msgspec.json.decode(before, type=tuple[Death, ...]) if before else ()
-    deaths = deaths_after(row.losses, earlier, death)
+    deaths = deaths_after(row.losses, deaths_of(view.deaths.get(row.run_id)), death)
     view.deaths.put(row.run_id, msgspec.json.encode(deaths).decode())
     if len(deaths) < QUARANTINE_FROM:
         return None

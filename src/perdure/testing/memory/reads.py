@@ -1,12 +1,15 @@
 """What the memory store reads: each a plain look at what is committed now."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
+from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
 from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, WorkerRow
+from perdure.stores.rows import Garbled
 from perdure.testing.memory.tables import InboxRow, Tables
 
 
@@ -14,28 +17,40 @@ class MemoryReads:
     """The reading half of the store."""
 
     tables: Tables
+    url: str
 
-    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun]:
-        found = [row for row in self._rows(run_ids) if row.owner == worker_id]
-        return [self._load(row) for row in sorted(found, key=lambda row: (-row.priority, row.run_id))]
+    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
+        owned = [row for row in self._rows(run_ids) if row.owner == worker_id]
+        found = [self._load(row) for row in sorted(owned, key=lambda row: (-row.priority, row.run_id))]
+        return sorted(found, key=lambda each: isinstance(each, RunUnreadable))
 
-    def _load(self, row: RunRow) -> LoadedRun:
-        return LoadedRun(
-            row,
-            self._events(row.run_id, 1),
-            self._unread(row.run_id),
-            self._attempts(row.run_id),
-            frozenset(self.tables.runs.children.get(row.run_id, ())),
-        )
+    def _load(self, row: RunRow) -> LoadedRun | RunUnreadable:
+        try:
+            return LoadedRun(
+                row,
+                self._events(row.run_id, 1),
+                self._unread(row.run_id),
+                self._attempts(row.run_id),
+                frozenset(self.tables.runs.children.get(row.run_id, ())),
+            )
+        except Garbled as error:
+            return RunUnreadable(self.url, row.run_id, row.workflow_id, str(error))
+
+    @contextmanager
+    def _readable(self, run_id: str, id: str) -> Iterator[None]:
+        try:
+            yield
+        except Garbled as error:
+            raise RunUnreadable(self.url, run_id, id, str(error)) from None
 
     def _rows(self, run_ids: Iterable[str]) -> list[RunRow]:
         """Those of the given runs that are there, by id."""
         found = self.tables.runs.rows
         return [found[run_id] for run_id in sorted(set(run_ids)) if run_id in found]
 
-    def _events(self, run_id: str, after: int) -> list[Event]:
+    def _events(self, run_id: str, after: int, limit: int | None = None) -> list[Event]:
         found = self.tables.events.by_run.get(run_id, {})
-        events = [found[seq] for seq in sorted(found) if seq > after]
+        events = [found[seq] for seq in sorted(found) if seq > after][:limit]
         return [rows.event_of(e.seq, e.kind, e.place, e.at, e.body) for e in events]
 
     def _unread(self, run_id: str) -> list[Message]:
@@ -46,22 +61,28 @@ class MemoryReads:
     def _attempts(self, run_id: str) -> list[Attempt]:
         found = self.tables.attempts.by_run.get(run_id, {})
         return [
-            Attempt(r.place, r.attempt, r.name, rows.failure_of(r.failure), r.at, r.next_at)
+            rows.attempt_of(r.place, r.attempt, r.name, r.failure, r.at, r.next_at)
             for r in (found[key] for key in sorted(found))
         ]
 
     async def owned_runs(self, worker_id: str) -> list[str]:
         return sorted(self.tables.runs.owned.get(worker_id, ()))
 
-    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message]], int]:
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message | RunUnreadable]], int]:
         inbox, runs = self.tables.inbox, self.tables.runs.rows
-        found = []
+        found: list[tuple[str, Message | RunUnreadable]] = []
         for number in inbox.numbers[bisect_right(inbox.numbers, after) :]:
             row = inbox.rows[number]
             run = runs.get(row.run_id)
             if row.taken_by is None and run is not None and run.owner == worker_id:
-                found.append((row.run_id, _message(row)))
+                found.append((row.run_id, self._message_or_not(row)))
         return found, self._last_message()
+
+    def _message_or_not(self, row: InboxRow) -> Message | RunUnreadable:
+        try:
+            return _message(row)
+        except Garbled as error:
+            return RunUnreadable(self.url, row.run_id, row.run_id, str(error))
 
     async def last_message(self) -> int:
         return self._last_message()
@@ -90,10 +111,10 @@ class MemoryReads:
         latest = self.tables.latest.rows.get((namespace, workflow_id))
         return None if latest is None else self.tables.runs.rows[latest]
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow]:
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
         ids = self.tables.runs.ids
         end = len(ids) if wanted.before is None else bisect_left(ids, wanted.before)
-        found: list[RunRow] = []
+        found: list[RunRow | RunUnreadable] = []
         for place in range(end - 1, -1, -1):
             if len(found) == wanted.limit:
                 break
@@ -112,15 +133,16 @@ class MemoryReads:
         ]
         return [row for _, _, row in sorted(late, key=lambda entry: entry[:2])[:limit]]
 
-    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow]:
+    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
         return [row for row in self._rows(run_ids) if row.closed_at is not None]
 
     async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
-        found = self._events(row.run_id, after)[:limit]
-        if after < 1:
-            found.insert(0, rows.first_event(row))
-        closing = rows.closing_event(row)
-        if closing is not None and closing.seq > after and len(found) < limit:
+        with self._readable(row.run_id, row.workflow_id):
+            found = self._events(row.run_id, after, limit - (after < 1))
+            if after < 1:
+                found.insert(0, rows.first_event(row))
+            closing = rows.closing_event(row) if len(found) < limit else None
+        if closing is not None and closing.seq > after:
             found.append(closing)
         return found[:limit]
 
@@ -129,10 +151,12 @@ class MemoryReads:
         return found[max(found)].at if found else None
 
     async def attempts(self, run_id: str) -> list[Attempt]:
-        return self._attempts(run_id)
+        with self._readable(run_id, run_id):
+            return self._attempts(run_id)
 
     async def unread(self, run_id: str) -> list[Message]:
-        return self._unread(run_id)
+        with self._readable(run_id, run_id):
+            return self._unread(run_id)
 
     async def workers(self) -> list[WorkerRow]:
         return sorted(self.tables.workers.rows.values(), key=lambda worker: (worker.started_at, worker.worker_id))
