@@ -101,6 +101,7 @@ class Committer:
         self._is_busy = False
         self._is_scheduled = False
         self._is_stopped = False
+        self._is_given_up = False
         self._is_in_doubt = False
         self._retry_ms = FIRST_RETRY_MS
         self._retry_alarm: Alarm | None = None
@@ -113,8 +114,11 @@ class Committer:
     # Giving work in
 
     def submit(self, group: Group) -> None:
-        """Put a group into the next batch; what an owner wants after a loss is void, whatever epoch comes next."""
-        if self._is_stopped and group.of_owner:
+        """Put a group into the next batch; what an owner wants after a loss is void, whatever epoch comes next.
+
+        So is whatever comes after this was given up.
+        """
+        if self._is_stopped and (group.of_owner or self._is_given_up):
             group.settle(Dropped())
             return
         self._queue.append(group)
@@ -211,6 +215,9 @@ class Committer:
                 self._lose(groups, outcome)
             case _:
                 assert_never(outcome)
+        if self._is_given_up:
+            # What was to be tried again will not be.
+            self.give_up()
         self._go_on()
 
     def _settle(self, groups: list[Group], answers: Mapping[int, Answer]) -> None:
@@ -274,18 +281,20 @@ class Committer:
         self._go_on()
 
     def give_up(self) -> None:
-        """Write nothing more; whoever still waits is told that it was not written."""
-        self._is_stopped = True
+        """Write nothing more; whoever waits, or comes, is told that it was not written."""
+        self._is_stopped = self._is_given_up = True
         waiting = [*self._queue]
         self._queue.clear()
         for group in waiting:
             group.settle(Dropped())
+        _wake(self._idle)
+        _wake(self._room)
 
     def resume(self, worker_id: str | None, epoch: int) -> None:
         """Write on, under this epoch."""
         self.worker_id = worker_id
         self.epoch = epoch
-        self._is_stopped = False
+        self._is_stopped = self._is_given_up
         self._go_on()
 
     def _go_on(self) -> None:

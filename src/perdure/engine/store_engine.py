@@ -113,6 +113,10 @@ class StoreEngine(OwningEngine):
         # One that has lost its lease, or cannot write, has nothing to give back.
         if self._host is not None and not self._committer.is_stopped:
             await self._lease.end()
+        # Nobody brings a new epoch any more to those that wait for one, nor writes what comes late.
+        self._committer.give_up()
+        for task in list(self._tasks):
+            task.cancel()
         for waiter in [w for waiters in self._waiters.values() for w in waiters]:
             if not waiter.done():
                 waiter.set_exception(NotOpen())
