@@ -13,6 +13,7 @@ import pytest
 from perdure import (
     Perdure,
     Retry,
+    RunTerminated,
     RunUnreadable,
     Signal,
     Status,
@@ -302,7 +303,7 @@ async def test_a_row_that_cannot_be_read_is_no_reason_to_try_again(env: Environm
         await env.start(listens_long.options(id="good"))
         await env.pass_time(30)
         write(path, f"update runs set step = {NO_TEXT} where workflow_id = 'bad'")
-        for question in (run.describe, run.result, run.terminate, lambda: env.app.get("bad")):
+        for question in (run.describe, run.result, run.resume, (await env.app.get("bad")).describe):
             with pytest.raises(RunUnreadable, match="run 'bad' cannot be read: the step in its row") as told:
                 await question()
             assert not isinstance(told.value, StoreUnavailable)
@@ -362,3 +363,23 @@ async def test_a_history_is_read_up_to_what_cannot_be_read(env: Environment, pat
 @workflow
 async def reads_twice(word: str) -> str:
     return await spell(word) + await spell(word)
+
+
+@workflow
+async def has_a_listener() -> str:
+    try:
+        return await listens_long.options(id="bad")()
+    except RunTerminated as error:
+        return str(error.reason)
+
+
+async def test_a_run_whose_row_cannot_be_read_can_be_ended_and_its_parent_is_told(env: Environment, path: Path) -> None:
+    """It may never be corrected; whoever waits for it must be able to go on."""
+    async with env:
+        parent = await env.start(has_a_listener.options(id="parent"))
+        await env.pass_time(30)
+        write(path, f"update runs set step = {NO_TEXT}, seed = 'x', input = x'00' where workflow_id = 'bad'")
+        await (await env.app.get("bad")).terminate("it is spoilt")
+        assert await env.result(parent) == "it is spoilt"
+        with pytest.raises(RunUnreadable):
+            await (await env.app.get("bad")).terminate("once more")

@@ -392,7 +392,12 @@ class NewerSchema(StoreError):
 
 
 class RunUnreadable(StoreError):
-    """What the database holds of a run cannot be read; nothing was changed, and other runs are not concerned."""
+    """What the database holds of a run cannot be read; nothing was changed, and other runs are not concerned.
+
+    When that is its row, `rest` is what can be read of it, as far as the run can be ended by it.
+    """
+
+    rest: object = None
 
     def __init__(self, url: str, run_id: str, id: str, trouble: str) -> None:
         Exception.__init__(self, url, run_id, id, trouble)

@@ -25,7 +25,15 @@ from perdure.engine import conflicts
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.port import Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
-from perdure.errors import AnotherLoop, BadArguments, BadOption, NotOpen, PerdureError, UnknownWorkflow
+from perdure.errors import (
+    AnotherLoop,
+    BadArguments,
+    BadOption,
+    NotOpen,
+    PerdureError,
+    RunUnreadable,
+    UnknownWorkflow,
+)
 from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
@@ -243,9 +251,17 @@ class Perdure:
         engine = self._opened
         if (id is None) == (run_id is None):
             raise BadOption("get() takes an id or a run_id, one of them")
-        row = await (
-            engine.find(checked_id("workflow id", id)) if run_id is None else engine.read(checked_id("run id", run_id))
-        )
+        try:
+            row = await (
+                engine.find(checked_id("workflow id", id))
+                if run_id is None
+                else engine.read(checked_id("run id", run_id))
+            )
+        except RunUnreadable as error:
+            # With its handle it can be ended; who asks it anything else is told.
+            if not isinstance(error.rest, RunRow):
+                raise
+            row = error.rest
         known = self._workflow(row.workflow) if workflow is None else _workflow_of(row, workflow)
         return handle_of(self._home, row, _ANY if known is None else known.signature.result)
 

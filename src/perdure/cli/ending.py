@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from perdure.cli.exits import OK, TIMED_OUT, Mistake
+from perdure.cli.exits import OK, TIMED_OUT, Mistake, warn
 from perdure.cli.following import watch
 from perdure.cli.inputs import duration
 from perdure.cli.neglect import warn_if_nobody_works
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url, Waiting
 from perdure.cli.output import is_for_people, moment, print_json, screen, status_text
+from perdure.errors import RunUnreadable
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo
@@ -81,7 +82,11 @@ def terminate(
         async with client(url, namespace) as app:
             run = await found(app, name)
             await run.terminate(reason)
-            return (await watch(app, run, opened_at, PATIENCE))[0]
+            try:
+                return (await watch(app, run, opened_at, PATIENCE))[0]
+            except RunUnreadable as error:
+                warn(f"{run.id} is told to end; {error}")
+                raise typer.Exit(OK) from None
 
     _end(asyncio.run(request()), is_awaited=False, as_json=as_json)
 

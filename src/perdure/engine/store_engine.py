@@ -211,8 +211,13 @@ class StoreEngine(OwningEngine):
                 await self._until_ended(row.run_id)
 
     async def terminate(self, run_id: str, id: str, reason: str | None) -> None:
-        """End a run at once, without clean-up."""
-        row = await self._open_run(run_id, id)
+        """End a run at once, without clean-up; one whose row cannot be read as well as any other."""
+        try:
+            row = await self._open_run(run_id, id)
+        except RunUnreadable as error:
+            if not isinstance(error.rest, RunRow) or error.rest.closed_at is not None:
+                raise
+            row = error.rest
         answer = await self._stopping.terminate(row, reason)
         if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
             await self.terminate(run_id, id, reason)

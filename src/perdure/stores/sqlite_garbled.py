@@ -22,6 +22,7 @@ from perdure.stores.rows import Garbled, held_report
 
 T = TypeVar("T")
 
+_NOTHING: dict[object, object] = {str: "", int: 0}
 _UNCLAIMABLE = "its id, its priority or the time it wakes at cannot be read"
 
 log = logging.getLogger("perdure.store")
@@ -91,7 +92,21 @@ def run_row(url: str, columns: dict[str, object]) -> RunRow | RunUnreadable:
         return msgspec.convert(columns, RunRow)
     except msgspec.ValidationError as error:
         run_id, id = columns["run_id"], columns["workflow_id"]
-        return RunUnreadable(url, name_of(run_id), name_of(id if isinstance(id, str) else run_id), misfit(error))
+        found = RunUnreadable(url, name_of(run_id), name_of(id if isinstance(id, str) else run_id), misfit(error))
+        if isinstance(run_id, str) and isinstance(id, str):
+            found.rest = rest_of(columns)
+        return found
+
+
+def rest_of(columns: dict[str, object]) -> RunRow:
+    """What can be read of a run's row; where something else stands, nothing does."""
+    fitting: dict[str, object] = {}
+    for field in msgspec.structs.fields(RunRow):
+        try:
+            fitting[field.name] = msgspec.convert(columns[field.name], field.type)
+        except msgspec.ValidationError:
+            fitting[field.name] = _NOTHING.get(field.type)
+    return msgspec.convert(fitting, RunRow)
 
 
 def misfit(error: msgspec.ValidationError) -> str:

@@ -1,0 +1,77 @@
+"""Runs that cannot be read, as people meet them: `perdure list`, `show`, `events`, `resume`, `terminate`."""
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+
+from tests.cli.shell import Shell, until
+
+NO_TEXT = "cast(x'7bff7d' as text)"
+
+
+def spoil(shell: Shell, statement: str) -> None:
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db, db:
+        assert db.execute(statement).rowcount == 1
+
+
+def test_list_shows_the_others_and_says_which_it_left_out(shell: Shell) -> None:
+    """One spoilt row made the whole list fail, when it was needed most."""
+    for number in ("1", "2", "3"):
+        assert shell("run", "shop:greet", f'["{number}"]', "--id", f"g-{number}").code == 0
+    spoil(shell, f"update runs set step = {NO_TEXT} where workflow_id = 'g-2'")
+
+    listed = shell("list")
+
+    assert (listed.code, [run["workflow_id"] for run in json.loads(listed.out)]) == (0, ["g-3", "g-1"])
+    assert listed.err.startswith("warning: run 'g-2' (")
+    assert "it cannot be read: the step in its row cannot be read" in listed.err
+    assert "`perdure audit`" in listed.err
+    shown = shell("show", "g-2")
+    assert shown.code == 1
+    assert "run 'g-2' cannot be read: the step in its row" in shown.err
+    assert "try again" not in shown.err
+    assert shell("audit").code == 1
+
+
+def test_a_run_that_is_held_as_unreadable_shows_why_and_ends_once_it_is_corrected(shell: Shell) -> None:
+    """Whoever is paged at night must see what is wrong, in which event, and what to type."""
+    shell.waits_for_approval("o-1")
+    spoil(shell, "update events set body = 'x' || body where seq = 2")
+    with shell.at_work():
+        assert shell("signal", "o-1", "approved", "true").code == 0
+        until(lambda: json.loads(shell("show", "o-1").out)["held"] == "unreadable")
+        code, seen = shell.at_terminal("show", "o-1")
+        assert code == 0
+        assert "HELD (unreadable)" in seen
+        seen = re.sub(r"\s+", " ", seen)
+        assert "event 2 cannot be read as ActivityCompleted" in seen
+        for word in ("audit", "resume o-1", "terminate o-1"):
+            assert f"`perdure {word}`" in seen
+        assert "HELD (unreadable)" in shell.at_terminal("list")[1]
+        events = shell("events", "o-1")
+        assert events.code == 1
+        assert "event 2 cannot be read" in events.err
+
+        spoil(shell, "update events set body = substr(body, 2) where seq = 2")
+        assert shell("resume", "o-1").code == 0
+        assert shell("wait", "o-1", "--timeout", "20").code == 0
+
+
+def test_a_run_that_is_held_as_unreadable_can_be_given_up(shell: Shell) -> None:
+    shell.waits_for_approval("o-1")
+    spoil(shell, "update events set kind = 'ActivityDreamt' where seq = 2")
+    answer = shell("terminate", "o-1")
+    assert answer.code == 0
+    assert shell("list").json[0]["status"] == "TERMINATED"
+
+
+def test_a_run_whose_row_cannot_be_read_can_be_given_up(shell: Shell) -> None:
+    """Nobody can show it, and nobody has to: that it shall end is all there is to say."""
+    shell.waits_for_approval("o-1")
+    spoil(shell, f"update runs set step = {NO_TEXT}, seed = 'x' where workflow_id = 'o-1'")
+    answer = shell("terminate", "o-1")
+    assert answer.code == 0
+    assert answer.err.startswith("warning: o-1 is told to end; ")
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
+        assert db.execute("select status, owner, wake_at from runs").fetchall() == [("TERMINATED", None, None)]
