@@ -201,7 +201,9 @@ async def test_threads_and_all(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoilt", [each for each in ALL if each.table == "inbox"], ids=repr)
-async def test_a_message_that_cannot_be_read_holds_its_run_alone(path: Path, spoilt: Spoilt) -> None:
+async def test_a_message_that_cannot_be_read_holds_its_run_alone(
+    path: Path, caplog: pytest.LogCaptureFixture, spoilt: Spoilt
+) -> None:
     """It comes to a run that lives; the watch that reads it reads for all runs of the process."""
     async with Environment(str(path)) as env, Environment(str(path), clock=env.clock, worker=False) as client:
         for id in ("bad", "good"):
@@ -222,6 +224,7 @@ async def test_a_message_that_cannot_be_read_holds_its_run_alone(path: Path, spo
         info = await run.describe()
         assert (info.held, info.status) == ("unreadable", Status.SUSPENDED)
         assert "message 1" in str(info.held_report)
+        assert [record.getMessage().split(":")[0] for record in told_of(caplog)] == ["run 'bad' is held"]
         assert not env.worker.is_live(run.run_id)
 
         spoilt.mend(path)

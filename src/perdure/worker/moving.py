@@ -375,10 +375,10 @@ class Mover:
         # One that is being let go of is read again, by its next owner or when it stays after all.
         if live is None or (live.is_leaving and not live.is_replaying):
             return
-        tell_held(error)
+        id = live.owned.workflow_id
+        tell_held(RunUnreadable(error.url, error.run_id, id, error.trouble))
         live.is_leaving = True
-        report = rows.held_report(error.trouble, live.owned.workflow_id)
-        self._engine.release(live.owned, Hold(UNREADABLE, report), lambda _: None)
+        self._engine.release(live.owned, Hold(UNREADABLE, rows.held_report(error.trouble, id)), lambda _: None)
         self.drop(live)
 
 
