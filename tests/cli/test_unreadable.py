@@ -75,3 +75,14 @@ def test_a_run_whose_row_cannot_be_read_can_be_given_up(shell: Shell) -> None:
     assert answer.err.startswith("warning: o-1 is told to end; ")
     with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
         assert db.execute("select status, owner, wake_at from runs").fetchall() == [("TERMINATED", None, None)]
+
+
+def test_a_worker_whose_row_cannot_be_read_stops_no_command(shell: Shell) -> None:
+    """Commands look whether anybody works; one row that is spoilt ended them in a traceback, or with bad advice."""
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
+    with shell.at_work():
+        for spoilt in ("'{'", NO_TEXT):
+            spoil(shell, f"update workers set queues = {spoilt}, host = {NO_TEXT}")
+            assert shell("start", "shop:greet", '["bob"]').code == 0
+            checks = json.loads(shell("doctor").out)["checks"]
+            assert [each for each in checks if each["state"] == "trouble"] == []

@@ -10,7 +10,7 @@ asked that a healthy database could fail, be its clock set back or its messages 
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -117,7 +117,6 @@ def _stamp(path: Path) -> tuple[object, ...]:
 def _audit_of(path: Path, *, is_at_rest: bool) -> Audit:
     with looking_at(path, is_at_rest=is_at_rest) as db:
         db.isolation_level = None
-        db.text_factory = partial(str, encoding="utf-8", errors="replace")
         _teach(db)
         db.execute("begin")
         version = version_of(db)

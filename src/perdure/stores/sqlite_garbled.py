@@ -112,7 +112,7 @@ def rest_of(columns: dict[str, object]) -> RunRow:
 def misfit(error: msgspec.ValidationError) -> str:
     """What is wrong with which column."""
     trouble, _, path = str(error).replace("`", "").partition(" - at ")
-    column = path.rpartition(".")[2]
+    column, trouble = path.rpartition(".")[2], trouble.replace("got bytes", "got bytes that are no text")
     return f"the {column} in its row cannot be read: {trouble[:1].lower()}{trouble[1:]}"
 
 

@@ -8,6 +8,7 @@ Opening a store creates, migrates and locks; a look must do none of that.
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,8 @@ def looking_at(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Conn
     address = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_at_rest else ''}"
     try:
         with closing(sqlite3.connect(address, uri=True)) as db:
+            # Text that is no text is a finding of the audit, and no reason not to look at all the rest.
+            db.text_factory = partial(str, encoding="utf-8", errors="replace")
             yield db
     except sqlite3.OperationalError as error:
         raise StoreUnavailable(url, str(error)) from None
@@ -170,10 +173,17 @@ def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
 
 def _workers(db: sqlite3.Connection, path: Path) -> tuple[WorkerSeen, ...]:
     db.row_factory = sqlite3.Row
-    found = [dict(row) for row in db.execute(queries("health")["workers"])]
-    for row in found:
+    found = [_worker(dict(row), path) for row in db.execute(queries("health")["workers"])]
+    return tuple(worker for worker in found if worker is not None)
+
+
+def _worker(row: dict[str, Any], path: Path) -> WorkerSeen | None:
+    """A worker; None when its row is not one, which the audit tells."""
+    try:
         row |= {"queues": msgspec.json.decode(row["queues"]), "is_alive": is_held(locks_of(path) / row["worker_id"])}
-    return msgspec.convert(tuple(found), tuple[WorkerSeen, ...])
+        return msgspec.convert(row, WorkerSeen)
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return None
 
 
 def _damage(db: sqlite3.Connection, size: int) -> str | None:
