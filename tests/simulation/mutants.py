@@ -26,7 +26,7 @@ from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import queries
 from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
-from perdure.worker import alarms, effects, live, moving, pending, program
+from perdure.worker import alarms, asking, effects, live, moving, pending
 from perdure.worker.loop import Branch
 
 Patch = tuple[object, str, Any]
@@ -405,14 +405,14 @@ def _() -> list[Patch]:
                 if call is not None:
                     self._effects._start_activity(run, call)
 
-    def run_activity(self: program.Program, *args: Any) -> Any:
+    def run_activity(self: asking.Asking, *args: Any) -> Any:
         call = real_run(self, *args)
         recorded[self.owned.run_id, call.place] = call
         return call
 
     recorded: dict[tuple[str, str], Any] = {}
-    real_replay, real_run = moving.Mover._replay, program.Program.run_activity
-    return [(moving.Mover, "_replay", replay), (program.Program, "run_activity", run_activity)]
+    real_replay, real_run = moving.Mover._replay, asking.Asking.run_activity
+    return [(moving.Mover, "_replay", replay), (asking.Asking, "run_activity", run_activity)]
 
 
 # Poison and hearts
