@@ -78,7 +78,7 @@ def steps_of(db: sqlite3.Connection, sql: str, parameters: dict[str, object]) ->
 # What every process does once a second, or whenever another one has changed something.
 LOOKS = [
     *(("reads", name) for name in ("overdue", "ripe_levels", "next_wake", "workers", "last_message", "new_messages")),
-    *(("reads", name) for name in ("owned_run_ids", "closed_among", "latest_run", "next_suspect")),
+    *(("reads", name) for name in ("owned_run_ids", "ended_or_held", "latest_run", "next_suspect")),
     *(("writes", name) for name in ("fence", "ripest", "ripest_of", "first_suspect", "free_mismatches")),
     *(("writes", name) for name in ("judge_worker", "suspects_of", "free_runs", "delete_worker")),
 ]

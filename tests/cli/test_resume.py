@@ -54,3 +54,13 @@ def test_resume_refuses_a_run_that_is_not_held(shell: Shell) -> None:
     code, seen = shell.at_terminal("resume", "g-1")
     assert code == 0
     assert "g-1 is not held any more; it goes on" in seen
+
+
+def test_whoever_waits_for_a_held_run_is_told_once(shell: Shell) -> None:
+    """The command says it with the report; the log of the engine must not say it once more."""
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
+    quarantine(shell, "g-1")
+    waited = shell("wait", "g-1")
+    assert (waited.code, waited.out) == (1, "")
+    assert waited.err.startswith("error: run 'g-1' is held (quarantine) and cannot go on\nheld: ")
+    assert waited.err.count("is held (quarantine)") == 1

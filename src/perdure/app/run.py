@@ -24,11 +24,13 @@ from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import workflows
 from perdure.authoring.signals import Signal
 from perdure.codec import ValueType
-from perdure.engine.endings import stopped
+from perdure.engine.endings import ending_of, stopped
+from perdure.engine.holds import way_out
 from perdure.engine.port import Ending, Engine, OwnedRun
-from perdure.errors import BadOption, RunFailed, RunUnreadable
+from perdure.errors import BadOption, PerdureError, RunFailed, RunUnreadable
 from perdure.ids import checked_id
 from perdure.kernel.messages import SignalSent
+from perdure.kernel.status import Status
 from perdure.stores.records import RunFilter, RunRow
 from perdure.worker.failures import revive
 
@@ -79,7 +81,8 @@ class Run(Generic[R_co]):
                 async with asyncio.timeout(limit):
                     ending = await final_ending(self._engine, self.run_id, self._owned)
             except TimeoutError:
-                raise TimeoutError(f"run {self.id!r} has no result after {timeout}; it goes on") from None
+                how_it_is = await _how_it_is(self._engine, self.run_id)
+                raise TimeoutError(f"run {self.id!r} has no result after {timeout}{how_it_is}") from None
         return cast("R_co", result_of(self.id, ending, self._result))
 
     async def describe(self) -> RunInfo:
@@ -223,6 +226,20 @@ async def final_ending(engine: Engine, run_id: str, owned: OwnedRun | None) -> E
     while ending.next_run_id is not None:
         ending = await engine.wait(ending.next_run_id)
     return ending
+
+
+async def _how_it_is(engine: Engine, run_id: str) -> str:
+    """The end of a sentence about a run that is open: whether it goes on."""
+    try:
+        row = await engine.read(run_id)
+        while row.status == Status.CONTINUED:
+            row = await engine.read(str(ending_of(row).next_run_id))
+    except PerdureError:
+        # That it took too long is what the caller has to know; the rest would only have helped.
+        return ""
+    if row.held is None:
+        return "; it goes on" if row.closed_at is None else ", and has ended since"
+    return f": it is held ({row.held}) and does not go on; {way_out(row.workflow_id)}"
 
 
 def result_of(id: str, ending: Ending, kind: ValueType) -> object:

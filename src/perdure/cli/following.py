@@ -5,6 +5,7 @@ Out:  progress on standard error, the result on standard output, an exit code.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from datetime import datetime
@@ -18,6 +19,7 @@ from perdure.cli.exits import FAILED, OK, TIMED_OUT, say
 from perdure.cli.holds import MOVABLE, print_hold
 from perdure.cli.output import errors, is_for_people, print_json, screen
 from perdure.cli.progress import Progress
+from perdure.engine.holds import AWAITED_RUN_HELD
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo
@@ -51,6 +53,7 @@ async def watch(
     app: "perdure.Perdure", run: "perdure.Run[Any]", opened_at: datetime, timeout: float | None
 ) -> "tuple[RunInfo, asyncio.Task[Any]]":
     """The run, or the one that continues it, as it stands in the end; and its result, which may not be there."""
+    logging.getLogger("perdure.engine").addFilter(_is_news)
     ending = asyncio.create_task(run.result())
     try:
         with Progress(errors(), app, run, opened_at) as progress:
@@ -59,6 +62,11 @@ async def watch(
         # Nobody waits for it any more, also when Ctrl-C came; one that has ended stays as it is.
         ending.cancel()
         await asyncio.wait({ending})
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether the command does not say it itself, and better: that the run is held, with the whole report."""
+    return getattr(record, "event", None) != AWAITED_RUN_HELD
 
 
 async def _watched(ending: "asyncio.Task[Any]", progress: Progress, timeout: float | None) -> "RunInfo":

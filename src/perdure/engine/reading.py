@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from perdure.clock import Clock
 from perdure.engine.endings import ending_of
+from perdure.engine.holds import Holds
 from perdure.engine.port import Ending, Host, OwnedRun
 from perdure.errors import NotOpen, RunNotFound, RunUnreadable
 from perdure.kernel.events import Event
@@ -24,6 +25,7 @@ class ReadingEngine:
         self._store = store
         self._host: Host | None = None
         self._waiters: dict[str, list[asyncio.Future[Ending]]] = {}
+        self._holds = Holds()
         self._is_closed = False
 
     @property
@@ -92,6 +94,8 @@ class ReadingEngine:
                 row = await self.read(run_id)
                 if row.closed_at is not None:
                     return self._ending_of(row)
+                if row.held is not None:
+                    self._holds.tell(row)
             return await future
         finally:
             self._forget_waiter(run_id, future)
@@ -104,7 +108,15 @@ class ReadingEngine:
             if not waiters:
                 del self._waiters[run_id]
 
+    def _ended_or_held(self, found: RunRow | RunUnreadable) -> None:
+        """A run that somebody waits for was seen to have ended, or to be held."""
+        if isinstance(found, RunRow) and found.closed_at is None:
+            self._holds.tell(found)
+        else:
+            self._tell_end(found)
+
     def _tell_waiters(self, run_id: str, ending: Ending) -> None:
+        self._holds.forget(run_id)
         for waiter in self._waiters.pop(run_id, ()):
             if not waiter.done():
                 waiter.set_result(ending)

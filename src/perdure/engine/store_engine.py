@@ -75,7 +75,7 @@ class StoreEngine(OwningEngine):
             notice=self._notice,
             unreadable=self._unreadable,
             overdue=lambda now: self._stopping.close_overdue(namespace, now),
-            ended=self._tell_end,
+            ended_or_held=self._ended_or_held,
             awaited=self._awaited,
         )
 

@@ -1,7 +1,7 @@
 """Watching: what other processes on the same database have done.
 
 In:   a store that can tell whether anything changed.
-Out:  rescues of dead workers, messages for runs that live here, ends that are waited for.
+Out:  rescues of dead workers, messages for runs that live here, ends and holds of runs that are waited for.
 Everything here is a hint or a rescue; whatever it misses, the next look finds.
 """
 
@@ -36,7 +36,7 @@ class Watch:
         notice: Callable[[str, Message, int | None], None],
         unreadable: Callable[[RunUnreadable], None],
         overdue: Callable[[int], Awaitable[None]],
-        ended: Callable[[RunRow | RunUnreadable], None],
+        ended_or_held: Callable[[RunRow | RunUnreadable], None],
         awaited: Callable[[], Iterable[str]],
     ) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class Watch:
         self._notice = notice
         self._unreadable = unreadable
         self._close_overdue = overdue
-        self._ended = ended
+        self._ended_or_held = ended_or_held
         self._awaited = awaited
         self._host: Host | None = None
         self._before_look: Callable[[], None] = lambda: None
@@ -96,7 +96,7 @@ class Watch:
             self._look = None
 
     async def tick(self, now: int) -> None:
-        """One look at what other processes have done: dead ones, messages, ripe runs, ends."""
+        """One look at what other processes have done: dead ones, messages, ripe runs, ends and holds."""
         if now >= self._next_rescue_at:
             self._next_rescue_at = now + RESCUE_MS
             if self._host is not None:
@@ -112,5 +112,5 @@ class Watch:
             self._host.look_around()
         awaited = list(self._awaited())
         if awaited:
-            for row in await self._store.closed_among(awaited):
-                self._ended(row)
+            for row in await self._store.ended_or_held(awaited):
+                self._ended_or_held(row)

@@ -89,8 +89,8 @@ class Store(Protocol):
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
         """Runs whose end by the clock has come, as far as they can be read."""
 
-    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
-        """Those of the given runs that have ended."""
+    async def ended_or_held(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
+        """Those of the given runs that have ended, or are held."""
 
     async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
         """A run's events after a number, the first and the last one included."""

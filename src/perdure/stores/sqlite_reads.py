@@ -175,8 +175,8 @@ class SqliteReads:
         found = await self._runs(queries("reads")["overdue"], sought, sought | {"limit": -1})
         return [row for row in found if isinstance(row, RunRow)][:limit]
 
-    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
-        return await self._runs(queries("reads")["closed_among"], {"run_ids": _json(run_ids)})
+    async def ended_or_held(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
+        return await self._runs(queries("reads")["ended_or_held"], {"run_ids": _json(run_ids)})
 
     async def _runs(
         self, sql: str, sought: dict[str, object], sought_slowly: dict[str, object] | None = None

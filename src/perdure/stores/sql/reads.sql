@@ -121,8 +121,11 @@ select *
  order by close_at
  limit :limit;
 
--- closed_among: which of these runs have ended.
-select * from runs where run_id in (select value from json_each(:run_ids)) and closed_at is not null;
+-- ended_or_held: which of these runs have ended, or are held.
+select *
+  from runs
+ where run_id in (select value from json_each(:run_ids))
+   and (closed_at is not null or held is not null);
 
 -- workers: all workers.
 select * from workers order by started_at, worker_id;

@@ -133,8 +133,8 @@ class MemoryReads:
         ]
         return [row for _, _, row in sorted(late, key=lambda entry: entry[:2])[:limit]]
 
-    async def closed_among(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
-        return [row for row in self._rows(run_ids) if row.closed_at is not None]
+    async def ended_or_held(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
+        return [row for row in self._rows(run_ids) if row.closed_at is not None or row.held is not None]
 
     async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
         with self._readable(row.run_id, row.workflow_id):

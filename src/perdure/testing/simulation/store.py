@@ -159,7 +159,7 @@ class SimulatedStore:
     latest_run = _question("latest_run")
     list_runs = _question("list_runs")
     overdue = _question("overdue")
-    closed_among = _question("closed_among")
+    ended_or_held = _question("ended_or_held")
     events = _question("events")
     last_event_at = _question("last_event_at")
     attempts = _question("attempts")

@@ -1,0 +1,70 @@
+"""Holds: what is said to those who wait for a run that is held.
+
+In:   the row of a run that somebody waits for, and is held.
+Out:  one warning each time it is held, and the way out in words.
+Waiting goes on: somebody may resume the run at any time.
+"""
+
+import logging
+import shlex
+
+import msgspec
+
+from perdure.stores.records import RunRow
+
+log = logging.getLogger("perdure.engine")
+
+AWAITED_RUN_HELD = "awaited_run_held"
+# How many holds are remembered as told; whoever waits for more of them may be told twice.
+MOST_REMEMBERED = 10_000
+
+
+class Holds:
+    """Tells of each hold once."""
+
+    def __init__(self) -> None:
+        # When the run was held, by run_id: one that is held again is told again.
+        self._told: dict[str, int] = {}
+
+    def tell(self, row: RunRow) -> None:
+        """Warn that the run is held, unless that was done."""
+        if self._told.get(row.run_id) == row.updated_at:
+            return
+        if len(self._told) >= MOST_REMEMBERED:
+            self._told.clear()
+        self._told[row.run_id] = row.updated_at
+        log.warning(
+            "run %r is held (%s), and whoever waits for it waits until somebody acts: %s; %s",
+            row.workflow_id,
+            row.held,
+            trouble_of(row),
+            way_out(row.workflow_id),
+            extra={
+                "event": AWAITED_RUN_HELD,
+                "run_id": row.run_id,
+                "workflow_id": row.workflow_id,
+                "reason": row.held,
+            },
+        )
+
+    def forget(self, run_id: str) -> None:
+        """The run has ended."""
+        self._told.pop(run_id, None)
+
+
+def way_out(id: str) -> str:
+    """What somebody can do about a held run."""
+    word = shlex.quote(id)
+    return (
+        f"`perdure show {word}` tells more, `perdure resume {word}` lets it go on, `perdure terminate {word}` ends it"
+    )
+
+
+def trouble_of(row: RunRow) -> str:
+    """What happened, as the report has it."""
+    try:
+        report = msgspec.json.decode(row.held_report or "null")
+    except msgspec.DecodeError:
+        report = None
+    found = report.get("trouble") if isinstance(report, dict) else None
+    return str(found or "its report does not say why")
