@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +147,58 @@ async def test_a_wait_that_took_too_long_says_that_the_run_is_held() -> None:
         await hold(env, run)
         with pytest.raises(TimeoutError, match=r"held \(quarantine\).*`perdure show t-3`.*`perdure resume t-3`"):
             await run.result(timeout=0)
+
+
+async def test_a_worker_that_starts_says_which_runs_are_held(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody looks for what nobody speaks of; the error of the moment they were held is long gone from the log."""
+    path = str(tmp_path / "held.db")
+    async with Environment(path, workflows=[waits_for_a_nod]) as env:
+        runs = [await env.start(waits_for_a_nod) for _ in range(4)]
+        await env.settle()
+        for run, reason in zip(runs, ("quarantine", "mismatch", "quarantine"), strict=False):
+            await hold(env, run, reason)
+        assert told(caplog, "runs_held") == []
+    async with Environment(path, workflows=[as_workflow(brews)]):
+        (record,) = told(caplog, "runs_held")
+        assert record.levelno == logging.WARNING
+        assert record.getMessage() == (
+            "3 runs are held (1 mismatch, 2 quarantine); see them with `perdure list --status held`"
+        )
+    caplog.clear()
+    # One with the code gives those with a mismatch another try.
+    async with Environment(path, workflows=[waits_for_a_nod]):
+        (record,) = told(caplog, "runs_held")
+        assert "2 runs are held (2 quarantine);" in record.getMessage()
+    caplog.clear()
+    async with Environment(path, worker=False), Environment(path, namespace="elsewhere"):
+        assert told(caplog, "runs_held") == []
+
+
+async def test_held_runs_are_found_by_status_and_by_reason() -> None:
+    """The words people see in `describe()` are those they look for."""
+    async with Environment() as env:
+        runs = [await env.start(waits_for_a_nod) for _ in range(3)]
+        await env.settle()
+        await hold(env, runs[0], "quarantine")
+        await hold(env, runs[1], "mismatch")
+
+        async def found(*status: str) -> set[str]:
+            return {info.run_id for info in await env.app.list(status=status)}
+
+        assert await found("HELD") == {runs[1].run_id, runs[0].run_id}
+        assert await found("quarantine") == {runs[0].run_id}
+        assert await found("mismatch", "Running") == {runs[2].run_id, runs[1].run_id}
+        assert await found("paused") == set()
+
+
+async def test_a_worker_starts_although_it_cannot_count_what_is_held(tmp_path: Path) -> None:
+    """A line for people is not worth a process that does not come up."""
+    path = str(tmp_path / "held.db")
+    async with Environment(path):
+        pass
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("drop index runs_held")
+    async with Environment(path) as env:
+        run = await env.alive(env.start(waits_for_a_nod))
+        await run.signal(nod, 3)
+        assert await env.result(run) == 3

@@ -22,7 +22,8 @@ from perdure.ids import RandomIds
 from perdure.stores import writes
 from perdure.stores.answers import Applied
 from perdure.stores.operations import ClaimRuns
-from perdure.stores.queries import queries
+from perdure.stores.queries import listing, queries
+from perdure.stores.records import RunFilter
 from perdure.testing import Environment
 from perdure.threads import Threads
 
@@ -79,6 +80,7 @@ def steps_of(db: sqlite3.Connection, sql: str, parameters: dict[str, object]) ->
 LOOKS = [
     *(("reads", name) for name in ("overdue", "ripe_levels", "next_wake", "workers", "last_message", "new_messages")),
     *(("reads", name) for name in ("owned_run_ids", "ended_or_held", "latest_run", "next_suspect")),
+    ("reads", "held_counts"),
     *(("writes", name) for name in ("fence", "ripest", "ripest_of", "first_suspect", "free_mismatches")),
     *(("writes", name) for name in ("judge_worker", "suspects_of", "free_runs", "delete_worker")),
 ]
@@ -112,6 +114,21 @@ def test_a_look_costs_the_same_however_many_runs_are_parked(
         fill(path, parked, NOW + FAR_AWAY, per_second=10)
         with closing(sqlite3.connect(path)) as db:
             steps.append(steps_of(db, queries(file)[name], asked))
+
+    assert steps[1] <= steps[0] + 20, f"{steps} steps beside 100 and 2,000 parked runs"
+
+
+def test_a_list_of_held_runs_costs_the_same_however_many_runs_are_parked(tmp_path: Path) -> None:
+    """Whoever is told that three of a million are held looks at those three."""
+    sql, asked = listing(RunFilter("main", held=("quarantine", "mismatch"), limit=20))
+    steps = []
+    for parked in (100, 2000):
+        path = tmp_path / f"{parked}.db"
+        fill(path, parked, NOW + FAR_AWAY, per_second=10)
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("update runs set held = 'quarantine' where rowid <= 3")
+            db.commit()
+            steps.append(steps_of(db, sql, asked))
 
     assert steps[1] <= steps[0] + 20, f"{steps} steps beside 100 and 2,000 parked runs"
 

@@ -232,6 +232,9 @@ async def looked_at(store: Store) -> list[object]:
         seen.append(await store.overdue(namespace, 1500, 2))
         seen += [await store.latest_run(namespace, workflow_id) for workflow_id in "abcd"]
         seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
+        seen += [await store.list_runs(RunFilter(namespace, held=("mismatch", "quarantine"), before="r4"))]
+        seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), held=("quarantine",)))]
+        seen.append(await store.held_counts(namespace))
     for row in found:
         assert isinstance(row, RunRow)
         seen += [await store.events(row, 0, 3), await store.events(row, 2, 9), await store.last_event_at(row.run_id)]

@@ -378,6 +378,26 @@ async def test_lists_are_filtered_and_go_from_new_to_old(store: Store) -> None:
         assert await ids(workflow_id="r2") == ["r2"]
 
 
+async def test_lists_of_held_runs_tell_reasons_apart(store: Store) -> None:
+    """Whoever looks for runs in quarantine has no use for all those that merely wait."""
+    async with opened(store):
+        write(store, *(a_run(f"r{n}") for n in range(1, 5)), a_run("r5", namespace="n"))
+        for run_id, reason in (("r1", "quarantine"), ("r2", "mismatch"), ("r5", "quarantine")):
+            write(store, HoldRun(run_id, WORKER, reason, "{}", 1500))
+
+        async def ids(**wanted: object) -> list[str]:
+            return [row.run_id for row in await store.list_runs(RunFilter("main", **wanted))]  # type: ignore[arg-type]  # shorthand
+
+        assert await ids(held=("mismatch", "quarantine")) == ["r2", "r1"]
+        assert await ids(held=("quarantine",)) == ["r1"]
+        assert await ids(held=("quarantine", "mismatch"), before="r2") == ["r1"]
+        assert await ids(held=("quarantine",), status=("RUNNING",)) == ["r4", "r3", "r1"]
+        assert await ids(held=("quarantine",), workflow="none") == []
+        assert await store.held_counts("main") == {"mismatch": 1, "quarantine": 1}
+        assert await store.held_counts("n") == {"quarantine": 1}
+        assert await store.held_counts("nobody's") == {}
+
+
 async def test_a_batch_of_thousands_is_one_transaction(store: Store) -> None:
     async with opened(store):
         groups = [[a_run(f"r{n:05}")] for n in range(2500)]

@@ -32,6 +32,8 @@ def test_commands_options_statuses_and_runs_are_offered(shell: Shell) -> None:
     assert sorted(offered(shell, "perdure s")) == ["show", "signal", "start"]
     assert offered(shell, "perdure list --st") == ["--status"]
     assert offered(shell, "perdure list --status fa") == ["failed"]
+    assert offered(shell, "perdure list --status h") == ["held"]
+    assert offered(shell, "perdure list --status q") == ["quarantine"]
     assert offered(shell, "perdure start --on-conflict re") == ["return", "reject", "replace"]
     assert offered(shell, "perdure completion ") == ["bash", "zsh", "fish"]
     assert offered(shell, "perdure show ") == []

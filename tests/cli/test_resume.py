@@ -1,5 +1,6 @@
 """`perdure resume`, and what `perdure show` says of a run in quarantine."""
 
+import os
 import re
 import sqlite3
 from contextlib import closing
@@ -64,3 +65,18 @@ def test_whoever_waits_for_a_held_run_is_told_once(shell: Shell) -> None:
     assert (waited.code, waited.out) == (1, "")
     assert waited.err.startswith("error: run 'g-1' is held (quarantine) and cannot go on\nheld: ")
     assert waited.err.count("is held (quarantine)") == 1
+
+
+def test_held_runs_can_be_listed_and_a_worker_that_starts_tells_of_them(shell: Shell) -> None:
+    """Three held runs among a million are found by their state, not by luck."""
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
+    quarantine(shell, "g-1")
+    assert shell("start", "shop:greet", '["bob"]', "--id", "g-2").code == 0
+    for word, ids in (("held", ["g-1"]), ("quarantine", ["g-1"]), ("mismatch", []), ("held,pending", ["g-2", "g-1"])):
+        assert [run["workflow_id"] for run in shell("list", "--status", word).json] == ids
+    assert "held, mismatch, quarantine" in " ".join(shell("list", "--help").out.split())
+    assert shell("list", "--status", "hold").err.startswith("error: no status is named 'hold' (did you mean held?)")
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as said, shell.begin("worker", "shop", files=[reader, writer, writer]):
+        os.close(writer)
+        assert "1 run is held (1 quarantine); see it with `perdure list --status held`" in said.readline()

@@ -6,7 +6,7 @@ from typing import Any
 from perdure.authoring.functions import Workflow
 from perdure.errors import BadOption
 from perdure.ids import checked_id
-from perdure.kernel.status import Status
+from perdure.kernel.status import HELD, HOLDS, Status
 
 
 def queues(given: object) -> tuple[str, ...]:
@@ -54,12 +54,14 @@ def text(what: str, given: object) -> str | None:
     return None if given is None else checked_id(what, given)
 
 
-def statuses(given: object) -> tuple[str, ...]:
-    """One status or several, by name or as Status, whatever their case."""
+def statuses(given: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """One status or several, by name or as Status, whatever their case; and, apart, why runs are held."""
     if given is None:
-        return ()
+        return (), ()
     names = [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
     for name in names:
-        if not isinstance(name, str) or name.upper() not in Status.__members__:
-            raise BadOption(f"no status is named {name!r}; there are {', '.join(Status)}")
-    return tuple(str(name).upper() for name in names)
+        if not isinstance(name, str) or (name.upper() not in Status.__members__ and name.lower() not in (HELD, *HOLDS)):
+            raise BadOption(f"no status is named {name!r}; there are {', '.join((*Status, HELD, *HOLDS))}")
+    wanted = {str(name).lower() for name in names}
+    holds = tuple(hold for hold in HOLDS if HELD in wanted or hold in wanted)
+    return tuple(status for status in Status if status.lower() in wanted), holds

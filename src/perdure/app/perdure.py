@@ -6,6 +6,7 @@ Puts the parts together: store, engine, worker.
 """
 
 import asyncio
+import contextlib
 import inspect
 from asyncio.events import _get_running_loop
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
 from perdure.engine.heartbeat import Heartbeat
+from perdure.engine.holds import tell_how_many
 from perdure.engine.port import Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
 from perdure.errors import (
@@ -32,6 +34,7 @@ from perdure.errors import (
     NotOpen,
     PerdureError,
     RunUnreadable,
+    StoreUnavailable,
     UnknownWorkflow,
 )
 from perdure.ids import Ids, RandomIds, checked_id
@@ -118,6 +121,7 @@ class Perdure:
         self._home.open(engine)
         if self._worker is not None:
             await self._worker.begin()
+            await _tell_of_held_runs(engine)
         return self
 
     async def __aexit__(
@@ -277,10 +281,15 @@ class Perdure:
         limit: int = 100,
         after: str | None = None,
     ) -> Page:
-        """Runs that match, newest first; `after` takes the cursor of the page before."""
+        """Runs that match, newest first; `after` takes the cursor of the page before.
+
+        `status="held"` finds those that are held, `"mismatch"` and `"quarantine"` those held for that reason.
+        """
+        statuses, held = checks.statuses(status)
         wanted = RunFilter(
             namespace=self.namespace,
-            status=checks.statuses(status),
+            status=statuses,
+            held=held,
             workflow=workflow.name if isinstance(workflow, Workflow) else checks.text("workflow name", workflow),
             workflow_id=checks.text("workflow id", id),
             entity_id=checks.text("entity id", entity_id),
@@ -300,6 +309,12 @@ class Perdure:
         if self._is_worker and self._known is not None and workflow.name not in self._known:
             raise UnknownWorkflow(workflow.name, tuple(self._known))
         return workflow
+
+
+async def _tell_of_held_runs(engine: Engine) -> None:
+    # It is there to help; whatever keeps it from being read is told by those who cannot do without.
+    with contextlib.suppress(StoreUnavailable):
+        tell_how_many(await engine.held_counts())
 
 
 def _no_workflow(given: object) -> BadOption:

@@ -194,7 +194,10 @@ class SyncPerdure(SyncApp):
         limit: int = 100,
         after: str | None = None,
     ) -> Page:
-        """Runs that match, newest first; `after` takes the cursor of the page before."""
+        """Runs that match, newest first; `after` takes the cursor of the page before.
+
+        `status="held"` finds those that are held, `"mismatch"` and `"quarantine"` those held for that reason.
+        """
         return self._bridge.wait(
             self._inner.list(
                 status=status,

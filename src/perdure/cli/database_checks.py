@@ -147,7 +147,8 @@ def _check_runs(health: Health, now: int) -> Finding:
             f"start one that has the code: `{hint('worker', 'MODULE')}`",
         )
     if health.held_runs:
-        return warning("runs", f"{found}; {health.held_runs} held", f"`{hint('list')}` shows them, `perdure show` why")
+        held = hint("list", "--status", "held")
+        return warning("runs", f"{found}; {health.held_runs} held", f"`{held}` shows them, `perdure show` why")
     return ok("runs", found)
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from perdure.cli.exits import Mistake, warn
 from perdure.cli.hints import did_you_mean, hint
 from perdure.cli.history import wait_texts
-from perdure.cli.holds import MEANINGS, report_of
+from perdure.cli.holds import MEANINGS, MOVABLE, report_of
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
 from perdure.cli.output import (
@@ -29,7 +29,7 @@ from perdure.cli.output import (
     status_text,
     visible,
 )
-from perdure.kernel.status import Status
+from perdure.kernel.status import HELD, HOLDS, Status
 
 if TYPE_CHECKING:
     from perdure.app import Page, RunInfo
@@ -37,9 +37,13 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 20
 # Below so many characters a table of runs cannot be read.
 NARROW = 70
+STATUSES = tuple(each.lower() for each in Status)
+# Any held run, or those held for one reason. Nothing pauses runs yet.
+HELD_WORDS = (HELD, *(hold for hold in HOLDS if hold not in MOVABLE))
 EXAMPLES = {
     "list": """\
 perdure list --status failed --status timed_out
+perdure list --status held
 perdure list --workflow checkout --limit 100 --json"""
 }
 
@@ -51,8 +55,8 @@ def list_runs(
         typer.Option(
             "--status",
             metavar="STATUS",
-            help=f"Only these: {', '.join(each.lower() for each in Status)}. May be given more than once.",
-            autocompletion=lambda: [each.lower() for each in Status],
+            help=f"Only these: {', '.join(STATUSES)}; or {', '.join(HELD_WORDS)}. May be given more than once.",
+            autocompletion=lambda: [*STATUSES, *HELD_WORDS],
         ),
     ] = None,
     workflow: Annotated[
@@ -98,7 +102,7 @@ def list_runs(
 
 def _status(word: str) -> str:
     name = word.strip().lower().replace("-", "_")
-    known = [each.lower() for each in Status]
+    known = (*STATUSES, *HELD_WORDS)
     if name not in known:
         raise Mistake(f"no status is named {word!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
     return name

@@ -1,12 +1,13 @@
-"""Holds: what is said to those who wait for a run that is held.
+"""Holds: what is said of held runs to those who wait for one, and to those who start a worker.
 
-In:   the row of a run that somebody waits for, and is held.
-Out:  one warning each time it is held, and the way out in words.
+In:   the row of a held run that somebody waits for; how many are held.
+Out:  one warning each time it is held, and the way out in words; one line at a start.
 Waiting goes on: somebody may resume the run at any time.
 """
 
 import logging
 import shlex
+from collections.abc import Mapping
 
 import msgspec
 
@@ -50,6 +51,19 @@ class Holds:
     def forget(self, run_id: str) -> None:
         """The run has ended."""
         self._told.pop(run_id, None)
+
+
+def tell_how_many(counts: Mapping[str, int]) -> None:
+    """Warn whoever starts a worker of runs that wait for somebody to act, if there are any."""
+    count = sum(counts.values())
+    if count:
+        log.warning(
+            "%s held (%s); see %s with `perdure list --status held`",
+            "1 run is" if count == 1 else f"{count:,} runs are",
+            ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.items())),
+            "it" if count == 1 else "them",
+            extra={"event": "runs_held", "runs": count},
+        )
 
 
 def way_out(id: str) -> str:

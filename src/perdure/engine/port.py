@@ -206,6 +206,9 @@ class Engine(Protocol):
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
         """Runs, newest first; those that cannot be read are in their places."""
 
+    async def held_counts(self) -> dict[str, int]:
+        """How many runs are held, by reason."""
+
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history."""
 

@@ -66,6 +66,10 @@ class ReadingEngine:
         """Runs, newest first; those that cannot be read are in their places."""
         return await self._store.list_runs(wanted)
 
+    async def held_counts(self) -> dict[str, int]:
+        """How many runs are held, by reason."""
+        return await self._store.held_counts(self.namespace)
+
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history."""
         return await self._store.events(await self.read(run_id), after, limit)

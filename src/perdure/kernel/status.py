@@ -1,4 +1,4 @@
-"""The states a run can be in, and those it never leaves."""
+"""The states a run can be in, those it never leaves, and why it can be held."""
 
 from enum import StrEnum
 
@@ -21,4 +21,8 @@ class Status(StrEnum):
         return self not in OPEN
 
 
+# Why a run can be held; it is SUSPENDED then.
+HOLDS = ("mismatch", "quarantine", "paused")
+# What people ask for when they mean any of these.
+HELD = "held"
 OPEN = frozenset({Status.PENDING, Status.RUNNING, Status.SUSPENDED})

@@ -86,6 +86,9 @@ class Store(Protocol):
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
         """Runs, newest first."""
 
+    async def held_counts(self, namespace: str) -> dict[str, int]:
+        """How many runs are held, by reason."""
+
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
         """Runs whose end by the clock has come, as far as they can be read."""
 

@@ -51,10 +51,14 @@ def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
     """The query that lists runs, made of fixed conditions and parameters only."""
     conditions = ["namespace = :namespace"]
     parameters: dict[str, object] = {"namespace": wanted.namespace, "limit": wanted.limit}
-    if wanted.status:
-        names = [f":status{n}" for n in range(len(wanted.status))]
-        conditions.append(f"status in ({', '.join(names)})")
-        parameters |= {name[1:]: status for name, status in zip(names, wanted.status, strict=True)}
+    states = []
+    for column, values in (("status", wanted.status), ("held", wanted.held)):
+        if values:
+            names = [f"{column}{n}" for n in range(len(values))]
+            states.append(f"{column} in ({', '.join(f':{name}' for name in names)})")
+            parameters |= dict(zip(names, values, strict=True))
+    if states:
+        conditions.append(f"({' or '.join(states)})")
     for column in ("workflow", "workflow_id", "entity_id", "correlation_id", "parent_id"):
         value = getattr(wanted, column)
         if value is not None:
@@ -64,5 +68,7 @@ def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
         conditions.append("run_id < :before")
         parameters["before"] = wanted.before
     where = " and ".join(conditions)
-    sql = f"select * from runs where {where} order by run_id desc limit :limit"  # noqa: S608 - fixed conditions only
+    # Held runs are few; without the index all runs would be walked to find them.
+    index = " indexed by runs_held" if wanted.held and not wanted.status else ""
+    sql = f"select * from runs{index} where {where} order by run_id desc limit :limit"  # noqa: S608 - fixed conditions
     return sql, parameters

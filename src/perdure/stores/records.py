@@ -88,7 +88,10 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
 
 class RunFilter(msgspec.Struct, frozen=True):
-    """Which runs to list, newest first, those before the cursor."""
+    """Which runs to list, newest first, those before the cursor.
+
+    With both statuses and holds, runs that have one of either.
+    """
 
     namespace: str
     status: tuple[str, ...] = ()
@@ -99,3 +102,4 @@ class RunFilter(msgspec.Struct, frozen=True):
     parent_id: str | None = None
     before: str | None = None
     limit: int = 100
+    held: tuple[str, ...] = ()

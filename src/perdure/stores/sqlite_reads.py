@@ -170,6 +170,10 @@ class SqliteReads:
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
         return await self._runs(*listing(wanted))
 
+    async def held_counts(self, namespace: str) -> dict[str, int]:
+        query = self._read["held_counts"]
+        return await self._ask(lambda db: dict(db.execute(query, {"namespace": namespace}).fetchall()))
+
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
         sought = {"namespace": namespace, "now": now, "limit": limit}
         found = await self._runs(queries("reads")["overdue"], sought, sought | {"limit": -1})

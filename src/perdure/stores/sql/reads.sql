@@ -121,6 +121,13 @@ select *
  order by close_at
  limit :limit;
 
+-- held_counts: how many runs are held, by reason; the index is named, or all runs of the namespace would be walked.
+select held, count(*)
+  from runs indexed by runs_held
+ where held is not null
+   and namespace = :namespace
+ group by held;
+
 -- ended_or_held: which of these runs have ended, or are held.
 select *
   from runs

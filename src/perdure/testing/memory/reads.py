@@ -1,6 +1,7 @@
 """What the memory store reads: each a plain look at what is committed now."""
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -123,6 +124,10 @@ class MemoryReads:
                 found.append(row)
         return found
 
+    async def held_counts(self, namespace: str) -> dict[str, int]:
+        rows = self.tables.runs.rows.values()
+        return dict(Counter(row.held for row in rows if row.held is not None and row.namespace == namespace))
+
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
         runs = self.tables.runs
         found = [runs.rows[run_id] for run_id in runs.closing]
@@ -167,7 +172,8 @@ def _message(row: InboxRow) -> Message:
 
 
 def _is_listed(row: RunRow, wanted: RunFilter) -> bool:
-    if row.namespace != wanted.namespace or (wanted.status and row.status not in wanted.status):
+    is_in_state = row.status in wanted.status or row.held in wanted.held or not (wanted.status or wanted.held)
+    if row.namespace != wanted.namespace or not is_in_state:
         return False
     return all(
         getattr(wanted, column) in {None, getattr(row, column)}
