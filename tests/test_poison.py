@@ -12,6 +12,7 @@ import pytest
 
 from perdure import RunClosed, RunNotHeld, Signal, activity, sleep, workflow
 from perdure.kernel.poison import Death, deaths_after, patience_ms, quarantine_report
+from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
 from perdure.stores.answers import Answer, Applied, Committed, Freed, Moved, Outcome
 from perdure.stores.operations import (
     AppendEvent,
@@ -22,10 +23,12 @@ from perdure.stores.operations import (
     HoldRun,
     InsertRun,
     NoteLosses,
+    NoteWaiting,
     Operation,
     ParkRun,
     PostMessage,
     RaiseEpoch,
+    RecordAttempt,
     RegisterWorker,
     ResumeRun,
 )
@@ -152,8 +155,48 @@ async def test_the_only_suspect_is_blamed_and_held_at_the_fifth_death() -> None:
         report = msgspec.json.decode(row.held_report or "")
         assert report["trouble"].startswith("5 workers died with this run")
         assert [death["pid"] for death in report["deaths"]] == [3, 4, 5, 6, 7]
+        assert report["under_way"] == "somewhere after its start; what it began then was not written down"
         assert "`perdure resume poison`" in report["remedy"]
         assert (await ledger.row("innocent")).held is None
+
+
+async def test_the_report_names_what_was_under_way() -> None:
+    """Whoever is paged at night must know where to look: which step, in which attempt, after what."""
+    async with a_ledger("poison") as ledger:
+        ledger.move("poison", 2)
+        ledger.write(RecordAttempt("main", "poison", "charge", 1, "charge", "{}", NOW, NOW))
+        ledger.write(RecordAttempt("main", "poison", "charge", 2, "charge", "{}", NOW, NOW))
+        ledger.write(RecordAttempt("main", "poison", "step#2", 1, "step", "{}", NOW, NOW))
+        for _ in range(6):
+            ledger.lost_with("poison")
+        worker_id = ledger.register()
+        ledger.own("poison", worker_id)
+        waits = '[{"kind":"timer","place":"timer()","until":5},{"kind":"activity","place":"step#2","name":"step"}]'
+        ledger.write(NoteWaiting("poison", worker_id, waits, NOW))
+        ledger.lose(worker_id)
+        report = msgspec.json.decode((await ledger.row("poison")).held_report or "")
+    assert report["under_way"] == (
+        "in the timer at timer(), the activity charge at charge, attempt 3, after event 2, ActivityCompleted at step#2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("waiting", "tried", "last", "told"),
+    [
+        (None, [], None, "somewhere after its start; what it began then was not written down"),
+        ("[]", [], LastEvent(3, "TimerFired", "timer()"), "somewhere after event 3, TimerFired at timer(); what it"),
+        (None, [], LastEvent(2, "CancelRequested", ""), "somewhere after event 2, CancelRequested at the run itself;"),
+        ('[{"kind":"side_effect","place":"draw"}]', [], None, "in the side effect at draw, after its start"),
+        ('{"not": "a list"}', [], None, "somewhere after its start;"),
+        (None, [Tried("ended", "ended", 1)], None, "somewhere after its start;"),
+        (None, [Tried(f"a#{n}", "a", n) for n in range(1, 6)], None, "attempt 4 and 2 more, after its start"),
+        ('[{"kind":"more","place":"","name":"and 7 more"}]', [], None, "somewhere after its start;"),
+    ],
+)
+def test_where_a_run_was_is_told_as_far_as_it_is_known(
+    waiting: str | None, tried: list[Tried], last: LastEvent | None, told: str
+) -> None:
+    assert told in where_it_was(waiting, tried, {"ended"}, last)
 
 
 async def test_among_several_suspects_nobody_is_blamed() -> None:
@@ -245,7 +288,7 @@ def test_the_report_tells_what_happened_and_what_to_do() -> None:
         deaths = deaths_after(2 + number, deaths, Death(number, number, "host"))
     assert [death.pid for death in deaths] == [0, 1, 2]
     assert deaths_after(2, deaths, Death(9, 9, "host")) == (Death(9, 9, "host"),)
-    assert set(msgspec.json.decode(quarantine_report("o-1", deaths))) == {"trouble", "deaths", "remedy"}
+    assert set(msgspec.json.decode(quarantine_report("o-1", deaths))) == {"trouble", "under_way", "deaths", "remedy"}
 
 
 # Claims

@@ -10,7 +10,8 @@ from tests.cli.shell import Shell
 
 
 def quarantine(shell: Shell, id: str) -> None:
-    report = quarantine_report(id, tuple(Death(1_700_000_000_000 + n, 100 + n, "box") for n in range(5)))
+    deaths = tuple(Death(1_700_000_000_000 + n, 100 + n, "box") for n in range(5))
+    report = quarantine_report(id, deaths, "in the activity charge at charge, after its start")
     with closing(sqlite3.connect(shell.folder / "perdure.db")) as db, db:
         db.execute(
             "update runs set held = 'quarantine', held_report = ?, status = 'SUSPENDED', wake_at = null", (report,)
@@ -27,6 +28,7 @@ def test_a_run_in_quarantine_tells_which_workers_died_and_the_way_out(shell: She
     assert code == 0
     assert "HELD (quarantine)" in seen
     assert "5 workers died with this run" in seen
+    assert re.search(r"where it was +in the activity charge at charge, after its start", seen)
     assert re.search(r"process 104 on box, found dead 2023-11-1\d ", seen)
     assert "`perdure resume g-1`" in re.sub(r"\s+", " ", seen)
     assert shell("show", "g-1").json["held_report"]["deaths"][0]["pid"] == 100

@@ -54,6 +54,7 @@ def _sides(report: object) -> list[tuple[str, str]]:
         return [("report", str(report))] if report is not None else []
     told = [
         ("what happened", report.get("trouble")),
+        ("where it was", report.get("under_way")),
         ("the history says", _event(report.get("history"))),
         ("the code waits at", _places(report.get("code_waits_at")) if report.get("history") else None),
         ("the workers", _deaths(report.get("deaths"))),

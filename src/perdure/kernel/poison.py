@@ -46,11 +46,16 @@ def deaths_after(losses: int, deaths: tuple[Death, ...], death: Death) -> tuple[
     return (*deaths, death) if losses > SUSPECT_FROM else (death,)
 
 
-def quarantine_report(workflow_id: str, deaths: tuple[Death, ...]) -> str:
+def quarantine_report(workflow_id: str, deaths: tuple[Death, ...], under_way: str | None = None) -> str:
     """Why the run is held, and what to do, as JSON."""
     trouble = (
         f"{len(deaths)} workers died with this run, one after the other, each time in the same calls "
         "and with no other run that could have been the cause"
     )
-    report = {"trouble": trouble, "deaths": deaths, "remedy": REMEDY.format(id=workflow_id)}
+    report = {
+        "trouble": trouble,
+        "under_way": under_way,
+        "deaths": deaths,
+        "remedy": REMEDY.format(id=workflow_id),
+    }
     return msgspec.json.encode(report).decode()

@@ -60,6 +60,7 @@ from perdure.stores.queries import Bulk, queries
 from perdure.stores.rows import Garbled, deaths_of
 from perdure.stores.sqlite_garbled import ask, hold_unclaimable
 from perdure.stores.sqlite_reads import is_about_file, ripe_levels, run_rows
+from perdure.stores.sqlite_whereabouts import whereabouts
 
 # What is longer than this does not stay in its row.
 LONGEST_IN_ROW = 1024
@@ -438,7 +439,7 @@ def _judge(db: sqlite3.Connection, free: FreeRuns, death: Death) -> str | None:
     db.execute(_sql("blame_run"), {"run_id": run_id, "deaths": msgspec.json.encode(deaths).decode()})
     if len(deaths) < QUARANTINE_FROM:
         return None
-    report = quarantine_report(workflow_id, deaths)
+    report = quarantine_report(workflow_id, deaths, whereabouts(db, run_id))
     hold = HoldRun(run_id, free.worker_id, "quarantine", report, free.now)
     db.execute(_sql("hold_run"), hold._asdict())
     return str(workflow_id)

@@ -397,6 +397,25 @@ select run_id, workflow_id, cast(losses as integer), cast(deaths as blob)
    and losses >= 2
  limit 2;
 
+-- noted_waiting: what a run was last seen to wait for.
+select waiting from runs where run_id = :run_id;
+
+-- tried: the activities of a run that have failed, and how often.
+select place, name, max(attempt)
+  from attempts
+ where run_id = :run_id
+ group by place, name
+ order by place;
+
+-- ended_places: which of these places in a run have an outcome.
+select place
+  from events
+ where run_id = :run_id
+   and place in (select value from json_each(:places));
+
+-- last_recorded: a run's last event.
+select seq, kind, place from events where run_id = :run_id order by seq desc limit 1;
+
 -- blame_run: a worker was lost with this run as its only suspect.
 update runs
    set deaths = :deaths

@@ -4,6 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.kernel.poison import QUARANTINE_FROM, Death, deaths_after, is_suspect, quarantine_report
+from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
 from perdure.stores.answers import Applied, Freed, Moved
 from perdure.stores.operations import FreeRuns, HoldRun, NoteLosses, ResumeRun
 from perdure.stores.records import RunRow
@@ -51,9 +52,21 @@ def _judge(view: View, free: FreeRuns, death: Death) -> Steps[str | None]:
     view.deaths.put(row.run_id, msgspec.json.encode(deaths).decode())
     if len(deaths) < QUARANTINE_FROM:
         return None
-    report = quarantine_report(row.workflow_id, deaths)
+    report = quarantine_report(row.workflow_id, deaths, _whereabouts(view, row))
     yield from hold_run(view, HoldRun(row.run_id, free.worker_id, "quarantine", report, free.now))
     return row.workflow_id
+
+
+def _whereabouts(view: View, row: RunRow) -> str:
+    """What the run was doing, in words."""
+    attempts = view.tables.attempts.by_run.get(row.run_id, {})
+    # In the order of their keys the last attempt of a place comes last.
+    tried = {place: Tried(place, attempts[place, number].name, number) for place, number in sorted(attempts)}
+    events = view.tables.events.by_run.get(row.run_id, {})
+    ended = {event.place for event in events.values()}
+    last = events[max(events)] if events else None
+    where = None if last is None else LastEvent(last.seq, last.kind, last.place)
+    return where_it_was(row.waiting, list(tried.values()), ended, where)
 
 
 def owned_by(view: View, worker_id: str) -> list[str]:
