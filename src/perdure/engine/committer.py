@@ -19,6 +19,7 @@ from typing import TypeAlias, TypeVar, assert_never
 import msgspec
 
 from perdure.clock import Alarm, Clock
+from perdure.engine.outages import Outage
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import APPLIED, Answer, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
@@ -105,6 +106,9 @@ class Committer:
         self._is_in_doubt = False
         self._retry_ms = FIRST_RETRY_MS
         self._retry_alarm: Alarm | None = None
+        self._outage = Outage(
+            clock, "store_unavailable", "the database is unavailable", "the database can be written again"
+        )
         self._idle: list[asyncio.Future[None]] = []
         self._room: list[asyncio.Future[None]] = []
         self._free: list[asyncio.Future[None]] = []
@@ -206,6 +210,7 @@ class Committer:
             case Committed(answers):
                 self._retry_ms = FIRST_RETRY_MS
                 self._is_in_doubt = False
+                self._outage.is_over()
                 self._settle(groups, answers)
             case Failed(error):
                 self._fail(groups, error)
@@ -241,7 +246,7 @@ class Committer:
         for group in groups:
             if not group.patient:
                 group.settle(Unavailable(error))
-        log.warning("the database is unavailable: %s", error, extra={"event": "store_unavailable"})
+        self._outage.fails(error)
         _wake(self._idle)
         self._is_scheduled = True
         self._retry_alarm = self._clock.call_at(self._clock.now() + self._retry_ms, self._flush)

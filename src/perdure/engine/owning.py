@@ -20,6 +20,7 @@ from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
 from perdure.engine.insertions import insertion, new_run, run_id_after
 from perdure.engine.lease import Lease
+from perdure.engine.outages import Outage
 from perdure.engine.port import Ending, HandBack, Hold, OwnedRun, Park, Release, StartRequest
 from perdure.engine.reading import ReadingEngine
 from perdure.engine.stopping import stop_child, stop_children
@@ -91,6 +92,9 @@ class OwningEngine(ReadingEngine):
         self._tenure = object()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pauses = 0
+        self._reading_outage = Outage(
+            clock, "load_failed", "own runs cannot be read, will try again", "own runs can be read again"
+        )
 
     @abstractmethod
     def _on_lost(self, outcome: Outcome) -> None:
@@ -359,10 +363,13 @@ class OwningEngine(ReadingEngine):
         """Read what is ours until it can be read: nobody else will bring these runs to life."""
         while tenure is self._tenure and not self._is_closed:
             try:
-                return await read()
-            except StoreUnavailable:
-                log.warning("own runs cannot be read, will try again", extra={"event": "load_failed"})
+                found = await read()
+            except StoreUnavailable as error:
+                self._reading_outage.fails(error)
                 await self._stall(READ_AGAIN_MS)
+            else:
+                self._reading_outage.is_over()
+                return found
         return []
 
     async def _stall(self, ms: int) -> None:

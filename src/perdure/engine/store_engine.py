@@ -14,6 +14,7 @@ from perdure.engine.committer import Dropped, OwnersQuestion, Settlement, Unavai
 from perdure.engine.groups import StartGroup, deliver
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.insertions import new_run
+from perdure.engine.outages import Outage
 from perdure.engine.owning import READ_AGAIN_MS, OwningEngine
 from perdure.engine.port import Ending, Host, OwnedRun, StartRequest
 from perdure.engine.stopping import Stopping, first_of
@@ -367,14 +368,16 @@ class StoreEngine(OwningEngine):
         """Get a new epoch, whatever it takes; then bring back the runs that are still ours."""
         if self._heartbeat is not None:
             self._heartbeat.stop()
+        outage = Outage(self.clock, "recovery_failed", "no new epoch yet, will try again", "the worker has a new epoch")
         while True:
             try:
                 still_ours = await self._lease.recover()
                 break
             except StoreUnavailable as error:
-                log.warning("no new epoch yet, will try again", extra={"event": "recovery_failed"})
+                outage.fails(error)
                 self._committer.refuse_waiting(error)
                 await self._stall(READ_AGAIN_MS)
+        outage.is_over()
         self._start_heartbeat()
         if still_ours:
             await self._load(still_ours)

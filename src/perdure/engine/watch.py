@@ -6,18 +6,16 @@ Everything here is a hint or a rescue; whatever it misses, the next look finds.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from perdure.clock import Clock
 from perdure.engine.lease import Lease
+from perdure.engine.outages import Outage
 from perdure.engine.port import Host
 from perdure.errors import PerdureError, RunUnreadable
 from perdure.kernel.messages import Message
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
-
-log = logging.getLogger("perdure.engine")
 
 # How often to look whether another process has changed something, and for dead workers.
 WATCH_MS = 50
@@ -53,6 +51,9 @@ class Watch:
         self._next_rescue_at = 0
         self._is_stopped = False
         self._look: asyncio.Task[None] | None = None
+        self._outage = Outage(
+            clock, "watch_failed", "watching failed, will try again", "what others have done can be seen again"
+        )
 
     async def begin(self, host: Host | None, before_look: Callable[[], None]) -> None:
         """Start to look; `before_look` is called each time."""
@@ -90,8 +91,10 @@ class Watch:
     async def _safely_tick(self, now: int) -> None:
         try:
             await self.tick(now)
-        except PerdureError:
-            log.warning("watching failed, will try again", exc_info=True, extra={"event": "watch_failed"})
+        except PerdureError as error:
+            self._outage.fails(error)
+        else:
+            self._outage.is_over()
         finally:
             self._look = None
 
