@@ -266,7 +266,7 @@ class RunNotHeld(PerdureError):
 
 
 class RunClosed(PerdureError):
-    """The run has ended; it cannot be signalled or stopped any more."""
+    """The run has ended; it cannot be signalled, stopped or resumed any more."""
 
     def __init__(self, id: str, status: str) -> None:
         super().__init__(id, status)
@@ -274,7 +274,8 @@ class RunClosed(PerdureError):
         self.status = status
 
     def __str__(self) -> str:
-        return f"run {self.id!r} has ended ({self.status}); there is nobody to signal and nothing to stop any more"
+        nobody = "there is nobody to signal and nothing to stop or resume any more"
+        return f"run {self.id!r} has ended ({self.status}); {nobody}"
 
 
 class IdConflict(PerdureError):

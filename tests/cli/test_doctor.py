@@ -271,3 +271,24 @@ def test_in_a_process_of_its_own_it_says_the_same(used: Shell) -> None:
         command("doctor", "--json"), cwd=used.folder, env=environment(), capture_output=True, text=True, check=True
     )
     assert findings(Answer(0, done.stdout, done.stderr)).keys() == findings(used("doctor")).keys()
+
+
+def test_a_folder_in_place_of_a_file_is_called_one(shell: Shell) -> None:
+    """A number of an error is no answer to whoever mistyped a path."""
+    (shell.folder / "folder").mkdir()
+    done = shell("doctor", "--url", "sqlite:///folder")
+    assert done.code == 1
+    assert findings(done)["database"] == ("trouble", f"{shell.folder / 'folder'} is a folder")
+
+
+@pytest.mark.parametrize(
+    "sql", ["update perdure_schema set version = 99", "alter table runs drop column outlived"], ids=["newer", "torn"]
+)
+def test_what_cannot_be_read_is_not_called_empty(used: Shell, sql: str) -> None:
+    """`none open` would send whoever looks for lost runs home."""
+    change(used, sql)
+    found = findings(used("doctor"))
+    assert found["schema"][0] == "trouble"
+    assert found["runs"][0] == "warning"
+    assert found["runs"][1].startswith("not looked at")
+    assert not {"workers", "clock"} & found.keys()

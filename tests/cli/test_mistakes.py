@@ -112,7 +112,11 @@ RUNS: list[tuple[str, int, str]] = [
         64,
         "PAYLOAD is not JSON (yes): invalid character at character 1; for example: true, 42",
     ),
-    ("signal taken approved", 1, "has ended (COMPLETED); there is nobody to signal and nothing to stop any more"),
+    (
+        "signal taken approved",
+        1,
+        "has ended (COMPLETED); there is nobody to signal and nothing to stop or resume any more",
+    ),
     (
         "list --status fialed",
         64,
@@ -144,6 +148,7 @@ DATABASES: list[tuple[str, int, str]] = [
     ("list --url sqlite://", 64, "sqlite:// is the memory of one process, no other can see it; name a file"),
     ("list --url sqlite:///shop.py", 1, "sqlite:///shop.py: the file is not a SQLite database"),
     ("list --url sqlite:///folder", 1, "this is a folder; name a file"),
+    ("audit --url sqlite:///folder", 1, "error: sqlite:///folder: this is a folder; name a file with --url"),
     ("list --url sqlite:///short.db", 1, "sqlite:///short.db: the file"),
     ("list --url mysql://x", 64, "the URL 'mysql://x' names no store; use sqlite:///file.db"),
     ("doctor --url sqlite://", 64, "sqlite:// is the memory of one process, no other can see it"),

@@ -31,7 +31,8 @@ def test_a_run_in_quarantine_tells_which_workers_died_and_the_way_out(shell: She
     assert re.search(r"where it was +in the activity charge at charge, after its start", seen)
     assert re.search(r"process 104 on box, found dead 2023-11-1\d ", seen)
     assert "`perdure resume g-1`" in re.sub(r"\s+", " ", seen)
-    assert shell("show", "g-1").json["held_report"]["deaths"][0]["pid"] == 100
+    death = shell("show", "g-1").json["held_report"]["deaths"][0]
+    assert death == {"at": "2023-11-14T22:13:20Z", "pid": 100, "host": "box"}
     listed = shell.at_terminal("list")[1]
     assert "HELD (quarantine)" in listed
 
@@ -45,7 +46,7 @@ def test_resume_lets_it_go_on(shell: Shell) -> None:
         assert shell("wait", "g-1", "--timeout", "20").json == "hello ann"
     again = shell("resume", "g-1")
     assert again.code == 1
-    assert "run 'g-1' has ended (COMPLETED)" in again.err
+    assert "run 'g-1' has ended (COMPLETED); there is nobody to signal and nothing to stop or resume" in again.err
 
 
 def test_resume_refuses_a_run_that_is_not_held(shell: Shell) -> None:
@@ -82,3 +83,28 @@ def test_held_runs_can_be_listed_and_a_worker_that_starts_tells_of_them(shell: S
     with os.fdopen(reader) as said, shell.begin("worker", "shop", files=[reader, writer, writer]):
         os.close(writer)
         assert "1 run is held (1 quarantine); see it with `perdure list --status held`" in said.readline()
+
+
+def test_a_cancel_of_a_held_run_says_that_nothing_takes_it(shell: Shell) -> None:
+    """The request waits in its inbox; whoever waits for the end must know what it hangs on."""
+    shell.waits_for_approval("o-1")
+    quarantine(shell, "o-1")
+
+    for words, code in ((["--wait"], 1), ([], 0)):
+        done = shell("cancel", "o-1", *words)
+        assert done.code == code
+        assert done.err == (
+            "warning: run 'o-1' is held (quarantine) and does not take the request; `perdure resume o-1` lets it go on "
+            "and stop, `perdure cancel o-1 --force` closes it as it is, `perdure show o-1` tells why\n"
+        )
+    assert "o-1 is to stop, but is held" in shell.at_terminal("cancel", "o-1")[1]
+    asked = shell("cancel", "o-1", "--deadline", "200ms", "--wait", "--timeout", "20")
+    assert (asked.code, asked.err.count("warning: ")) == (0, 1)
+    assert "it is closed as it is at its deadline" in asked.err
+    assert shell("show", "o-1").json["status"] == "CANCELLED"
+
+
+def test_a_held_run_is_closed_by_force_without_a_word(shell: Shell) -> None:
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
+    quarantine(shell, "g-1")
+    assert shell("cancel", "g-1", "--force", "--wait").json["status"] == "CANCELLED"

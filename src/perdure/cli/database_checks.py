@@ -31,16 +31,31 @@ def check_database(path: Path) -> Iterator[Finding]:
     if not path.exists():
         yield ok("database", f"{path} is not there yet; the first run creates it")
         return
+    if path.is_dir():
+        yield trouble("database", f"{path} is a folder", "name a file with --url")
+        return
     now = SystemClock().now()
     try:
         health = health_of(path, now)
-    except (StoreError, OSError) as error:
+    except StoreError as error:
         yield trouble("database", str(error), "name another file with --url, or bring back a backup")
         return
+    except OSError as error:
+        yield trouble(
+            "database",
+            f"{path} cannot be read: {error.strerror}",
+            "make it readable for this user, or name another file with --url",
+        )
+        return
     yield _check_file(path, health)
-    yield _check_settings(health)
+    if health.page_bytes or not health.schema:
+        yield _check_settings(health)
     yield check_permissions(path)
     yield _check_schema(health)
+    if health.schema and not health.is_read:
+        what = "not looked at: the tables are not those of a version this Perdure knows"
+        yield warning("runs", what, "see to the schema first")
+        return
     yield from check_locks(path, health.workers)
     yield from _check_workers(health, now)
     yield from _check_sharing(health, now)

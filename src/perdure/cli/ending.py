@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from perdure.cli.exits import OK, TIMED_OUT, Mistake, warn
+from perdure.cli.exits import FAILED, OK, TIMED_OUT, Mistake, warn
 from perdure.cli.following import watch
+from perdure.cli.hints import hint
+from perdure.cli.holds import is_stuck
 from perdure.cli.inputs import duration
 from perdure.cli.neglect import warn_if_nobody_works
 from perdure.cli.opening import client, found
@@ -60,11 +62,31 @@ def cancel(
             run = await found(app, name)
             await run.cancel(reason, deadline=deadline, force=force)
             info = await run.describe()
-            if info.closed_at is None:
-                warn_if_nobody_works(url, info)
-            return (await watch(app, run, opened_at, timeout))[0] if wait else info
+            warn_if_nobody_works(url, info)
+            _warn_if_held(info)
+            # At its deadline a held run ends as well.
+            leaves_held = info.deadline_at is None
+            if not wait or (leaves_held and is_stuck(info)):
+                return info
+            after, _ = await watch(app, run, opened_at, timeout, leaves_held=leaves_held)
+            if not is_stuck(info):
+                _warn_if_held(after)
+            return after
 
     _end(asyncio.run(request()), is_awaited=wait, as_json=as_json)
+
+
+def _warn_if_held(info: "RunInfo") -> None:
+    """Say that nobody takes the request to stop, and what helps."""
+    if not is_stuck(info):
+        return
+    forced = f"`{hint('cancel', info.id, '--force')}` closes it as it is"
+    warn(
+        f"run {info.id!r} is held ({info.held}) and does not take the request; "
+        f"`{hint('resume', info.id)}` lets it go on and stop, "
+        f"{forced if info.deadline_at is None else 'it is closed as it is at its deadline'}, "
+        f"`{hint('show', info.id)}` tells why"
+    )
 
 
 def terminate(
@@ -96,9 +118,20 @@ def _end(info: "RunInfo", *, is_awaited: bool, as_json: bool) -> None:
     if is_for_people(as_json=as_json):
         _print(info)
     else:
-        fields = ("run_id", "status", "cancel_requested_at", "cancel_reason", "deadline_at", "closed_at", "error")
+        fields = (
+            "run_id",
+            "status",
+            "held",
+            "cancel_requested_at",
+            "cancel_reason",
+            "deadline_at",
+            "closed_at",
+            "error",
+        )
         print_json({"id": info.id} | {name: getattr(info, name) for name in fields})
-    raise typer.Exit(TIMED_OUT if is_awaited and info.closed_at is None else OK)
+    if not is_awaited or info.closed_at is not None:
+        raise typer.Exit(OK)
+    raise typer.Exit(FAILED if is_stuck(info) else TIMED_OUT)
 
 
 def _print(info: "RunInfo") -> None:
@@ -106,6 +139,8 @@ def _print(info: "RunInfo") -> None:
         text = Text.assemble((info.id, "bold"), " has ended: ", status_text(info.status))
     elif info.cancel_requested_at is None:
         text = Text.assemble((info.id, "bold"), " is to end; the worker that has it does not answer yet")
+    elif is_stuck(info):
+        text = Text.assemble((info.id, "bold"), " is to stop, but is held")
     elif info.deadline_at is not None:
         text = Text.assemble((info.id, "bold"), f" is to stop; it may clean up until {moment(info.deadline_at)}")
     else:

@@ -16,7 +16,7 @@ import msgspec
 import perdure
 from perdure import codec
 from perdure.cli.exits import FAILED, OK, TIMED_OUT, say
-from perdure.cli.holds import MOVABLE, print_hold
+from perdure.cli.holds import is_stuck, print_hold
 from perdure.cli.output import errors, is_for_people, print_json, screen
 from perdure.cli.progress import Progress
 from perdure.engine.holds import AWAITED_RUN_HELD
@@ -41,7 +41,7 @@ async def follow(
     if ending.done() and not ending.cancelled():
         print_result(ending.result(), as_json=as_json)
         return OK
-    if info.held is None or info.held in MOVABLE:
+    if not is_stuck(info):
         too_late(f"still open after {timeout:g} s")
         return TIMED_OUT
     say(f"run {run.id!r} is held ({info.held}) and cannot go on")
@@ -50,14 +50,19 @@ async def follow(
 
 
 async def watch(
-    app: "perdure.Perdure", run: "perdure.Run[Any]", opened_at: datetime, timeout: float | None
+    app: "perdure.Perdure",
+    run: "perdure.Run[Any]",
+    opened_at: datetime,
+    timeout: float | None,
+    *,
+    leaves_held: bool = True,
 ) -> "tuple[RunInfo, asyncio.Task[Any]]":
     """The run, or the one that continues it, as it stands in the end; and its result, which may not be there."""
     logging.getLogger("perdure.engine").addFilter(_is_news)
     ending = asyncio.create_task(run.result())
     try:
         with Progress(errors(), app, run, opened_at) as progress:
-            return await _watched(ending, progress, timeout), ending
+            return await _watched(ending, progress, timeout, leaves_held=leaves_held), ending
     finally:
         # Nobody waits for it any more, also when Ctrl-C came; one that has ended stays as it is.
         ending.cancel()
@@ -69,7 +74,9 @@ def _is_news(record: logging.LogRecord) -> bool:
     return getattr(record, "event", None) != AWAITED_RUN_HELD
 
 
-async def _watched(ending: "asyncio.Task[Any]", progress: Progress, timeout: float | None) -> "RunInfo":
+async def _watched(
+    ending: "asyncio.Task[Any]", progress: Progress, timeout: float | None, *, leaves_held: bool
+) -> "RunInfo":
     """The run as it stands when it has ended, is held for good, or has taken too long."""
     clock = asyncio.get_running_loop().time
     deadline = math.inf if timeout is None else clock() + timeout
@@ -78,7 +85,7 @@ async def _watched(ending: "asyncio.Task[Any]", progress: Progress, timeout: flo
         # Whether it has ended is asked before the look, so that its last event is shown.
         is_over = ending.done() or clock() >= deadline
         info = await progress.look()
-        if is_over or (info.held is not None and info.held not in MOVABLE):
+        if is_over or (leaves_held and is_stuck(info)):
             return info
 
 

@@ -5,7 +5,8 @@ Out:  the two sides, what the history says and where the code waits, and the rem
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
@@ -28,14 +29,23 @@ MEANINGS = {
 MOVABLE = frozenset({"paused"})
 
 
+def is_stuck(info: "RunInfo") -> bool:
+    """Whether the run is held, and stays so until somebody has found out why."""
+    return info.held is not None and info.held not in MOVABLE
+
+
 def report_of(info: "RunInfo") -> object:
-    """The report as a value; None when there is none."""
+    """The report as a value, with its times as times; None when there is none."""
     if not info.held_report:
         return None
     try:
-        return msgspec.json.decode(info.held_report)
+        report = msgspec.json.decode(info.held_report)
     except msgspec.DecodeError:
         return info.held_report
+    for death in _those_with_time(report):
+        # A time like all others that are shown, not a number.
+        death["at"] = engine_moment(death["at"])
+    return report
 
 
 def print_hold(console: Console, info: "RunInfo") -> None:
@@ -57,7 +67,7 @@ def _sides(report: object) -> list[tuple[str, str]]:
         ("where it was", report.get("under_way")),
         ("the history says", _event(report.get("history"))),
         ("the code waits at", _places(report.get("code_waits_at")) if report.get("history") else None),
-        ("the workers", _deaths(report.get("deaths"))),
+        ("the workers", _deaths(report)),
         ("what to do", report.get("remedy")),
     ]
     return [(label, str(text)) for label, text in told if text]
@@ -69,14 +79,18 @@ def _event(event: object) -> str | None:
     return f"event {event.get('seq')} is {event.get('kind')} at {event.get('place') or 'the run itself'}"
 
 
-def _deaths(deaths: object) -> str | None:
-    if not isinstance(deaths, list):
-        return None
-    found = [death for death in deaths if isinstance(death, Mapping) and isinstance(death.get("at"), int)]
+def _deaths(report: Mapping[str, Any]) -> str:
     return "\n".join(
-        f"process {death.get('pid')} on {death.get('host')}, found dead {moment(engine_moment(death['at']))}"
-        for death in found
+        f"process {death.get('pid')} on {death.get('host')}, found dead {moment(death['at'])}"
+        for death in _those_with_time(report)
     )
+
+
+def _those_with_time(report: object) -> list[dict[str, Any]]:
+    """The deaths in a report; one that somebody wrote by hand may look otherwise."""
+    deaths = report.get("deaths") if isinstance(report, Mapping) else None
+    found = deaths if isinstance(deaths, list) else []
+    return [death for death in found if isinstance(death, dict) and isinstance(death.get("at"), int | datetime)]
 
 
 def _places(places: object) -> str | None:

@@ -29,7 +29,7 @@ def client(url: str, namespace: str) -> "AbstractAsyncContextManager[perdure.Per
 
 
 def existing(url: str) -> Path | None:
-    """The file behind a URL, if it names one; Trouble when it is not there."""
+    """The file behind a URL, if it names one; Trouble when it is not there, or a folder."""
     refuse_memory(url)
     path = file_of(url)
     if path is not None and not path.exists():
@@ -37,6 +37,8 @@ def existing(url: str) -> Path | None:
             f"there is no database {str(path)!r}; name another with --url or PERDURE_URL, "
             "or start a run with `perdure run`"
         )
+    if path is not None and path.is_dir():
+        raise Trouble(f"{url}: this is a folder; name a file with --url or PERDURE_URL")
     return path
 
 

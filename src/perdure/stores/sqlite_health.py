@@ -58,6 +58,8 @@ class Health(msgspec.Struct, frozen=True):
     page_bytes: int = 0
     moves_pages: bool = False
     damage: str | None = None
+    # Whether what follows was read; it cannot be from tables that are not as we know them.
+    is_read: bool = False
     workers: tuple[WorkerSeen, ...] = ()
     open_runs: int = 0
     held_runs: int = 0
@@ -162,6 +164,7 @@ def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
     due_runs, due_since = db.execute(asked["due_runs"], {"now": now}).fetchone()
     (last_written_at,) = db.execute(asked["last_written"]).fetchone()
     return {
+        "is_read": True,
         "workers": _workers(db, path),
         "open_runs": open_runs,
         "held_runs": held_runs,
