@@ -116,7 +116,8 @@ def mutants(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    lines = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__, formatter_class=lines)
     commands = parser.add_subparsers(required=True)
     for command in (run, repeat, shrink, digests, across, mutants):
         sub = commands.add_parser(command.__name__, help=command.__doc__)

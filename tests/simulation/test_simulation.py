@@ -61,6 +61,26 @@ def test_the_same_seed_is_the_same_schedule_whatever_the_hashes() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("words", [("repeat", "4"), ("--help",)])
+def test_what_is_told_of_a_schedule_is_the_same_in_every_process(words: tuple[str, ...]) -> None:
+    """Whoever compares two of them looks for what differs, and must not find ids of processes or addresses."""
+    command = [sys.executable, "-m", "tests.simulation", *words]
+    found = [
+        subprocess.run(
+            command,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1")
+    ]
+    assert found[0] == found[1]
+    if words == ("--help",):
+        assert "\npython -m tests.simulation shrink SEED " in found[0]
+
+
 def test_a_failing_schedule_shrinks_to_a_shorter_one_that_fails_alike() -> None:
     """Two thousand choices tell nobody anything."""
     with switched_on("Park without the counter"):

@@ -9,9 +9,12 @@ Everything within a process that follows from it happens at once. Everything her
 decided by the tape, so the same tape is the same schedule.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from perdure.clock import LongWait
 from perdure.engine.heartbeat import Heartbeat
@@ -300,6 +303,8 @@ _STRIKES: dict[Fault, Callable[[World, Node], None]] = {
     Fault.OTHER_CODE: World._change_code,
 }
 
+LONGEST_SHOWN = 300
+_OF_THIS_PROCESS = re.compile(r'"host":"[^"]*","pid":\d+,')
 _HOUSEKEEPING = {Watch._wake, Worker._sweep, Heartbeat._turn}
 
 
@@ -321,4 +326,8 @@ def _shown_operation(operation: Any) -> str:
 def _shown_answer(job: WriteJob | ReadJob) -> str:
     if isinstance(job, WriteJob):
         return f"{type(job.outcome).__name__} to {_shown(job.batch)}"
-    return f"{job.name}: {job.error or job.answer!r}"[:300]
+    if job.error is not None:
+        return f"{job.name}: {job.error!r}"
+    # As JSON, for a repr may hold addresses; and without what differs between two processes that do the same.
+    text = msgspec.json.encode(job.answer, order="deterministic").decode()
+    return f"{job.name}: {_OF_THIS_PROCESS.sub('', text)}"[:LONGEST_SHOWN]
