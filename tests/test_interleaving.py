@@ -305,7 +305,7 @@ def test_messages_may_become_visible_in_another_order_than_their_numbers() -> No
     assert asyncio.run(world.store.last_message()) == 2
     assert answer(first) == Applied(Posted(1, 1))
     found, last = asyncio.run(world.store.new_messages(WORKER, 0))
-    assert ([message.number for _, message in found if isinstance(message, Message)], last) == ([1, 2], 2)
+    assert ([message.number for _, message, _ in found if isinstance(message, Message)], last) == ([1, 2], 2)
 
 
 def test_numbers_of_what_was_rolled_back_are_not_given_again() -> None:

@@ -227,7 +227,10 @@ async def test_unread_messages_are_read_in_order(store: Store) -> None:
         write(store, TakeMessage(2, 2))
         assert [message.message_id for message in await store.unread("r1")] == ["m-1", "m-3"]
         found, last = await store.new_messages(WORKER, 1)
-        assert ([(run_id, m.number) for run_id, m in found if isinstance(m, Message)], last) == ([("r1", 3)], 3)
+        assert ([(run_id, m.number, had) for run_id, m, had in found if isinstance(m, Message)], last) == (
+            [("r1", 3, 3)],
+            3,
+        )
 
 
 async def test_a_run_that_cannot_be_read_is_told_apart_from_those_that_can(store: Store) -> None:
@@ -265,8 +268,8 @@ async def test_a_message_that_cannot_be_read_is_told_apart_from_those_that_can(s
         write(store, a_message("r1")._replace(kind="DreamSent"))
         write(store, a_message("r2"))
         found, last = await store.new_messages(WORKER, 0)
-        assert ([run_id for run_id, _ in found], last) == (["r1", "r2"], 2)
-        (_, bad), (_, good) = found
+        assert ([run_id for run_id, _, _ in found], last) == (["r1", "r2"], 2)
+        (_, bad, _), (_, good, _) = found
         assert isinstance(bad, RunUnreadable)
         assert (bad.run_id, "message 1" in bad.trouble) == ("r1", True)
         assert isinstance(good, Message)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from perdure.engine.committer import Group, Settlement
 from perdure.engine.port import Advance, Host, OwnedRun
@@ -65,13 +65,17 @@ class StoreClosing(StoreAdvance):
             super().settle(answer)
 
 
-def deliver(host: Host, run_id: str, early: Sequence[Message | RunUnreadable]) -> None:
+# What came for a run before it lived: a message, and the how-many-th of its run that is, if that is known.
+Arrival: TypeAlias = tuple[Message, int | None] | RunUnreadable
+
+
+def deliver(host: Host, run_id: str, early: Sequence[Arrival]) -> None:
     """Hand over what came for a run before it lived."""
-    for message in early:
-        if isinstance(message, RunUnreadable):
-            host.unreadable(message)
+    for arrival in early:
+        if isinstance(arrival, RunUnreadable):
+            host.unreadable(arrival)
         else:
-            host.notice(run_id, message, None)
+            host.notice(run_id, *arrival)
 
 
 class StartGroup(Group):
@@ -84,7 +88,7 @@ class StartGroup(Group):
         operations: Sequence[Operation],
         owned: OwnedRun,
         host: Host | None,
-        arriving: dict[str, list[Message | RunUnreadable]],
+        arriving: dict[str, list[Arrival]],
         *,
         hosted: bool,
     ) -> None:
@@ -130,7 +134,7 @@ class ChildStart(StartGroup):
         operations: Sequence[Operation],
         owned: OwnedRun,
         host: Host | None,
-        arriving: dict[str, list[Message | RunUnreadable]],
+        arriving: dict[str, list[Arrival]],
         *,
         hosted: bool,
         then: Callable[[RunRow | None], None],

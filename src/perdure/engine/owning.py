@@ -17,7 +17,7 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engine.committer import Committer, Dropped, OwnersQuestion, Settlement
 from perdure.engine.endings import ending, told_to_parent
-from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
+from perdure.engine.groups import Arrival, ChildStart, StoreAdvance, StoreClosing
 from perdure.engine.insertions import insertion, new_run, run_id_after
 from perdure.engine.lease import Lease
 from perdure.engine.outages import Outage
@@ -87,7 +87,7 @@ class OwningEngine(ReadingEngine):
         self._committer = Committer(store, clock, self._on_lost)
         self._lease = Lease(store, self._committer, clock, ids, namespace=namespace, lease_ms=lease_ms)
         # Runs of ours that do not live yet, started or being read, and what came for them meanwhile.
-        self._arriving: dict[str, list[Message | RunUnreadable]] = {}
+        self._arriving: dict[str, list[Arrival]] = {}
         # Everything owned was given under a tenure; losing the lease, or not knowing, begins another.
         self._tenure = object()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -329,7 +329,7 @@ class OwningEngine(ReadingEngine):
     def _notice(self, run_id: str, message: Message, count: int | None) -> None:
         """Pass a message on to the run's host; to a run that does not live yet, a moment later."""
         if run_id in self._arriving:
-            self._arriving[run_id].append(message)
+            self._arriving[run_id].append((message, count))
         elif self._host is not None and not self._host.notice(run_id, message, count):
             self._host.look_around()
 

@@ -6,6 +6,7 @@ Everything here is a hint or a rescue; whatever it misses, the next look finds.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
 from perdure.clock import Clock
@@ -15,7 +16,7 @@ from perdure.engine.port import Host
 from perdure.errors import PerdureError, RunUnreadable
 from perdure.kernel.messages import Message
 from perdure.stores.port import Store
-from perdure.stores.records import RunRow
+from perdure.stores.records import NewMessage, RunRow
 
 # How often to look whether another process has changed something, and for dead workers.
 WATCH_MS = 50
@@ -107,13 +108,23 @@ class Watch:
             await self._close_overdue(now)
         if self._host is not None:
             found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
-            for run_id, message in found:
+            for run_id, message, count in in_their_order(found):
                 if isinstance(message, RunUnreadable):
                     self._unreadable(message)
                 else:
-                    self._notice(run_id, message, None)
+                    self._notice(run_id, message, count)
             self._host.look_around()
         awaited = list(self._awaited())
         if awaited:
             for row in await self._store.ended_or_held(awaited):
                 self._ended_or_held(row)
+
+
+def in_their_order(found: list[NewMessage]) -> list[NewMessage]:
+    """The same messages, each with how many its run had had with it, if none is missing."""
+    later: Counter[str] = Counter()
+    counted = []
+    for run_id, message, had in reversed(found):
+        counted.append(NewMessage(run_id, message, had - later[run_id]))
+        later[run_id] += 1
+    return counted[::-1]

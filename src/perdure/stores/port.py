@@ -17,7 +17,7 @@ from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch
-from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, WorkerRow
+from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, WorkerRow
 
 
 class Store(Protocol):
@@ -66,8 +66,11 @@ class Store(Protocol):
     async def owned_runs(self, worker_id: str) -> list[str]:
         """The ids of the open runs this worker owns."""
 
-    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message | RunUnreadable]], int]:
-        """Unread messages for this worker's runs above a number, in order, and the highest number looked at."""
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[NewMessage], int]:
+        """Unread messages for this worker's runs above a number, in order, and the highest number looked at.
+
+        A lower number may become visible later; what a run has had by now tells whether one is missing.
+        """
 
     async def last_message(self) -> int:
         """The highest message number there is."""

@@ -1,9 +1,11 @@
 """Records: rows as they are read back."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import Message
@@ -71,6 +73,14 @@ class LoadedRun(msgspec.Struct, frozen=True):
     messages: Sequence[Message]
     attempts: Sequence[Attempt]
     children: frozenset[str] = frozenset()
+
+
+class NewMessage(NamedTuple):
+    """A message that has come, and how many its run has had by now."""
+
+    run_id: str
+    message: Message | RunUnreadable
+    had: int
 
 
 class WorkerRow(msgspec.Struct, frozen=True):

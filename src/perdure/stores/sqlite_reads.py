@@ -12,7 +12,7 @@ from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
 from perdure.stores.queries import listing, queries
-from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, WorkerRow
+from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, WorkerRow
 from perdure.stores.rows import Garbled
 from perdure.stores.sqlite_garbled import ask, is_undecodable, misfit, run_row, worker_row
 from perdure.threads import Threads
@@ -122,14 +122,12 @@ class SqliteReads:
         # One whose id is no text could not be asked for.
         return [run_id for (run_id,) in found if type(run_id) is str]
 
-    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message | RunUnreadable]], int]:
-        def look(
-            db: sqlite3.Connection, read: Callable[..., Message | RunUnreadable]
-        ) -> tuple[list[tuple[str, Message | RunUnreadable]], int]:
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[NewMessage], int]:
+        def look(db: sqlite3.Connection, read: Callable[..., Message | RunUnreadable]) -> tuple[list[NewMessage], int]:
             (last,) = db.execute(self._read["last_message"]).fetchone()
-            parameters = {"worker_id": worker_id, "after": after, "last": last}
-            found = db.execute(self._read["new_messages"], parameters)
-            return [(row[0], read(*row)) for row in found], last
+            found = db.execute(self._read["new_messages"], {"worker_id": worker_id, "after": after}).fetchall()
+            news = [NewMessage(run_id, read(run_id, *row), had) for run_id, had, *row in found]
+            return news, max([last, *(row[2] for row in found)])
 
         quickly = partial(look, read=lambda _, *row: rows.message_of(*row))
         return await self._ask(quickly, partial(look, read=self._message_or_not))

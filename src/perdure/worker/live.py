@@ -88,6 +88,9 @@ class Inbox:
         self._put(key)
         return True
 
+    def has_seen(self, number: int) -> bool:
+        return number in self._seen
+
     def _forget_some(self) -> None:
         """Old numbers do not come again, except those of messages that are still unread."""
         unread = {message.number for messages in self.unread.values() for message in messages}
@@ -221,6 +224,10 @@ class LiveRun:
         if self.inbox is None:
             self.inbox = Inbox()
         return self.inbox.add(message)
+
+    def knows(self, message: Message) -> bool:
+        """Whether the message was put into the inbox before."""
+        return self.inbox is not None and self.inbox.has_seen(message.number)
 
     def add_failed(self, attempt: FailedAttempt) -> None:
         """Remember a failed attempt."""

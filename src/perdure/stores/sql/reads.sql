@@ -41,12 +41,11 @@ select number, message_id, kind, body, at
    and taken_by is null
  order by number;
 
--- new_messages: what came for this worker's runs after a number and up to another.
-select inbox.run_id, inbox.number, inbox.message_id, inbox.kind, inbox.body, inbox.at
+-- new_messages: what came for this worker's runs after a number, and how many messages each has had.
+select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, inbox.body, inbox.at
   from inbox
   join runs on runs.run_id = inbox.run_id
  where inbox.number > :after
-   and inbox.number <= :last
    and inbox.taken_by is null
    and runs.owner = :worker_id
  order by inbox.number;

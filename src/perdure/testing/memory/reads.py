@@ -9,7 +9,7 @@ from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
-from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow, WorkerRow
+from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, WorkerRow
 from perdure.stores.rows import Garbled
 from perdure.testing.memory.tables import InboxRow, Tables
 
@@ -69,14 +69,14 @@ class MemoryReads:
     async def owned_runs(self, worker_id: str) -> list[str]:
         return sorted(self.tables.runs.owned.get(worker_id, ()))
 
-    async def new_messages(self, worker_id: str, after: int) -> tuple[list[tuple[str, Message | RunUnreadable]], int]:
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[NewMessage], int]:
         inbox, runs = self.tables.inbox, self.tables.runs.rows
-        found: list[tuple[str, Message | RunUnreadable]] = []
+        found: list[NewMessage] = []
         for number in inbox.numbers[bisect_right(inbox.numbers, after) :]:
             row = inbox.rows[number]
             run = runs.get(row.run_id)
             if row.taken_by is None and run is not None and run.owner == worker_id:
-                found.append((row.run_id, self._message_or_not(row)))
+                found.append(NewMessage(row.run_id, self._message_or_not(row), run.messages))
         return found, self._last_message()
 
     def _message_or_not(self, row: InboxRow) -> Message | RunUnreadable:

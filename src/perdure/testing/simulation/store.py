@@ -150,12 +150,9 @@ class SimulatedStore:
         process.put(ReadJob(name, read, future))
         return await future
 
-    async def held_counts(self, namespace: str) -> dict[str, int]:
-        """Without a fault or a turn of its own: a line in the log comes of it, and nothing else does."""
-        return await self.inner.held_counts(namespace)
-
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")
+    held_counts = _question("held_counts")
     new_messages = _question("new_messages")
     last_message = _question("last_message")
     next_wake = _question("next_wake")
