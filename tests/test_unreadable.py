@@ -168,7 +168,7 @@ async def test_a_run_that_cannot_be_read_is_held_and_all_others_go_on(
         for id in ("a", "b", "c"):
             assert await env.result(await env.app.get(id)) == id * 2
         reason, report, owner, wake_at, status = held(path, run_id)
-        assert (reason, owner, wake_at, status) == ("unreadable", None, None, "SUSPENDED")
+        assert (reason, owner, wake_at, status) == ("quarantine", None, None, "SUSPENDED")
         told = msgspec.json.decode(report)
         assert spoilt.told in told["trouble"]
         assert "`perdure audit`" in told["remedy"]
@@ -178,11 +178,11 @@ async def test_a_run_that_cannot_be_read_is_held_and_all_others_go_on(
         page = await env.app.list()
         assert {info.id for info in page} | {error.id for error in page.unreadable} == set(IDS)
         if spoilt.table != "runs":
-            assert (await (await env.app.get("bad")).describe()).held == "unreadable"
+            assert (await (await env.app.get("bad")).describe()).held == "quarantine"
 
         spoilt.mend(path)
         run = await env.app.get("bad")
-        assert (await run.describe()).held == "unreadable"
+        assert (await run.describe()).held == "quarantine"
         await run.resume()
         assert await env.result(run) == "badbad"
     assert audit_of(path).violations == ()
@@ -197,7 +197,7 @@ async def test_threads_and_all(path: Path) -> None:
     async with Perdure(f"sqlite:///{path}", grace=0.1) as app:
         for number in set(range(30)) - {7, 8}:
             assert await (await app.get(f"run-{number}")).result(timeout=20) == "abab"
-    assert {held(path, runs[number].run_id)[0] for number in (7, 8)} == {"unreadable"}
+    assert {held(path, runs[number].run_id)[0] for number in (7, 8)} == {"quarantine"}
 
 
 @pytest.mark.parametrize("spoilt", [each for each in ALL if each.table == "inbox"], ids=repr)
@@ -222,7 +222,7 @@ async def test_a_message_that_cannot_be_read_holds_its_run_alone(
         assert await env.result(await env.app.get("good")) == "clear"
         run = await env.app.get("bad")
         info = await run.describe()
-        assert (info.held, info.status) == ("unreadable", Status.SUSPENDED)
+        assert (info.held, info.status) == ("quarantine", Status.SUSPENDED)
         assert "message 1" in str(info.held_report)
         assert [record.getMessage().split(":")[0] for record in told_of(caplog)] == ["run 'bad' is held"]
         assert not env.worker.is_live(run.run_id)
@@ -246,7 +246,7 @@ async def test_a_message_is_found_garbled_when_its_run_reads_its_inbox(env: Envi
         )
         await run.signal(said, "second")
         await env.settle()
-        assert (await run.describe()).held == "unreadable"
+        assert (await run.describe()).held == "quarantine"
         await other.signal(said, "clear")
         assert await env.result(other) == "clear"
 
@@ -271,7 +271,7 @@ async def test_a_run_that_no_claim_can_name_does_not_stop_claims(
         assert {info.id for info in page} == {"a", "b", "c"}
         assert [error.id for error in page.unreadable] == ["bad"]
     ((reason, wake_at),) = read(path, "select held, wake_at from runs where workflow_id = 'bad'")
-    assert (reason, wake_at) == ("unreadable", None)
+    assert (reason, wake_at) == ("quarantine", None)
 
 
 @pytest.mark.parametrize("deaths", ["'oops'", NO_TEXT, "'[{}]'", "x'00'"])

@@ -261,7 +261,7 @@ class RunNotHeld(PerdureError):
     def __str__(self) -> str:
         return (
             f"run {self.id!r} is not held ({self.status}) and goes on by itself; "
-            "resume() is for runs that are held as 'quarantine', 'unreadable' or 'mismatch'"
+            "resume() is for runs that are held as 'quarantine' or 'mismatch'"
         )
 
 

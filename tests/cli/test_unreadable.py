@@ -34,21 +34,21 @@ def test_list_shows_the_others_and_says_which_it_left_out(shell: Shell) -> None:
     assert shell("audit").code == 1
 
 
-def test_a_run_that_is_held_as_unreadable_shows_why_and_ends_once_it_is_corrected(shell: Shell) -> None:
+def test_a_run_that_cannot_be_read_shows_why_and_ends_once_it_is_corrected(shell: Shell) -> None:
     """Whoever is paged at night must see what is wrong, in which event, and what to type."""
     shell.waits_for_approval("o-1")
     spoil(shell, "update events set body = 'x' || body where seq = 2")
     with shell.at_work():
         assert shell("signal", "o-1", "approved", "true").code == 0
-        until(lambda: json.loads(shell("show", "o-1").out)["held"] == "unreadable")
+        until(lambda: json.loads(shell("show", "o-1").out)["held"] == "quarantine")
         code, seen = shell.at_terminal("show", "o-1")
         assert code == 0
-        assert "HELD (unreadable)" in seen
+        assert "HELD (quarantine)" in seen
         seen = re.sub(r"\s+", " ", seen)
         assert "event 2 cannot be read as ActivityCompleted" in seen
         for word in ("audit", "resume o-1", "terminate o-1"):
             assert f"`perdure {word}`" in seen
-        assert "HELD (unreadable)" in shell.at_terminal("list")[1]
+        assert "HELD (quarantine)" in shell.at_terminal("list")[1]
         events = shell("events", "o-1")
         assert events.code == 1
         assert "event 2 cannot be read" in events.err

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 MEANINGS = {
     "mismatch": "the workflow's code no longer fits the history of this run",
-    "quarantine": "to go on with this run does harm",
-    "unreadable": "the database holds something of this run that cannot be read",
+    "quarantine": "to go on with this run does harm, or is not possible",
     "paused": "somebody paused it",
 }
 # Held, but not stuck: somebody will let it go on.

@@ -57,8 +57,6 @@ _row: Any = tuple.__new__
 # Enum members know their value only by a detour.
 _STATUS_TEXT = {status: status.value for status in Status}
 
-# Why a run is held that the database cannot tell all of.
-UNREADABLE = "unreadable"
 CHILDREN_PAGE = 500
 READ_AGAIN_MS = 500
 
@@ -74,7 +72,7 @@ def tell_held(error: RunUnreadable) -> None:
         error.id,
         error.trouble,
         error.id,
-        extra={"event": "run_held", "run_id": error.run_id, "reason": UNREADABLE},
+        extra={"event": "run_held", "run_id": error.run_id, "reason": "quarantine"},
     )
 
 
@@ -343,7 +341,7 @@ class OwningEngine(ReadingEngine):
     def _hold_unread(self, error: RunUnreadable) -> None:
         """A run of ours cannot be brought to life: whoever else claims it could not do so either."""
         report = rows.held_report(error.trouble, error.id)
-        hold = HoldRun(error.run_id, self._lease.worker_id, UNREADABLE, report, self.clock.now())
+        hold = HoldRun(error.run_id, self._lease.worker_id, "quarantine", report, self.clock.now())
 
         def told(answer: Settlement) -> None:
             if isinstance(answer, Applied):

@@ -82,7 +82,7 @@ def hold_unclaimable(db: sqlite3.Connection, now: int) -> None:
             "run %s is held: %s (`perdure audit`)",
             name_of(id if isinstance(id, str) else run_id),
             _UNCLAIMABLE,
-            extra={"event": "run_held", "run_id": name_of(run_id), "reason": "unreadable"},
+            extra={"event": "run_held", "run_id": name_of(run_id), "reason": "quarantine"},
         )
 
 

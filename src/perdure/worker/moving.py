@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.calls import ContinueAsNew
-from perdure.engine.owning import UNREADABLE, tell_held
+from perdure.engine.owning import tell_held
 from perdure.engine.port import Advance, Engine, HandBack, Hold, StartRequest
 from perdure.errors import RunUnreadable
 from perdure.kernel import events
@@ -378,7 +378,7 @@ class Mover:
         id = live.owned.workflow_id
         tell_held(RunUnreadable(error.url, error.run_id, id, error.trouble))
         live.is_leaving = True
-        self._engine.release(live.owned, Hold(UNREADABLE, rows.held_report(error.trouble, id)), lambda _: None)
+        self._engine.release(live.owned, Hold("quarantine", rows.held_report(error.trouble, id)), lambda _: None)
         self.drop(live)
 
 

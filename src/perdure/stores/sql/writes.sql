@@ -295,7 +295,7 @@ update runs
 update runs
    set status = 'SUSPENDED',
        wake_at = null,
-       held = coalesce(held, 'unreadable'),
+       held = coalesce(held, 'quarantine'),
        held_report = coalesce(held_report, :report),
        updated_at = :now
  where owner is null
