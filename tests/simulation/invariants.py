@@ -53,6 +53,7 @@ class Witness:
         if not isinstance(outcome, Committed):
             return
         self.seen = now
+        self._check_fence(batch, before)
         self._check_workers(batch, now)
         self._check_events(batch, before, now)
         self._check_messages(before, now)
@@ -60,6 +61,15 @@ class Witness:
         self._check_attempts(before, now)
 
     # Workers and epochs
+
+    def _check_fence(self, batch: Batch, before: Seen) -> None:
+        """Whatever is written in a worker's name is written under the epoch that it has at that moment."""
+        if batch.worker_id is not None:
+            worker = before.workers.get(batch.worker_id)
+            if worker is None or worker.epoch != batch.epoch:
+                raise Violation(
+                    "I14", f"something was written under epoch {batch.epoch} of {batch.worker_id}: {worker}"
+                )
 
     def _check_workers(self, batch: Batch, now: Seen) -> None:
         for worker_id, worker in now.workers.items():
@@ -102,8 +112,6 @@ class Witness:
             raise Violation("I02", f"event {event.seq} of run {event.run_id} is older than the one before")
         if was is not None and was.owner != batch.worker_id:
             raise Violation("I14", f"{batch.worker_id} wrote an event of run {event.run_id}, owned by {was.owner}")
-        if batch.worker_id is not None and self._workers.get(batch.worker_id) != batch.epoch:
-            raise Violation("I14", f"an event was written under epoch {batch.epoch} of {batch.worker_id}")
         self._check_fact(now, event)
 
     def _check_fact(self, now: Seen, event: SeenEvent) -> None:
@@ -206,8 +214,6 @@ class Witness:
         if owner is not None:
             if owner != batch.worker_id:
                 raise Violation("I16", f"run {run.run_id} was given to {owner} by {batch.worker_id}")
-            if self._workers.get(owner) != batch.epoch:
-                raise Violation("I14", f"run {run.run_id} was taken by {owner} under epoch {batch.epoch}")
             self._owned_at[run.run_id] = batch.epoch
 
     def _check_end(self, batch: Batch, was: SeenRun | None, run: SeenRun, now: Seen) -> None:

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -24,16 +24,18 @@ from perdure.stores import sqlite, writes
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import queries
+from perdure.testing.memory import batches, loss_statements, worker_statements
 from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
 from perdure.worker import alarms, asking, effects, live, moving, pending
 from perdure.worker.loop import Branch
 
 Patch = tuple[object, str, Any]
-MUTANTS: dict[str, "Callable[[], list[Patch]]"] = {}
+Make: TypeAlias = "Callable[[], list[Patch]]"
+MUTANTS: dict[str, Make] = {}
 
 
-def mutant(make: "Callable[[], list[Patch]]") -> "Callable[[], list[Patch]]":
+def mutant(make: Make) -> Make:
     """One planted bug, known by what its function's docstring says."""
     assert make.__doc__ is not None
     MUTANTS[make.__doc__.rstrip(".")] = make
@@ -91,7 +93,14 @@ def _changed(name: str, old: str, new: str) -> Patch:
 @mutant
 def _() -> list[Patch]:
     """No epoch check."""
-    return [_changed("fence", "and epoch = :epoch", "and epoch > 0")]
+
+    def has_epoch(view: Any, worker_id: str, _: int) -> bool:
+        return view.workers.get(worker_id) is not None
+
+    return [
+        _changed("fence", "and epoch = :epoch", "and epoch > 0"),
+        (worker_statements, "_has_epoch", has_epoch),
+    ]
 
 
 @mutant
@@ -200,7 +209,7 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Group half applied."""
-    return [(writes, "is_torn", lambda *_: False)]
+    return [(store, "is_torn", lambda *_: False) for store in (writes, batches)]
 
 
 @mutant
@@ -424,7 +433,16 @@ def _() -> list[Patch]:
     anybody = (
         "select run_id, workflow_id, losses, deaths from runs where owner = :worker_id and closed_at is null limit 1"
     )
-    return [(_sql, "suspects_of", anybody), (writes, "deaths_after", lambda _, deaths, death: (*deaths, death))]
+
+    def deaths_after(_: int, deaths: tuple[Any, ...], death: Any) -> tuple[Any, ...]:
+        return (*deaths, death)
+
+    return [
+        (_sql, "suspects_of", anybody),
+        (writes, "deaths_after", deaths_after),
+        (loss_statements, "deaths_after", deaths_after),
+        (loss_statements, "is_suspect", lambda _: True),
+    ]
 
 
 @mutant

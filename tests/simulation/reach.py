@@ -11,7 +11,7 @@ WANTED = (
     *(fault.name for fault in Fault),
     *("Committed", "Failed", "Unknown", "Fenced"),
     *("answer Taken", "answer Moved", "answer Closed"),
-    *("died at a commit", "opening failed", "closed", "read failed"),
+    *("died at a commit", "died in a loop", "opening failed", "closed", "read failed"),
     *("takeover", "recovery of the own runs", "parked", "not parked", "mismatch", "poison", "quarantine"),
     *("RunClosed", "IdConflict", "RunCancelled", "RunTerminated", "RunTimedOut", "RunFailed"),
     *("given the run that has the id", "took over the id"),

@@ -15,9 +15,9 @@ from perdure.engine.heartbeat import GIVE_UP_SECONDS
 from perdure.errors import IdConflict
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun
-from perdure.testing.simulation import Fault, MemoryDatabase, Node, SqliteDatabase, State, Tape, World
+from perdure.testing.simulation import MemoryDatabase, Node, SqliteDatabase, State, Tape, World
 from perdure.testing.simulation.loop import NeverCalm
-from tests.simulation import model
+from tests.simulation import model, plans
 from tests.simulation.clients import ENDS, AwaitResult, CancelRun, OfRun, Request, SendSignal, StartRun, TerminateRun
 from tests.simulation.invariants import Violation, Witness
 from tests.simulation.programs import Drawer, WorkFailed, Workshop, outcome_of, sim_run
@@ -27,8 +27,8 @@ from tests.simulation.sight import SeenRun
 PATIENCE_MS = 900_000
 MOST_STEPS = 30_000
 LEASE_S = 30
-# Longer than a look around takes, with all its answers.
-CALM_MS = 10_000
+# Longer than a look around takes, with all its answers, however late these come.
+CALM_MS = 30_000
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -137,7 +137,8 @@ class Schedule:
             "park_after": tape.one_of(1, 4),
             "max_live": tape.one_of(100, 2),
         }
-        for number in range(tape.between(1, 3)):
+        self._plan = plans.drawn(tape)
+        for number in range(self._plan.nodes):
             shop = NodeShop(self)
             node = Node(self.world, number, options, (shop,))
             shop.node = node
@@ -145,7 +146,6 @@ class Schedule:
         drawer = Drawer(tape)
         for number in range(tape.between(2, 4)):
             self._draw_run(f"run-{number}", drawer)
-        self._plan = self._draw_faults()
 
     def _draw_run(self, key: str, drawer: Drawer) -> None:
         tape = self.tape
@@ -182,26 +182,20 @@ class Schedule:
         self.requests.append(request)
         self._undone.append(request)
 
-    def _draw_faults(self) -> list[tuple[int, Fault, int]]:
-        kinds = list(Fault)
-        plan = [
-            (10 + self.tape.choose(350), self.tape.one_of(*kinds), self.tape.choose(3))
-            for _ in range(self.tape.between(2, 7))
-        ]
-        return sorted(plan, key=lambda fault: fault[0])
-
     def _play(self) -> None:
-        """Until all faults have struck, whoever was paused has gone on, and all requests were made once."""
-        plan = list(self._plan)
-        while plan or self._is_paused() or any(r.tries == 0 and self._can_ask(r) for r in self.requests):
-            if plan and plan[0][0] <= self.world.steps:
-                _, fault, number = plan.pop(0)
+        """Until all faults have struck and are over, and all requests were made once."""
+        plan = list(self._plan.faults)
+        while plan or self._is_struck() or any(r.tries == 0 and self._can_ask(r) for r in self.requests):
+            if plan and plan[0].after_step <= self.world.steps:
+                _, fault, number, moment = plan.pop(0)
                 self.faults += 1
-                self.world.strike(fault, self.world.nodes[number % len(self.world.nodes)])
+                self.world.strike(fault, self.world.nodes[number % len(self.world.nodes)], moment)
             self._step()
 
-    def _is_paused(self) -> bool:
-        return any(node.is_alive and (node.is_frozen or node.is_stalled) for node in self.world.nodes)
+    def _is_struck(self) -> bool:
+        """Whether somebody is yet to go on, or to die."""
+        nodes = self.world.nodes
+        return any(node.dooms or (node.is_alive and (node.is_frozen or node.is_stalled)) for node in nodes)
 
     def _can_ask(self, request: Request) -> bool:
         return not isinstance(request, OfRun) or self.starts[request.key].is_done
@@ -221,24 +215,24 @@ class Schedule:
                 if request.after_step <= world.steps and request.is_free and self._can_ask(request)
             ]
         world.step(*further)
-        self._check_paused()
         if self.violation is not None:
             raise self.violation
         for node in world.nodes:
+            if node.is_frozen or node.is_stalled:
+                self._check_paused(node)
             if node.boots and node.loop.troubles:
                 raise Violation("I44", f"in node {node.number}: {node.loop.troubles[0]}")
 
-    def _check_paused(self) -> None:
+    def _check_paused(self, node: Node) -> None:
         """Nothing stays long with a process that does not go on, when another one is there to take it."""
-        world = self.world
-        for node in world.nodes:
-            # One that is frozen in a transaction keeps its locks; ending that is up to the database.
-            if (node.is_frozen or node.is_stalled) and node.state is State.UP and node.is_alive and not node.is_writing:
-                given_up_ms = (GIVE_UP_SECONDS if node.is_stalled else 0) * 1000 + 2 * LEASE_S * 1000 + CALM_MS
-                if world.now_ms - node.paused_since_ms > given_up_ms and self._is_looked_after(node):
-                    left = [r.run_id for r in self.witness.seen.runs.values() if r.owner == node.engine.worker_id]
-                    if left:
-                        raise Violation("I41", f"runs stay with node {node.number}, which does not go on: {left}")
+        # One that is frozen in a transaction keeps its locks; ending that is up to the database.
+        if node.state is not State.UP or not node.is_alive or node.is_writing:
+            return
+        given_up_ms = (GIVE_UP_SECONDS if node.is_stalled else 0) * 1000 + 2 * LEASE_S * 1000 + CALM_MS
+        if self.world.now_ms - node.paused_since_ms > given_up_ms and self._is_looked_after(node):
+            left = [r.run_id for r in self.witness.seen.runs.values() if r.owner == node.engine.worker_id]
+            if left:
+                raise Violation("I41", f"runs stay with node {node.number}, which does not go on: {left}")
 
     def _is_looked_after(self, paused: Node) -> bool:
         """Whether some other process has been well for long enough to notice."""

@@ -16,15 +16,7 @@ from tests.simulation.running import Failure, lived, run_all
 
 SEEDS = 1000
 # Planted bugs that need a rare moment; `make mutants` looks for all of them.
-RARE = {
-    "No epoch check",
-    "Epoch checked outside the transaction",
-    "Rescue that ignores what it read",
-    "Refusal that aborts neighbours",
-    "> for >= in timers",
-    "Quarantine of the innocent",
-    "Lease renewed by a stalled loop",
-}
+RARE = {"Rescue that ignores what it read", "Lease renewed by a stalled loop"}
 
 
 def test_nothing_that_must_never_happen_happens_in_a_thousand_schedules() -> None:
@@ -40,7 +32,7 @@ def test_nothing_that_must_never_happen_happens_in_a_thousand_schedules() -> Non
 @pytest.mark.parametrize("name", sorted(MUTANTS.keys() - RARE))
 def test_a_planted_bug_is_found(name: str) -> None:
     """A simulator that finds nothing proves something only if it finds what is there."""
-    _, catch = caught(name, 100, 1)
+    _, catch = caught(name, 300, 1)
     assert catch.is_caught
 
 

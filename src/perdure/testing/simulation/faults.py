@@ -1,12 +1,15 @@
-"""What can go wrong in a simulated world."""
+"""What can go wrong in a simulated world, and at which moment."""
 
 from enum import Enum
+
+from perdure.stores.operations import Batch, ClaimRuns, EndRun, ParkRun, RaiseEpoch
 
 
 class Fault(Enum):
     """A fault, and what it is in the real world."""
 
     CRASH = "a process dies between two things it does"
+    CRASH_LOOP = "a process dies again and again, each time with work in its hands"
     CRASH_BEFORE = "a process dies before its next commit"
     CRASH_IN = "a process dies in the middle of its next transaction"
     CRASH_AFTER = "a process dies after its next commit, before it learns of it"
@@ -14,6 +17,7 @@ class Fault(Enum):
     LOST_COMMIT = "the next commit does not happen, and nobody knows"
     REFUSED = "the next commit is refused"
     FREEZE = "a process is stopped as a whole and goes on later"
+    FREEZE_AT = "a process is stopped with its next commit on its way, and goes on later"
     STALL = "a process's event loop is blocked, its threads go on"
     SLOW_DISK = "nothing is written or read for a while"
     BROKEN_DISK = "nothing can be written or read for a while, and of some writes nobody knows"
@@ -34,6 +38,30 @@ AT_COMMIT = frozenset(
         Fault.LOST_ANSWER,
         Fault.LOST_COMMIT,
         Fault.REFUSED,
+        Fault.FREEZE_AT,
     }
 )
 DEADLY = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_IN, Fault.CRASH_AFTER})
+
+
+class Moment(Enum):
+    """Which commit a fault waits for that strikes with one."""
+
+    ANY = "the next one, whatever it is"
+    CLAIM = "one that takes runs"
+    TAKEOVER = "one that raises an epoch, another's or its own"
+    PARK = "one that parks a run"
+    END = "one that ends a run"
+
+    def is_in(self, batch: Batch) -> bool:
+        """Whether this batch is what was waited for."""
+        wanted = _MARKS.get(self)
+        return wanted is None or any(type(operation) is wanted for group in batch.groups for operation in group)
+
+
+_MARKS: dict[Moment, type] = {
+    Moment.CLAIM: ClaimRuns,
+    Moment.TAKEOVER: RaiseEpoch,
+    Moment.PARK: ParkRun,
+    Moment.END: EndRun,
+}

@@ -15,9 +15,10 @@ from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.store_engine import StoreEngine
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
-from perdure.stores.answers import Failed, Outcome, Unknown
+from perdure.stores.answers import Applied, Committed, Failed, Outcome, Unknown
+from perdure.stores.operations import AppendEvent, Batch, ClaimRuns, RecordAttempt
 from perdure.testing.simulation.database import Database, answered
-from perdure.testing.simulation.faults import DEADLY, Fault
+from perdure.testing.simulation.faults import DEADLY, Fault, Moment
 from perdure.testing.simulation.loop import NodeLoop
 from perdure.testing.simulation.store import URL, ReadJob, SimulatedStore, WriteJob
 from perdure.worker.worker import Worker
@@ -51,6 +52,9 @@ class Surroundings(Protocol):
     def wrote(self, node: "Node", job: WriteJob) -> None:
         """A batch was written, or not; its outcome is in the job."""
 
+    def freeze(self, node: "Node") -> None:
+        """Stop a process as a whole, and let it go on later."""
+
     def reach(self, what: str) -> None:
         """Count that this happened."""
 
@@ -74,10 +78,14 @@ class Node:
         self.is_alive = False
         self.is_quick = False
         self.misses_hints = False
-        self.is_frozen = self.is_stalled = False
+        self.is_frozen = self.is_stalled = self.is_frozen_until_lost = False
         # Since when it has been paused, and since when it has not been struck by anything.
         self.paused_since_ms = self.calm_since_ms = 0
+        # What strikes with a commit, and with which.
         self.armed: Fault | None = None
+        self.moment = Moment.ANY
+        # How often it is yet to die with work in its hands.
+        self.dooms = 0
         self.jobs: list[WriteJob | ReadJob] = []
         self.version = 1
 
@@ -237,8 +245,15 @@ class Node:
     def write(self, job: WriteJob) -> None:
         """Move a write on; struck by a fault, it may never get its outcome."""
         is_begun = job.write is not None
+        armed = self.armed if self.armed is not None and self.moment.is_in(job.batch) else None
         if job.write is None:
-            if (outcome := self._trouble()) is not None:
+            if armed is Fault.FREEZE_AT:
+                self._strike(armed)
+                self._world.freeze(self)
+                # Where commits are quick there is no getting in between: it stops when it has done what it is about.
+                if not self.is_quick:
+                    return
+            if (outcome := self._trouble(armed)) is not None:
                 job.outcome = outcome
                 self._world.wrote(self, job)
                 return
@@ -246,7 +261,7 @@ class Node:
                 return
             job.write = self._world.database.write(self.store.inner, job.batch)
         # One that takes several steps is left in the middle of them.
-        if self.armed is Fault.CRASH_IN and (is_begun or self._world.database.is_quick):
+        if armed is Fault.CRASH_IN and (is_begun or self._world.database.is_quick):
             self._strike(Fault.CRASH_IN)
             job.write.abandon()
             self.is_alive = False
@@ -256,14 +271,21 @@ class Node:
             return
         job.outcome = outcome
         self._world.wrote(self, job)
-        if self.armed is Fault.CRASH_AFTER:
-            self._strike(Fault.CRASH_AFTER)
-            self.is_alive = False
-        elif self.armed is Fault.LOST_ANSWER:
-            self._strike(Fault.LOST_ANSWER)
-            job.outcome = Unknown(_unavailable("the answer was lost"))
+        self._strike_after(job, outcome, armed)
 
-    def _trouble(self) -> Outcome | None:
+    def _strike_after(self, job: WriteJob, outcome: Outcome, armed: Fault | None) -> None:
+        if armed is Fault.CRASH_AFTER:
+            self._strike(armed)
+            self.is_alive = False
+        elif armed is Fault.LOST_ANSWER:
+            self._strike(armed)
+            job.outcome = Unknown(_unavailable("the answer was lost"))
+        elif self.dooms and _has_work(job.batch, outcome):
+            self.dooms -= 1
+            self._world.reach("died in a loop")
+            self.is_alive = False
+
+    def _trouble(self, armed: Fault | None) -> Outcome | None:
         """What keeps the next batch from being written, if anything does; a deadly fault leaves no process."""
         world = self._world
         if world.is_disk_full():
@@ -271,7 +293,7 @@ class Node:
         if world.is_disk_broken():
             error = _unavailable("the disk is broken")
             return Unknown(error) if world.is_in_doubt() else Failed(error)
-        match self.armed:
+        match armed:
             case Fault.CRASH_BEFORE as fault:
                 self._strike(fault)
                 self.is_alive = False
@@ -308,6 +330,20 @@ class Node:
                 self.loop.run(job.future.set_exception, job.error)
             else:
                 self.loop.run(job.future.set_result, job.answer)
+
+
+def _has_work(batch: Batch, outcome: Outcome) -> bool:
+    """Whether the worker that wrote this owns a run, as far as can be seen from it."""
+    answers = outcome.answers if isinstance(outcome, Committed) else {}
+    for number, group in enumerate(batch.groups):
+        match group[0]:
+            case ClaimRuns():
+                answer = answers.get(number)
+                if isinstance(answer, Applied) and answer.value:
+                    return True
+            case AppendEvent() | RecordAttempt():
+                return isinstance(outcome, Committed)
+    return False
 
 
 def _unavailable(trouble: str) -> StoreUnavailable:

@@ -12,6 +12,7 @@ decided by the tape, so the same tape is the same schedule.
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,10 +20,11 @@ import msgspec
 from perdure.clock import LongWait
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.watch import Watch
+from perdure.kernel.poison import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.stores.answers import Applied, Committed
-from perdure.stores.operations import Batch
+from perdure.stores.operations import Batch, RaiseEpoch
 from perdure.testing.simulation.database import Database
-from perdure.testing.simulation.faults import AT_COMMIT, Fault
+from perdure.testing.simulation.faults import AT_COMMIT, Fault, Moment
 from perdure.testing.simulation.node import Node, State
 from perdure.testing.simulation.store import ReadJob, WriteJob
 from perdure.testing.simulation.tape import Tape
@@ -32,6 +34,10 @@ FIRST_MS = 1_800_000_000_000
 # Time passes by no more than this at once, so that leases of idle processes are renewed in time.
 LONGEST_LEAP_MS = 8000
 REBOOT_MS = 1000
+LONGEST_FREEZE_MS = 100_000
+LONGEST_DOOM_MS = 120_000
+# With one more a run that is innocent may be held.
+MOST_DOOMS = SUSPECT_FROM + QUARANTINE_FROM - 1
 JUMPS_MS = (1000, 60_000, 3_600_000, 86_400_000)
 
 Action = tuple[Callable[..., None], tuple[Any, ...]]
@@ -78,6 +84,8 @@ class World:
                     self.reached[f"answer {type(answer).__name__}"] += 1
         self.effects.append((node.number, type(outcome).__name__, [len(group) for group in job.batch.groups]))
         self.say(lambda: f"node {node.number} writes {_shown(job.batch)}: {type(outcome).__name__}")
+        if isinstance(outcome, Committed):
+            self._wake_the_lost(job.batch)
         self.wrote_hook(node, job.batch, outcome)
 
     def say(self, text: Callable[[], str]) -> None:
@@ -208,34 +216,40 @@ class World:
 
     # Faults
 
-    def strike(self, fault: Fault, node: Node) -> None:
-        """Let a fault happen to a process, or to the disk they share."""
-        self.say(lambda: f"FAULT {fault.name} on node {node.number}")
-        self.effects.append((fault.name, node.number))
+    def strike(self, fault: Fault, node: Node, moment: Moment = Moment.ANY) -> None:
+        """Let a fault happen to a process, or to the disk they share; with a commit of that moment, if with one."""
+        self.say(lambda: f"FAULT {fault.name} on node {node.number}, {moment.name}")
+        self.effects.append((fault.name, node.number, moment.name))
         if fault in AT_COMMIT:
             if node.is_alive:
-                node.armed = fault
+                node.armed, node.moment = fault, moment
             return
         self.reach(fault.name)
         _STRIKES[fault](self, node)
         self._after(node)
 
-    def _freeze(self, node: Node) -> None:
+    def freeze(self, node: Node) -> None:
+        """Stop a process as a whole: for a hiccup, for several leases, or until somebody takes its runs."""
         node.is_frozen = True
-        self._pause(node, self._pause_ms())
+        ms = self.tape.one_of(200, 3000, 40_000, 80_000, None, None)
+        node.is_frozen_until_lost = ms is None
+        self._pause(node, LONGEST_FREEZE_MS if ms is None else ms)
 
     def _stall(self, node: Node) -> None:
         node.is_stalled = True
-        self._pause(node, self.tape.one_of(3000, 20_000, 120_000))
+        self._pause(node, self.tape.one_of(3000, 20_000, 120_000, 200_000))
 
     def _pause(self, node: Node, ms: int) -> None:
         node.paused_since_ms = self.now_ms
-        boots = node.boots
-        self.plan(ms, lambda: self._thaw(node, boots))
+        self.plan(ms, partial(self._thaw, node, node.boots))
 
-    def _pause_ms(self) -> int:
-        """From a hiccup to several leases."""
-        return self.tape.one_of(200, 3000, 40_000, 50_000, 80_000)
+    def _wake_the_lost(self, batch: Batch) -> None:
+        """Who was frozen until its runs were taken goes on now: a late writer is most dangerous right then."""
+        for node in self.nodes:
+            if node.is_frozen and node.is_frozen_until_lost and node.state is State.UP:
+                worker_id, boots = node.engine.worker_id, node.boots
+                if any(type(op) is RaiseEpoch and op.worker_id == worker_id for group in batch.groups for op in group):
+                    self.plan(0, partial(self._thaw, node, boots))
 
     def _thaw(self, node: Node, boots: int) -> None:
         if node.boots == boots and node.is_alive:
@@ -261,7 +275,12 @@ class World:
             if node.boots == boots:
                 node.misses_hints = False
 
-        self.plan(self._pause_ms(), notice)
+        self.plan(self.tape.one_of(200, 3000, 40_000, 50_000, 80_000), notice)
+
+    def _doom(self, node: Node) -> None:
+        node.dooms = self.tape.one_of(2, MOST_DOOMS, MOST_DOOMS)
+        # There may be nothing for it to do.
+        self.plan(LONGEST_DOOM_MS, partial(setattr, node, "dooms", 0))
 
     def _set_back(self, node: Node) -> None:
         node.offset_ms -= self.tape.one_of(*JUMPS_MS)
@@ -281,7 +300,7 @@ class World:
         """No fault lasts any longer; every process runs, with the right code."""
         self._slow_until = self._broken_until = self._full_until = 0
         for node in self.nodes:
-            node.armed = None
+            node.armed, node.dooms = None, 0
             node.is_frozen = node.is_stalled = node.misses_hints = False
             if node.version != 1:
                 node.version = 1
@@ -291,7 +310,8 @@ class World:
 
 _STRIKES: dict[Fault, Callable[[World, Node], None]] = {
     Fault.CRASH: lambda world, node: world.kill(node),
-    Fault.FREEZE: World._freeze,
+    Fault.CRASH_LOOP: World._doom,
+    Fault.FREEZE: World.freeze,
     Fault.STALL: World._stall,
     Fault.SLOW_DISK: World._slow_disk,
     Fault.BROKEN_DISK: World._break_disk,
