@@ -3,6 +3,7 @@
 python -m tests.simulation run --seeds 3000 [--first 0] [--jobs 2]
 python -m tests.simulation repeat SEED [--tape "3 0x17 1"]     one schedule, with everything that happens in it
 python -m tests.simulation shrink SEED                         the shortest tape that fails in the same way
+python -m tests.simulation mutants [--mended] [--only NAME]    planted bugs, and how many seeds it takes to find each
 python -m tests.simulation digests --seeds 50                  one digest for all that happened, to compare
 """
 
@@ -20,7 +21,7 @@ from tests.simulation import reach, shrinking
 from tests.simulation.hunting import hunt
 from tests.simulation.invariants import Violation
 from tests.simulation.known import known_seeds
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import MENDED, MUTANTS
 from tests.simulation.running import Failure, lived, run_all
 from tests.simulation.schedule import Schedule
 
@@ -105,12 +106,13 @@ def across(options: argparse.Namespace) -> int:
 
 def mutants(options: argparse.Namespace) -> int:
     """Switch on one planted bug after the other; each must be caught."""
-    wanted = [name for name in MUTANTS if options.only is None or options.only.lower() in name.lower()]
+    planted = MENDED if options.mended else MUTANTS
+    wanted = [name for name in planted if options.only is None or options.only.lower() in name.lower()]
     caught = 0
-    print(f"{'planted bug':42} {'caught':>7} {'median seeds':>13} {'most':>6}  first violated")
+    print(f"{'planted bug':66} {'caught':>7} {'median seeds':>13} {'most':>6}  first violated")
     for name, found in hunt(wanted, options.seeds, options.rounds, options.jobs):
         caught += found.is_caught
-        print(f"{name:42} {found}", flush=True)
+        print(f"{name:66} {found}", flush=True)
     print(f"{caught} of {len(wanted)} caught within {options.seeds:,} seeds each time, {options.rounds} times")
     return 0 if caught == len(wanted) else 1
 
@@ -131,6 +133,7 @@ def main() -> int:
             sub.add_argument("--seeds", type=int, default=300)
         elif command is mutants:
             sub.add_argument("--only")
+            sub.add_argument("--mended", action="store_true", help="those that were found in the engine and mended")
             sub.add_argument("--seeds", type=int, default=10_000)
             sub.add_argument("--rounds", type=int, default=5)
             sub.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

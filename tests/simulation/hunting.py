@@ -7,6 +7,7 @@ from statistics import median
 import msgspec
 
 from perdure.testing.simulation import Tape
+from tests.simulation import mended  # noqa: F401 - it plants some more
 from tests.simulation.mutants import switched_on
 from tests.simulation.running import Failure, lived, quietly
 

@@ -8,11 +8,12 @@ SEEDS = Path(__file__).parents[1] / "seeds.yaml"
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A seed that failed once: what it violated, and since which commit it does not any more."""
+    """A seed that failed once: what it violated, since which commit it does not, and as what it is planted again."""
 
     seed: int
     violated: str
     mended: str
+    planted: str
 
 
 def known() -> list[Known]:

@@ -33,6 +33,8 @@ from perdure.worker.loop import Branch
 Patch = tuple[object, str, Any]
 Make: TypeAlias = "Callable[[], list[Patch]]"
 MUTANTS: dict[str, Make] = {}
+# Those that were in the engine, and were found and mended; see mended.py.
+MENDED: dict[str, Make] = {}
 
 
 def mutant(make: Make) -> Make:
@@ -42,10 +44,17 @@ def mutant(make: Make) -> Make:
     return make
 
 
+def mended(make: Make) -> Make:
+    """One that was no mere thought."""
+    assert make.__doc__ is not None
+    MENDED[make.__doc__.rstrip(".")] = make
+    return make
+
+
 @contextmanager
 def switched_on(name: str) -> Iterator[None]:
     """While this lasts, the engine has the bug."""
-    patches = MUTANTS[name]()
+    patches = (MUTANTS | MENDED)[name]()
     before = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in patches]
     for owner, attribute, value in patches:
         setattr(owner, attribute, value)
@@ -81,7 +90,7 @@ def _forget_sql() -> None:
     writes._bulk.cache_clear()
 
 
-def _changed(name: str, old: str, new: str) -> Patch:
+def changed(name: str, old: str, new: str) -> Patch:
     text = queries("writes")[name]
     assert old in text, (name, old)
     return (_sql, name, text.replace(old, new))
@@ -98,7 +107,7 @@ def _() -> list[Patch]:
         return view.workers.get(worker_id) is not None
 
     return [
-        _changed("fence", "and epoch = :epoch", "and epoch > 0"),
+        changed("fence", "and epoch = :epoch", "and epoch > 0"),
         (worker_statements, "_has_epoch", has_epoch),
     ]
 
@@ -153,7 +162,7 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Rescue that ignores what it read."""
-    return [_changed("raise_epoch", "and epoch = :epoch", "and epoch > 0")]
+    return [changed("raise_epoch", "and epoch = :epoch", "and epoch > 0")]
 
 
 # Commits and answers
@@ -265,7 +274,7 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Park without the counter."""
-    return [_changed("park_run", "and (:messages is null or messages = :messages)", "")]
+    return [changed("park_run", "and (:messages is null or messages = :messages)", "")]
 
 
 @mutant
@@ -304,7 +313,7 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Post that does not wake."""
-    return [_changed("count_posted", "else min(coalesce(wake_at, told.column4), told.column4)", "else wake_at")]
+    return [changed("count_posted", "else min(coalesce(wake_at, told.column4), told.column4)", "else wake_at")]
 
 
 # Attempts

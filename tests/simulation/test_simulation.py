@@ -10,8 +10,8 @@ import pytest
 from perdure.testing.simulation import Tape
 from tests.simulation import reach, shrinking
 from tests.simulation.hunting import caught
-from tests.simulation.known import known_seeds
-from tests.simulation.mutants import MUTANTS, switched_on
+from tests.simulation.known import known, known_seeds
+from tests.simulation.mutants import MENDED, MUTANTS, switched_on
 from tests.simulation.running import Failure, lived, run_all
 
 SEEDS = 1000
@@ -34,6 +34,11 @@ def test_a_planted_bug_is_found(name: str) -> None:
     """A simulator that finds nothing proves something only if it finds what is there."""
     _, catch = caught(name, 300, 1)
     assert catch.is_caught
+
+
+def test_every_seed_that_failed_says_as_what_its_bug_is_planted_again() -> None:
+    """A number that draws another schedule by now would keep nothing of what it found."""
+    assert {each.planted for each in known()} == MENDED.keys()
 
 
 def test_the_same_seed_is_the_same_schedule_whatever_the_hashes() -> None:
