@@ -1,5 +1,6 @@
 """`perdure resume`, and what `perdure show` says of a run in quarantine."""
 
+import json
 import os
 import re
 import sqlite3
@@ -108,3 +109,29 @@ def test_a_held_run_is_closed_by_force_without_a_word(shell: Shell) -> None:
     assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
     quarantine(shell, "g-1")
     assert shell("cancel", "g-1", "--force", "--wait").json["status"] == "CANCELLED"
+
+
+def test_resume_all_frees_every_run_that_is_held_and_no_other(shell: Shell) -> None:
+    """After a program that died by itself, nobody should have to type a hundred names."""
+    for number in range(3):
+        assert shell("start", "shop:greet", '["ann"]', "--id", f"g-{number}").code == 0
+    quarantine(shell, "g-1")
+    assert shell("start", "shop:greet", '["ann"]', "--id", "free").code == 0
+
+    answer = shell("resume", "--all")
+
+    assert answer.code == 0
+    assert sorted((each["id"], each["status"], each["held"]) for each in json.loads(answer.out)) == [
+        (f"g-{number}", "PENDING", None) for number in range(3)
+    ]
+    assert shell("resume", "--all").json == []
+    assert "no run is held" in shell.at_terminal("resume", "--all")[1]
+
+
+def test_resume_wants_a_name_or_all(shell: Shell) -> None:
+    for words in ([], ["g-1", "--all"]):
+        answer = shell("resume", *words)
+        assert (answer.code, answer.err) == (
+            64,
+            "error: name the run that shall go on, or say --all; `perdure list --status held` shows them\n",
+        )

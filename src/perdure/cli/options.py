@@ -33,6 +33,10 @@ RunName: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="ID", help="A run's id, or its run_id.", show_default=False, autocompletion=run_ids),
 ]
+AnyRunName: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="ID", help="A run's id, or its run_id.", show_default=False, autocompletion=run_ids),
+]
 Waiting: TypeAlias = Annotated[
     float | None,
     typer.Option(

@@ -1,44 +1,87 @@
-"""`perdure resume`: let a run go on that is held.
+"""`perdure resume`: let runs go on that are held.
 
-In:   the name of a run in quarantine, or of one whose code fits its history again.
-Out:  the run as it stands once that is on disk.
+In:   the name of a run in quarantine, or of one whose code fits its history again; or all there are.
+Out:  the runs as they stand once that is on disk.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.text import Text
 
+from perdure.cli.exits import Mistake
 from perdure.cli.neglect import warn_if_nobody_works
 from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AnyRunName, AsJson, Namespace, Url
 from perdure.cli.output import is_for_people, print_json, screen
+from perdure.errors import RunClosed, RunNotHeld
 
 if TYPE_CHECKING:
-    from perdure.app import RunInfo
+    import perdure
+    from perdure.app import Run, RunInfo
 
-EXAMPLES = {"resume": "perdure resume o-17"}
+EXAMPLES = {"resume": "perdure resume o-17\nperdure resume --all"}
 
 
 def resume(
-    name: RunName,
+    name: AnyRunName = None,
     *,
+    all: Annotated[
+        bool, typer.Option("--all", help="Every run that is held as quarantine or mismatch, not just one.")
+    ] = False,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Let a held run go on."""
+    """Let a held run go on, or all of them."""
+    if (name is None) != all:
+        raise Mistake("name the run that shall go on, or say --all; `perdure list --status held` shows them")
 
-    async def request() -> "RunInfo":
+    async def request() -> "list[RunInfo]":
         async with client(url, namespace) as app:
-            run = await found(app, name)
-            await run.resume()
-            info = await run.describe()
-            warn_if_nobody_works(url, info)
-            return info
+            if name is None:
+                resumed = [info async for run in _held(app) if (info := await _resumed_if_held(run)) is not None]
+            else:
+                resumed = [await _resumed(await found(app, name))]
+            if resumed:
+                warn_if_nobody_works(url, resumed[0])
+            return resumed
 
-    info = asyncio.run(request())
+    resumed = asyncio.run(request())
     if is_for_people(as_json=as_json):
-        screen().print(Text.assemble((info.id, "bold"), " is not held any more; it goes on"), soft_wrap=True)
+        _print(resumed)
     else:
-        print_json({"id": info.id, "run_id": info.run_id, "status": info.status, "held": info.held})
+        answers = [{"id": i.id, "run_id": i.run_id, "status": i.status, "held": i.held} for i in resumed]
+        print_json(answers if all else answers[0])
+
+
+async def _held(app: "perdure.Perdure") -> "AsyncIterator[Run[object]]":
+    """Every run that is held, a page at a time; one that is resumed is not on the next page."""
+    cursor, is_more = None, True
+    while is_more:
+        page = await app.list(status=["quarantine", "mismatch"], after=cursor)
+        for info in page:
+            yield await app.get(run_id=info.run_id)
+        cursor, is_more = page.cursor, page.cursor is not None
+
+
+async def _resumed(run: "Run[object]") -> "RunInfo":
+    await run.resume()
+    return await run.describe()
+
+
+async def _resumed_if_held(run: "Run[object]") -> "RunInfo | None":
+    """None when somebody else was quicker."""
+    try:
+        return await _resumed(run)
+    except (RunNotHeld, RunClosed):
+        return None
+
+
+def _print(resumed: "list[RunInfo]") -> None:
+    for info in resumed:
+        screen().print(Text.assemble((info.id, "bold"), " is not held any more; it goes on"), soft_wrap=True)
+    if not resumed:
+        screen().print("no run is held")
