@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perdure import Perdure
+from perdure.stores.locks import holder_of
 from perdure.stores.sqlite_audit import audit_of
 from tests.processes.nodes import Node, until
 from tests.processes.workflows import EFFECTS
@@ -130,10 +131,11 @@ class Site:
         effects = [Effect(int(pid), key, int(number)) for pid, key, number in lines]
         return effects, start + len(read) + bool(read)
 
-    async def is_write_stuck(self) -> bool:
-        """Whether some process holds the lock under which all write, for longer than a write takes."""
+    async def is_write_stuck_in(self, node: Node) -> bool:
+        """Whether this process, which is being stopped, keeps the lock under which all write."""
         for _ in range(10):
-            if not self.is_write_locked():
+            holder = holder_of(self.path.with_name("site.db.locks") / "write")
+            if holder is None or holder.pid != node.pid:
                 return False
             await asyncio.sleep(0.02)
         return True

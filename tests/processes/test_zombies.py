@@ -42,7 +42,7 @@ async def freeze_in_a_write(site: Site, node: Node) -> None:
     """Stop a process while it holds the lock under which all write."""
     for _ in range(1000):
         node.send(signal.SIGSTOP)
-        if await site.is_write_stuck():
+        if await site.is_write_stuck_in(node):
             return
         node.send(signal.SIGCONT)
         await asyncio.sleep(0.001)
@@ -139,24 +139,23 @@ async def test_runs_read_before_the_lease_was_lost_are_not_adopted_after_it(
     """A worker that begins anew has an epoch of its own again; what its former self had claimed is not its own."""
     async with site.client() as client:
         run = await client.start(raced, "raced")
-        async with Perdure(site.url, lease=1.0, workflows=[raced]) as zombie:
-            read, go_on = asyncio.Event(), asyncio.Event()
-            load_runs = zombie._store.load_runs
+        zombie = Perdure(site.url, lease=1.0, workflows=[raced])
+        read, go_on = asyncio.Event(), asyncio.Event()
+        load_runs = zombie._store.load_runs
 
-            async def load_slowly(*args: Any) -> Any:
-                found = await load_runs(*args)
-                read.set()
-                await go_on.wait()
-                return found
+        async def load_slowly(*args: Any) -> Any:
+            found = await load_runs(*args)
+            read.set()
+            await go_on.wait()
+            return found
 
-            renew, is_frozen = zombie._store.renew, threading.Event()
-            monkeypatch.setattr(zombie._store, "load_runs", load_slowly)
-            monkeypatch.setattr(zombie._store, "renew", lambda *row: is_frozen.is_set() or renew(*row))
-            assert zombie._worker is not None
+        renew, is_frozen = zombie._store.renew, threading.Event()
+        monkeypatch.setattr(zombie._store, "load_runs", load_slowly)
+        monkeypatch.setattr(zombie._store, "renew", lambda *row: is_frozen.is_set() or renew(*row))
+        async with zombie:
+            await read.wait()
             engine = zombie._engine
             assert isinstance(engine, StoreEngine)
-            zombie._worker.look_around()
-            await read.wait()
             former = engine.worker_id
             is_frozen.set()
             async with Perdure(site.url, workflows=[raced]):
