@@ -482,6 +482,8 @@ async def test_one_poison_run_among_many_is_held_and_all_others_end(tmp_path: Pa
     deaths = await die_until_held(env, run_ids["poison"])
 
     assert deaths == 7
+    report = (await (await env.app.get("poison")).describe()).held_report or ""
+    assert msgspec.json.decode(report)["under_way"] == "in the activity fetch at fetch, after its start"
     for key in others:
         assert await env.result(await env.app.get(key)) == key
     held = await env.app.list(limit=100)

@@ -280,10 +280,10 @@ class OwningEngine(ReadingEngine):
 
         self._ask_as_owner(owned, settle, operation)
 
-    def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
-        """Show what a live run waits for."""
+    def note_waiting(self, owned: OwnedRun, waiting: str, then: Callable[[], None] = lambda: None) -> None:
+        """Show what a live run waits for, then go on."""
         note = NoteWaiting(owned.run_id, self._lease.worker_id, waiting, self.clock.now())
-        self._ask_as_owner(owned, lambda _: None, note)
+        self._ask_as_owner(owned, lambda _: then(), note)
 
     def note_losses(self, owned: OwnedRun, losses: int, outlived: int) -> None:
         """Put down what is held against a run from now on."""

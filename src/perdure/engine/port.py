@@ -266,8 +266,8 @@ class Engine(Protocol):
     def record_attempt(self, owned: OwnedRun, attempt: Attempt, then: Callable[[], None]) -> None:
         """Write down a failed attempt, then go on."""
 
-    def note_waiting(self, owned: OwnedRun, waiting: str) -> None:
-        """Show what a live run waits for."""
+    def note_waiting(self, owned: OwnedRun, waiting: str, then: Callable[[], None] = lambda: None) -> None:
+        """Show what a live run waits for, then go on."""
 
     def note_losses(self, owned: OwnedRun, losses: int, outlived: int) -> None:
         """Put down what is held against a run from now on."""

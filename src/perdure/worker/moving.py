@@ -26,6 +26,7 @@ from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.overdue import timed_out
+from perdure.kernel.poison import is_suspect
 from perdure.stores import rows
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.effects import Effects
@@ -107,7 +108,7 @@ class Mover:
         except (Exception, *EXITS) as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
-            self._settle(live, None)
+            self._go_on_live(live)
 
     async def _replay_in_slices(self, live: LiveRun, history: list[Event]) -> None:
         """A long history, with pauses in which other runs go on."""
@@ -122,14 +123,32 @@ class Mover:
                 self._redeliver(live, event)
                 if number % REPLAY_SLICE == 0:
                     await asyncio.sleep(0)
-                    if live.is_gone or self._is_stopping or program.loop.is_dead:
+                    if self._is_interrupted(live):
                         return
             self._catch_up(live)
         except (Exception, *EXITS) as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
         else:
             live.is_leaving = live.is_replaying = False
+            self._go_on_live(live)
+
+    def _go_on_live(self, live: LiveRun) -> None:
+        """Start what the code waits for; of a suspect it is written down first, for it may be its last words."""
+        if live.under_way is None or not is_suspect(live.losses):
             self._settle(live, None)
+            return
+
+        def go_on() -> None:
+            if not self._is_interrupted(live):
+                live.is_leaving = live.is_replaying = False
+                self._settle(live, None)
+
+        live.is_leaving = live.is_replaying = True
+        self._engine.note_waiting(live.owned, live.waiting(), go_on)
+
+    def _is_interrupted(self, live: LiveRun) -> bool:
+        """Whether a run was ended or let go of while it was being brought back."""
+        return live.is_gone or self._is_stopping or live.program.loop.is_dead
 
     def _catch_up(self, live: LiveRun) -> None:
         """Up to here, what it waits for included, somebody has been before."""
