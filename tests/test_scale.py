@@ -23,7 +23,9 @@ from perdure.stores import writes
 from perdure.stores.answers import Applied
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.queries import listing, queries
-from perdure.stores.records import RunFilter
+from perdure.stores.records import RunFilter, RunRow
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite_reads import FEW_TO_SORT
 from perdure.testing import Environment
 from perdure.threads import Threads
 
@@ -131,6 +133,27 @@ def test_a_list_of_held_runs_costs_the_same_however_many_runs_are_parked(tmp_pat
             steps.append(steps_of(db, sql, asked))
 
     assert steps[1] <= steps[0] + 20, f"{steps} steps beside 100 and 2,000 parked runs"
+
+
+async def test_a_page_of_a_large_namespace_is_not_sorted_out_of_all_its_runs(tmp_path: Path) -> None:
+    """`perdure list` among a million runs shows the newest twenty; a small namespace beside them is not walked to."""
+    path = tmp_path / "many.db"
+    fill(path, FEW_TO_SORT + 1, NOW + FAR_AWAY, per_second=10)
+    store = SqliteStore(str(path))
+    await store.open()
+    try:
+        for namespace, walks in (("main", True), ("small", False)):
+            assert await store._is_best_walked(RunFilter(namespace)) is walks
+        assert not await store._is_best_walked(RunFilter("main", workflow=one_sleep.name))
+        newest = [row.run_id for row in await store.list_runs(RunFilter("main", limit=20)) if isinstance(row, RunRow)]
+        with closing(sqlite3.connect(path)) as db:
+            assert [(run_id,) for run_id in newest] == db.execute(
+                "select run_id from runs order by run_id desc limit 20"
+            ).fetchall()
+            walked, sorted_out = (steps_of(db, *listing(RunFilter("main", limit=20), walks=w)) for w in (True, False))
+        assert walked * 20 < sorted_out
+    finally:
+        await store.close()
 
 
 @pytest.mark.parametrize("known", [one_sleep.name, "another"])

@@ -47,9 +47,12 @@ class Bulk:
         return pieces
 
 
-def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
-    """The query that lists runs, made of fixed conditions and parameters only."""
-    conditions = ["namespace = :namespace"]
+def listing(wanted: RunFilter, *, walks: bool = False) -> tuple[str, dict[str, object]]:
+    """The query that lists runs, made of fixed conditions and parameters only.
+
+    `walks` is for large namespaces: all runs from the newest on, instead of sorting those of the namespace.
+    """
+    conditions = ["+namespace = :namespace" if walks else "namespace = :namespace"]
     parameters: dict[str, object] = {"namespace": wanted.namespace, "limit": wanted.limit}
     states = []
     for column, values in (("status", wanted.status), ("held", wanted.held)):

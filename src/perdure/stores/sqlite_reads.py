@@ -19,6 +19,11 @@ from perdure.threads import Threads
 
 T = TypeVar("T")
 
+# What is asked for that has an index of its own.
+LEADING = ("workflow", "entity_id", "correlation_id", "parent_id")
+# So many runs are sorted in no time.
+FEW_TO_SORT = 5000
+
 
 def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
     """Whether the file is to blame, and not a row or what was asked: it cannot be used now, or is damaged."""
@@ -166,7 +171,15 @@ class SqliteReads:
         )
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
-        return await self._runs(*listing(wanted))
+        return await self._runs(*listing(wanted, walks=await self._is_best_walked(wanted)))
+
+    async def _is_best_walked(self, wanted: RunFilter) -> bool:
+        """Whether nothing that is asked for leads to the runs by an index, and there are many."""
+        if (wanted.held and not wanted.status) or any(getattr(wanted, column) is not None for column in LEADING):
+            return False
+        sought = {"namespace": wanted.namespace, "most": FEW_TO_SORT}
+        (count,) = await self._ask(lambda db: db.execute(self._read["some_of_namespace"], sought).fetchone())
+        return bool(count == FEW_TO_SORT)
 
     async def held_counts(self, namespace: str) -> dict[str, int]:
         query = self._read["held_counts"]

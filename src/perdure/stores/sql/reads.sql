@@ -53,6 +53,10 @@ select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, 
 -- last_message: the highest number given to a message.
 select coalesce(max(number), 0) from inbox;
 
+-- some_of_namespace: how many runs a namespace has, counted up to a number.
+select count(*)
+  from (select 1 from runs where namespace = :namespace limit :most);
+
 -- attempts: a run's failed attempts.
 select place, attempt, name, failure, at, next_at
   from attempts
