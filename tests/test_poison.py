@@ -13,7 +13,7 @@ import pytest
 from perdure import RunClosed, RunNotHeld, Signal, activity, sleep, workflow
 from perdure.kernel.poison import Death, deaths_after, patience_ms, quarantine_report
 from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
-from perdure.stores.answers import Answer, Applied, Committed, Freed, Moved, Outcome
+from perdure.stores.answers import Answer, Applied, Blamed, Committed, Freed, Moved, Outcome
 from perdure.stores.operations import (
     AppendEvent,
     Batch,
@@ -146,10 +146,10 @@ async def test_the_only_suspect_is_blamed_and_held_at_the_fifth_death() -> None:
     """Two losses make a suspect; from then on, five deaths with nobody else to suspect."""
     async with a_ledger("poison", "innocent") as ledger:
         for deaths in (0, 0, 1, 2, 3, 4):
-            assert ledger.lost_with("poison") == Applied(Freed(1))
+            assert ledger.lost_with("poison") == Applied(Freed(1, Blamed("poison", deaths) if deaths else None))
             assert ledger.counts("poison")[1] == deaths
         assert (await ledger.row("poison")).held is None
-        assert ledger.lost_with("poison", "innocent") == Applied(Freed(2, "poison"))
+        assert ledger.lost_with("poison", "innocent") == Applied(Freed(2, Blamed("poison", 5, is_held=True)))
         row = await ledger.row("poison")
         assert (row.held, row.status, row.owner, row.wake_at) == ("quarantine", "SUSPENDED", None, None)
         report = msgspec.json.decode(row.held_report or "")
@@ -471,7 +471,9 @@ async def started(path: Path, **keys: Sequence[str]) -> dict[str, str]:
     return run_ids
 
 
-async def test_one_poison_run_among_many_is_held_and_all_others_end(tmp_path: Path) -> None:
+async def test_one_poison_run_among_many_is_held_and_all_others_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "poison.db"
     others = [f"run-{number}" for number in range(30)]
     run_ids = await started(path, fetches=[*others[:15], "poison", *others[15:]])
@@ -482,6 +484,10 @@ async def test_one_poison_run_among_many_is_held_and_all_others_end(tmp_path: Pa
     deaths = await die_until_held(env, run_ids["poison"])
 
     assert deaths == 7
+    suspected = [record for record in caplog.records if getattr(record, "event", "") == "run_suspected"]
+    assert [record.getMessage().split(" workers")[0] for record in suspected] == [
+        f"run 'poison' is suspected: {number} of 5" for number in range(1, 5)
+    ]
     report = (await (await env.app.get("poison")).describe()).held_report or ""
     assert msgspec.json.decode(report)["under_way"] == "in the activity fetch at fetch, after its start"
     for key in others:

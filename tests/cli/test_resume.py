@@ -38,6 +38,17 @@ def test_a_run_in_quarantine_tells_which_workers_died_and_the_way_out(shell: She
     assert "HELD (quarantine)" in listed
 
 
+def test_a_run_that_workers_may_die_of_says_so_before_it_is_held(shell: Shell) -> None:
+    """In a loop of restarts nobody should have to wait for the verdict to learn where to look."""
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db, db:
+        db.execute("update runs set losses = 3")
+    assert re.search(
+        r"lost +its workers died 3 times in a row while it was in the same calls", shell.at_terminal("show", "g-1")[1]
+    )
+    assert shell("show", "g-1").json["losses"] == 3
+
+
 def test_resume_lets_it_go_on(shell: Shell) -> None:
     assert shell("start", "shop:greet", '["ann"]', "--id", "g-1").code == 0
     quarantine(shell, "g-1")

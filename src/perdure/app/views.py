@@ -83,6 +83,8 @@ class RunInfo(msgspec.Struct, frozen=True):
     updated_at: datetime
     closed_at: datetime | None
     error: str | None
+    # How often its workers were lost in the calls it is in; a run that gets on begins at 0 again.
+    losses: int = 0
 
     @property
     def id(self) -> str:
@@ -214,4 +216,5 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         updated_at=moment(moved_at),
         closed_at=_moment_or_none(row.closed_at),
         error=_error(row),
+        losses=row.losses,
     )

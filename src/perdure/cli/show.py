@@ -30,6 +30,7 @@ from perdure.cli.output import (
     status_text,
     visible,
 )
+from perdure.kernel.poison import is_suspect
 
 EXAMPLES = {"show": "perdure show o-17"}
 LONGEST_VALUE = 500
@@ -120,10 +121,15 @@ def _times(dossier: Dossier) -> list[Fact]:
         ("begins", moment(info.delayed_until) if info.delayed_until else None),
         ("last moved", moment(info.updated_at)),
         ("last event", Text(f"{dossier.last.seq}: {line.title}  {line.detail}")),
+        ("lost", Text(_lost(info.losses), style="yellow") if is_suspect(info.losses) and not info.held else None),
         ("to stop", Text(f"asked {moment(asked)}{reason}", style="yellow") if asked else None),
         ("must end", moment(info.deadline_at) if info.deadline_at else None),
     ]
     return _those_there(told)
+
+
+def _lost(losses: int) -> str:
+    return f"its workers died {losses} times in a row while it was in the same calls; it may be what they die of"
 
 
 def _outcome(dossier: Dossier) -> list[Fact]:

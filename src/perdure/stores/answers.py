@@ -36,11 +36,19 @@ class Asked(msgspec.Struct, frozen=True):
     kind: str
 
 
+class Blamed(msgspec.Struct, frozen=True):
+    """A run that was a lost worker's only suspect, how many died with it by now, and whether it is held for that."""
+
+    workflow_id: str
+    deaths: int
+    is_held: bool = False
+
+
 class Freed(msgspec.Struct, frozen=True):
-    """How many runs of a gone worker were let go, and the workflow_id of the one that was put into quarantine."""
+    """How many runs of a gone worker were let go, and the one that its loss is held against."""
 
     count: int
-    quarantined: str | None = None
+    blamed: Blamed | None = None
 
 
 class Taken(msgspec.Struct, frozen=True):

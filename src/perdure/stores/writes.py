@@ -20,6 +20,7 @@ from perdure.stores.answers import (
     Answer,
     Applied,
     Asked,
+    Blamed,
     Broken,
     Closed,
     Freed,
@@ -418,15 +419,15 @@ def _register_worker(db: sqlite3.Connection, worker: RegisterWorker) -> None:
 
 
 def _free_runs(db: sqlite3.Connection, free: FreeRuns) -> Answer:
-    quarantined = None
+    blamed = None
     for host, pid in db.execute(_sql("judge_worker"), free._asdict()).fetchall():
-        quarantined = _judge(db, free, Death(free.now, pid, host.decode(errors="replace")))
+        blamed = _judge(db, free, Death(free.now, pid, host.decode(errors="replace")))
     count = db.execute(_sql("free_runs"), free._asdict()).rowcount
-    return Applied(Freed(count + (quarantined is not None), quarantined))
+    return Applied(Freed(count + (blamed is not None and blamed.is_held), blamed))
 
 
-def _judge(db: sqlite3.Connection, free: FreeRuns, death: Death) -> str | None:
-    """Hold a worker's loss against its only suspect, if it has just one; the workflow_id of one that is held then.
+def _judge(db: sqlite3.Connection, free: FreeRuns, death: Death) -> Blamed | None:
+    """Hold a worker's loss against its only suspect, if it has just one.
 
     Before anything is freed, so that it is decided over all runs of the worker; and once, so that whoever has
     to go on with the rest does not see one that is left over as the only one.
@@ -437,12 +438,12 @@ def _judge(db: sqlite3.Connection, free: FreeRuns, death: Death) -> str | None:
     run_id, workflow_id, losses, before = suspects[0]
     deaths = deaths_after(losses, deaths_of(before), death)
     db.execute(_sql("blame_run"), {"run_id": run_id, "deaths": msgspec.json.encode(deaths).decode()})
-    if len(deaths) < QUARANTINE_FROM:
-        return None
-    report = quarantine_report(workflow_id, deaths, whereabouts(db, run_id))
-    hold = HoldRun(run_id, free.worker_id, "quarantine", report, free.now)
-    db.execute(_sql("hold_run"), hold._asdict())
-    return str(workflow_id)
+    is_enough = len(deaths) >= QUARANTINE_FROM
+    if is_enough:
+        report = quarantine_report(workflow_id, deaths, whereabouts(db, run_id))
+        hold = HoldRun(run_id, free.worker_id, "quarantine", report, free.now)
+        db.execute(_sql("hold_run"), hold._asdict())
+    return Blamed(str(workflow_id), len(deaths), is_enough)
 
 
 _BULK: dict[type[Operation], Callable[[sqlite3.Connection, list[Any]], object]] = {

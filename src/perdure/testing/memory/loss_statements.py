@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from perdure.kernel.poison import QUARANTINE_FROM, Death, deaths_after, is_suspect, quarantine_report
 from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
-from perdure.stores.answers import Applied, Freed, Moved
+from perdure.stores.answers import Applied, Blamed, Freed, Moved
 from perdure.stores.operations import FreeRuns, HoldRun, NoteLosses, ResumeRun
 from perdure.stores.records import RunRow
 from perdure.stores.rows import deaths_of
@@ -17,14 +17,14 @@ _JUDGE = Progress("judge_worker")
 
 def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
     """Make the runs of a gone worker ripe, a bite at a time; that they were lost counts until they get on."""
-    quarantined = None
+    blamed = None
     worker = view.workers.get(free.worker_id)
     if worker is not None and view.judged.get(free.worker_id) is None:
         yield from view.lock_worker(free.worker_id)
         # Whoever was quicker has judged, or even forgotten it.
         if view.workers.get(free.worker_id) is not None and view.judged.get(free.worker_id) is None:
             view.judged.put(free.worker_id, free.now)
-            quarantined = yield from _judge(view, free, Death(free.now, worker.pid, worker.host))
+            blamed = yield from _judge(view, free, Death(free.now, worker.pid, worker.host))
         yield _JUDGE
 
     def is_right(row: RunRow) -> bool:
@@ -34,11 +34,11 @@ def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
     for row in found:
         freed = replace(row, owner=None, status="PENDING", wake_at=free.now, losses=row.losses + 1)
         view.runs.put(row.run_id, freed)
-    return Applied(Freed(len(found) + (quarantined is not None), quarantined))
+    return Applied(Freed(len(found) + (blamed is not None and blamed.is_held), blamed))
 
 
-def _judge(view: View, free: FreeRuns, death: Death) -> Steps[str | None]:
-    """Hold a worker's loss against its only suspect, if it has just one; the workflow_id of one that is held then."""
+def _judge(view: View, free: FreeRuns, death: Death) -> Steps[Blamed | None]:
+    """Hold a worker's loss against its only suspect, if it has just one."""
 
     def is_right(row: RunRow) -> bool:
         is_owned = row.owner == free.worker_id and row.closed_at is None
@@ -50,11 +50,11 @@ def _judge(view: View, free: FreeRuns, death: Death) -> Steps[str | None]:
     row = suspects[0]
     deaths = deaths_after(row.losses, deaths_of(view.deaths.get(row.run_id)), death)
     view.deaths.put(row.run_id, msgspec.json.encode(deaths).decode())
-    if len(deaths) < QUARANTINE_FROM:
-        return None
-    report = quarantine_report(row.workflow_id, deaths, _whereabouts(view, row))
-    yield from hold_run(view, HoldRun(row.run_id, free.worker_id, "quarantine", report, free.now))
-    return row.workflow_id
+    is_enough = len(deaths) >= QUARANTINE_FROM
+    if is_enough:
+        report = quarantine_report(row.workflow_id, deaths, _whereabouts(view, row))
+        yield from hold_run(view, HoldRun(row.run_id, free.worker_id, "quarantine", report, free.now))
+    return Blamed(row.workflow_id, len(deaths), is_enough)
 
 
 def _whereabouts(view: View, row: RunRow) -> str:
