@@ -104,6 +104,7 @@ class Schedule:
         self.sent: dict[str, dict[str, set[str]]] = {}
         self.violation: Violation | None = None
         self.faults = 0
+        self._locked_until_ms = -CALM_MS
         self._signals = 0
         self._quarantined: set[str] = set()
 
@@ -225,7 +226,10 @@ class Schedule:
 
     def _check_paused(self, node: Node) -> None:
         """Nothing stays long with a process that does not go on, when another one is there to take it."""
-        # One that is frozen in a transaction keeps its locks; ending that is up to the database.
+        if node.is_writing:
+            # Its locks hold up whoever wants to take it over, and all that he has to write; ending that is up to the
+            # database.
+            self._locked_until_ms = self.world.now_ms
         if node.state is not State.UP or not node.is_alive or node.is_writing:
             return
         given_up_ms = (GIVE_UP_SECONDS if node.is_stalled else 0) * 1000 + 2 * LEASE_S * 1000 + CALM_MS
@@ -238,7 +242,8 @@ class Schedule:
         """Whether some other process has been well for long enough to notice."""
         world, since = self.world, self.world.now_ms - 2 * LEASE_S * 1000 - CALM_MS
         others = [node for node in world.nodes if node is not paused and node.state is State.UP and node.is_hearing]
-        return world.calm_since_ms < since and any(node.calm_since_ms < since for node in others)
+        is_free = max(world.calm_since_ms, self._locked_until_ms) < since
+        return is_free and any(node.calm_since_ms < since for node in others)
 
     def _end_work(self, job: Job) -> None:
         self.world.say(lambda: f"node {job.node.number} ends step {job.number}")
