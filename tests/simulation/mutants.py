@@ -439,19 +439,8 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Quarantine of the innocent."""
-    anybody = (
-        "select run_id, workflow_id, losses, deaths from runs where owner = :worker_id and closed_at is null limit 1"
-    )
-
-    def deaths_after(_: int, deaths: tuple[Any, ...], death: Any) -> tuple[Any, ...]:
-        return (*deaths, death)
-
-    return [
-        (_sql, "suspects_of", anybody),
-        (writes, "deaths_after", deaths_after),
-        (loss_statements, "deaths_after", deaths_after),
-        (loss_statements, "is_suspect", lambda _: True),
-    ]
+    anybody = "select run_id, workflow_id, deaths from runs where owner = :worker_id and closed_at is null limit 1"
+    return [(_sql, "suspects_of", anybody), (loss_statements, "is_suspect", lambda _: True)]
 
 
 @mutant

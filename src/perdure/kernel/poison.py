@@ -4,7 +4,8 @@ In:   how often a run's worker was lost without progress, and which workers died
 Out:  whether it is a suspect, how long it is watched, and the report of one that is put into quarantine.
 
 A loss says little: of all the runs a worker owned, one may have killed it, or none. So suspects are brought
-back one at a time, and only the loss of a worker that had a single one is held against that one.
+back in groups; a group that is lost comes back in smaller ones, and in the end one at a time. Only the loss of a
+worker that had a single suspect is held against that one.
 """
 
 import msgspec
@@ -12,6 +13,9 @@ import msgspec
 # The indexes of the store know this number too.
 SUSPECT_FROM = 2
 QUARANTINE_FROM = 5
+# How many suspects come back together, by how often they were lost; after that one at a time.
+TOGETHER = {2: 100, 3: 10}
+MOST_TOGETHER = max(TOGETHER.values())
 # How long a worker watches a suspect that does not get on before it takes another one; and how much longer each time.
 PATIENCE_MS = 100
 LONGER = 4
@@ -36,14 +40,14 @@ def is_suspect(losses: int) -> bool:
     return losses >= SUSPECT_FROM
 
 
+def suspects_at_once(wanted: int, losses: int, places: int) -> int:
+    """How many suspects that were lost so often are claimed together; half of the places are for other runs."""
+    return min(wanted, TOGETHER.get(losses, 1), max(1, places // 2))
+
+
 def patience_ms(outlived: int) -> int:
     """How long a suspect is watched: longer than the last time, if it outlived that and was lost all the same."""
     return int(min(PATIENCE_MS * LONGER ** min(outlived, 99), LONGEST_PATIENCE_MS))
-
-
-def deaths_after(losses: int, deaths: tuple[Death, ...], death: Death) -> tuple[Death, ...]:
-    """The deaths held against a run, with one more; those from before it last got on do not count."""
-    return (*deaths, death) if losses > SUSPECT_FROM else (death,)
 
 
 def quarantine_report(workflow_id: str, deaths: tuple[Death, ...], under_way: str | None = None) -> str:

@@ -212,7 +212,7 @@ class NoteWaiting(NamedTuple):
 
 
 class ClaimRuns(NamedTuple):
-    """Take ripe runs, and at most so many suspects. Answered with the ids of those taken."""
+    """Take ripe runs, and at most so many suspects, all of them lost as often. Answered with the ids of those taken."""
 
     worker_id: str
     namespace: str

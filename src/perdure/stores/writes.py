@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.poison import QUARANTINE_FROM, Death, deaths_after, quarantine_report
+from perdure.kernel.poison import QUARANTINE_FROM, Death, quarantine_report, suspects_at_once
 from perdure.stores.answers import (
     APPLIED,
     Answer,
@@ -356,7 +356,7 @@ def _claim(db: sqlite3.Connection, claim: ClaimRuns) -> Answer:
         "workflows": _json(claim.workflows),
         "now": claim.now,
     }
-    taken = _claim_suspect(db, claim, known, above=levels[0][1] if levels else None) if claim.suspects else []
+    taken = _claim_suspects(db, claim, known, above=levels[0][1] if levels else None) if claim.suspects else []
     for place, (queue, priority) in enumerate(levels):
         alike = sum(other == priority for _, other in levels[place:])
         share = -(-(claim.limit - len(taken)) // alike)
@@ -394,20 +394,22 @@ def _claimable(run_id: str) -> str:
     return run_id
 
 
-def _claim_suspect(db: sqlite3.Connection, claim: ClaimRuns, known: dict[str, object], above: int | None) -> list[str]:
-    """One suspect, the first of all queues; the only place there is goes to other runs of a higher priority."""
+def _claim_suspects(db: sqlite3.Connection, claim: ClaimRuns, known: dict[str, object], above: int | None) -> list[str]:
+    """The first suspect of all queues, and those like it; the only place there is goes to runs of higher priority."""
     found = [
-        (-_orderable(priority), wake_at, _claimable(run_id))
+        (-_orderable(priority), wake_at, queue, losses)
         for queue in claim.queues
-        for run_id, priority, wake_at in db.execute(_sql("first_suspect"), known | {"queue": queue})
+        for priority, wake_at, losses in db.execute(_sql("first_suspect"), known | {"queue": queue})
     ]
     if not found:
         return []
-    priority, _, run_id = min(found)
+    priority, _, queue, losses = min(found)
     if claim.limit <= 1 and above is not None and above > -priority:
         return []
-    db.execute(_sql("claim_suspect"), known | {"run_id": run_id})
-    return [run_id]
+    sought = known | {"queue": queue, "losses": losses, "limit": suspects_at_once(claim.suspects, losses, claim.limit)}
+    taken = [_claimable(run_id) for (run_id,) in db.execute(_sql("suspects_like_it"), sought).fetchall()]
+    db.execute(_sql("claim_runs"), known | {"run_ids": _json(taken)})
+    return taken
 
 
 def _free_mismatches(db: sqlite3.Connection, free: FreeMismatches) -> Answer:
@@ -435,8 +437,8 @@ def _judge(db: sqlite3.Connection, free: FreeRuns, death: Death) -> Blamed | Non
     suspects = db.execute(_sql("suspects_of"), {"worker_id": free.worker_id}).fetchall()
     if len(suspects) != 1:
         return None
-    run_id, workflow_id, losses, before = suspects[0]
-    deaths = deaths_after(losses, deaths_of(before), death)
+    run_id, workflow_id, before = suspects[0]
+    deaths = (*deaths_of(before), death)
     db.execute(_sql("blame_run"), {"run_id": run_id, "deaths": msgspec.json.encode(deaths).decode()})
     is_enough = len(deaths) >= QUARANTINE_FROM
     if is_enough:

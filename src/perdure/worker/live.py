@@ -212,11 +212,16 @@ class LiveRun:
             return None
         return (traits.delayed_until or self.owned.created_at) + traits.timeout_ms
 
-    def steps_under_way(self) -> set[str]:
-        """The places of the calls that run code: all others only wait."""
-        pending = self.program.pending.items()
+    def calls_under_way(self, until: int) -> set[str]:
+        """The places of the calls that run code, or that end by then and let the run's own code go on."""
         return {
-            place for place, call in pending if isinstance(call, PendingActivity | PendingValue) and call.is_waiting
+            call.place
+            for call in self.program.pending.values()
+            if call.is_waiting
+            and (
+                isinstance(call, PendingActivity | PendingValue)
+                or (isinstance(call, PendingTimer) and call.fire_at <= until)
+            )
         }
 
     def add_message(self, message: Message) -> bool:

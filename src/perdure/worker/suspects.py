@@ -1,12 +1,12 @@
-"""Suspects: runs whose workers were lost with them, brought back one at a time.
+"""Suspects: runs whose workers were lost with them, brought back in groups that get smaller, and in the end alone.
 
 In:   runs that were lost and are brought back, and what they do then.
 Out:  whether there is room for another suspect; in the store, what is still held against a run.
 
-A run has got on when everything has ended that was under way when its worker was lost: what it began since may
-tick on beside the very call that kills. A suspect makes room when it has got on, is let go of, or has ended. One
-that does none of that is watched for a while and then cleared: should it be what its workers die of, it will be
-watched for longer the next time.
+A run has got on when everything has ended that was under way when its worker was lost, timers that were due
+included: what it began since may tick on beside the very call that kills. A suspect makes room when it has got on,
+is let go of, or has ended. One that does none of that is watched for a while and then cleared: should it be what its
+workers die of, it will be watched for longer the next time.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,12 @@ from typing import NamedTuple
 
 from perdure.clock import Alarm
 from perdure.engine.port import Engine
-from perdure.kernel.poison import is_suspect, patience_ms
+from perdure.kernel.poison import MOST_TOGETHER, is_suspect, patience_ms
 from perdure.stores.records import RunRow
 from perdure.worker.live import LiveRun
+
+# A timer that is due by then is about to let the run's code go on, and that may be what kills.
+SOON_MS = 1000
 
 
 class Watched(NamedTuple):
@@ -39,7 +42,7 @@ class Suspects:
     @property
     def room(self) -> int:
         """How many suspects may be claimed now."""
-        return 0 if self.watched else 1
+        return 0 if self.watched else MOST_TOGETHER
 
     def bring_back(self, live: LiveRun, row: RunRow) -> None:
         """A run that was lost is about to be brought back."""
@@ -50,13 +53,13 @@ class Suspects:
 
     def caught_up(self, live: LiveRun) -> None:
         """A run that was lost is where it was then."""
-        live.under_way = live.steps_under_way() or None
+        live.under_way = live.calls_under_way(self._clock.now() + SOON_MS) or None
         if live.under_way is None and is_suspect(live.losses):
             self._clear(live)
 
     def see(self, live: LiveRun) -> None:
         """A run that was lost has gone a step on."""
-        live.under_way = (live.under_way or set()) & live.steps_under_way()
+        live.under_way = (live.under_way or set()) & live.program.pending.keys()
         if not live.under_way and not live.is_leaving:
             self._clear(live)
 

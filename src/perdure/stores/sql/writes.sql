@@ -229,6 +229,7 @@ update runs
        wake_at = :wake_at,
        waiting = :waiting,
        losses = case when :status = 'SUSPENDED' then 0 else losses end,
+       deaths = case when :status = 'SUSPENDED' then null else deaths end,
        updated_at = :at
  where run_id = :run_id
    and owner = :worker_id
@@ -310,7 +311,7 @@ update runs
 returning run_id, workflow_id;
 
 -- first_suspect: the ripest suspect of one queue that this worker has code for.
-select run_id, priority, wake_at
+select priority, wake_at, losses
   from runs indexed by runs_suspected
  where queue = :queue
    and owner is null
@@ -323,19 +324,26 @@ select run_id, priority, wake_at
  order by priority desc, wake_at
  limit 1;
 
--- claim_suspect: take it.
-update runs
-   set owner = :worker_id,
-       begun_at = coalesce(begun_at, max(:now, created_at)),
-       status = 'RUNNING',
-       waiting = null
- where run_id = :run_id
-   and owner is null;
+-- suspects_like_it: the ripest suspects of one queue that were lost as often.
+select run_id
+  from runs indexed by runs_suspected
+ where queue = :queue
+   and owner is null
+   and wake_at is not null
+   and losses >= 2
+   and losses = :losses
+   and wake_at <= :now
+   and held is null
+   and namespace = :namespace
+   and workflow in (select value from json_each(:workflows))
+ order by priority desc, wake_at
+ limit :limit;
 
 -- note_losses: what is held against a run from now on.
 update runs
    set losses = :losses,
-       outlived = :outlived
+       outlived = :outlived,
+       deaths = null
  where run_id = :run_id
    and owner = :worker_id;
 
@@ -390,7 +398,7 @@ update workers
 returning cast(host as blob), cast(pid as integer);
 
 -- suspects_of: the suspects a lost worker owned; two are as good as more.
-select run_id, workflow_id, cast(losses as integer), cast(deaths as blob)
+select run_id, workflow_id, cast(deaths as blob)
   from runs
  where owner = :worker_id
    and closed_at is null

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from perdure.kernel.poison import is_suspect
+from perdure.kernel.poison import is_suspect, suspects_at_once
 from perdure.stores.answers import Applied
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.records import RunRow
@@ -12,15 +12,15 @@ from perdure.testing.memory.tables import Ripe
 from perdure.testing.memory.view import Progress, Steps, View
 
 _LEVEL = Progress("claim_runs")
-_SUSPECT = Progress("claim_suspect")
+_SUSPECTS = Progress("claim_suspects")
 
 
 def claim_runs(view: View, claim: ClaimRuns) -> Steps[Applied]:
     levels = _ripe_levels(view, claim.queues)
     taken: list[str] = []
     if claim.suspects:
-        taken = _claim_suspect(view, claim, above=levels[0][1] if levels else None)
-        yield _SUSPECT
+        taken = _claim_suspects(view, claim, above=levels[0][1] if levels else None)
+        yield _SUSPECTS
     for place, (queue, priority) in enumerate(levels):
         alike = sum(other == priority for _, other in levels[place:])
         share = -(-(claim.limit - len(taken)) // alike)
@@ -55,27 +55,33 @@ def _claim_level(view: View, claim: ClaimRuns, queue: str, priority: int, limit:
     return claimed
 
 
-def _claim_suspect(view: View, claim: ClaimRuns, above: int | None) -> list[str]:
-    """One suspect, the first of all queues; the only place there is goes to other runs of a higher priority."""
-    found = [suspect for queue in claim.queues if (suspect := _first_suspect(view, claim, queue)) is not None]
-    if not found:
+def _claim_suspects(view: View, claim: ClaimRuns, above: int | None) -> list[str]:
+    """The first suspect of all queues, and those like it; the only place there is goes to runs of higher priority."""
+    ripest = {queue: list(_suspects(view, claim, queue)) for queue in claim.queues}
+    firsts = [(-found[0].priority, found[0].wake_at, queue) for queue, found in ripest.items() if found]
+    if not firsts:
         return []
-    priority, _, run_id = min(found)
+    priority, _, queue = min(firsts)
     if claim.limit <= 1 and above is not None and above > -priority:
         return []
-    _take(view, claim, run_id)
-    return [run_id]
+    losses = ripest[queue][0].losses
+    alike = [row.run_id for row in ripest[queue] if row.losses == losses]
+    taken = alike[: suspects_at_once(claim.suspects, losses, claim.limit)]
+    for run_id in taken:
+        _take(view, claim, run_id)
+    return taken
 
 
-def _first_suspect(view: View, claim: ClaimRuns, queue: str) -> tuple[int, int, str] | None:
-    """The ripest suspect of one queue: its priority, turned round, its time and its id."""
+def _suspects(view: View, claim: ClaimRuns, queue: str) -> Iterator[RunRow]:
+    """The suspects of one queue that are wanted and that nobody else holds, the ripest first."""
     committed = view.tables.runs.suspected.get(queue, {})
     own = list(_own_free(view, queue, suspects=True))
     for priority in sorted({*committed, *[row.priority for row in own]}, reverse=True):
-        rows = [row for row in own if row.priority == priority]
-        for wake_at, _, run_id in _ripest(view, claim, committed.get(priority, []), rows, 1):
-            return -priority, wake_at, run_id
-    return None
+        others, rows = committed.get(priority, []), [row for row in own if row.priority == priority]
+        for _, _, run_id in _ripest(view, claim, others, rows, len(others) + len(rows)):
+            row = view.runs.get(run_id)
+            assert row is not None
+            yield row
 
 
 def _ripest(view: View, claim: ClaimRuns, committed: list[Ripe], own: list[RunRow], limit: int) -> list[Ripe]:

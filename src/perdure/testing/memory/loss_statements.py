@@ -3,7 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
-from perdure.kernel.poison import QUARANTINE_FROM, Death, deaths_after, is_suspect, quarantine_report
+from perdure.kernel.poison import QUARANTINE_FROM, Death, is_suspect, quarantine_report
 from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
 from perdure.stores.answers import Applied, Blamed, Freed, Moved
 from perdure.stores.operations import FreeRuns, HoldRun, NoteLosses, ResumeRun
@@ -48,7 +48,7 @@ def _judge(view: View, free: FreeRuns, death: Death) -> Steps[Blamed | None]:
     if len(suspects) != 1:
         return None
     row = suspects[0]
-    deaths = deaths_after(row.losses, deaths_of(view.deaths.get(row.run_id)), death)
+    deaths = (*deaths_of(view.deaths.get(row.run_id)), death)
     view.deaths.put(row.run_id, msgspec.json.encode(deaths).decode())
     is_enough = len(deaths) >= QUARANTINE_FROM
     if is_enough:
@@ -82,6 +82,7 @@ def note_losses(view: View, note: NoteLosses) -> Steps[Moved | None]:
     if row is None:
         return Moved()
     view.runs.put(row.run_id, replace(row, losses=note.losses, outlived=note.outlived))
+    view.deaths.put(row.run_id, None)
     return None
 
 

@@ -224,6 +224,8 @@ def park_run(view: View, park: ParkRun) -> Steps[Moved | None]:
         updated_at=park.at,
     )
     view.runs.put(row.run_id, parked)
+    if park.status == "SUSPENDED":
+        view.deaths.put(row.run_id, None)
     return None
 
 
