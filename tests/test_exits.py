@@ -152,9 +152,26 @@ class Ending:
         raise SystemExit(number)
 
 
+def steps_back(number: int, frame: FrameType | None) -> None:
+    """The next signal ends the process in any case."""
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(number)
+
+
+def takes_anything(*arguments: object) -> None:
+    sys.exit(1)
+
+
 @pytest.fixture(
-    params=[raises, functools.partial(Ending().end, 7), Ending(), signal.default_int_handler],
-    ids=["function", "method", "object", "Python's own"],
+    params=[
+        raises,
+        functools.partial(Ending().end, 7),
+        Ending(),
+        steps_back,
+        takes_anything,
+        signal.default_int_handler,
+    ],
+    ids=["function", "method", "object", "steps back", "takes anything", "Python's own"],
 )
 def handled(request: pytest.FixtureRequest) -> Iterator[int]:
     """The number of a signal whose handler ends the process."""

@@ -19,6 +19,7 @@ from perdure.stores.operations import (
     DeleteWorker,
     EndRun,
     FreeMismatches,
+    FreeOrphans,
     FreeRuns,
     HoldRun,
     InsertRichRun,
@@ -136,6 +137,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     ),
     st.builds(RaiseEpoch, workers, epochs, st.sampled_from([None, None, 99_000, 900])),
     st.builds(FreeRuns, workers, times, st.integers(0, 3)),
+    st.builds(FreeOrphans, workers, times, st.integers(0, 3)),
     st.builds(DeleteWorker, workers),
 )
 
@@ -222,7 +224,7 @@ async def looked_at(store: Store) -> list[object]:
     """What every read says."""
     listed = [await store.list_runs(RunFilter(n, limit=3)) for n in NAMESPACES]
     found = [row for n in NAMESPACES for row in await store.list_runs(RunFilter(n))]
-    seen: list[object] = [listed, found, await store.last_message(), await store.workers()]
+    seen: list[object] = [listed, found, await store.last_message(), await store.workers(), await store.owners()]
     for worker in WORKERS:
         seen += [await store.load_runs(RUNS, worker), await store.owned_runs(worker)]
         seen += [await store.new_messages(worker, after) for after in (0, 2)]

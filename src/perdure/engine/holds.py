@@ -56,11 +56,13 @@ class Holds:
 def tell_how_many(counts: Mapping[str, int]) -> None:
     """Warn whoever starts a worker of runs that wait for somebody to act, if there are any."""
     count = sum(counts.values())
+    # A word that was spoilt in the database is told all the same.
+    named = {str(reason): number for reason, number in counts.items()}
     if count:
         log.warning(
             "%s held (%s); see %s with `perdure list --status held`",
             "1 run is" if count == 1 else f"{count:,} runs are",
-            ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.items())),
+            ", ".join(f"{number:,} {reason}" for reason, number in sorted(named.items())),
             "it" if count == 1 else "them",
             extra={"event": "runs_held", "runs": count},
         )

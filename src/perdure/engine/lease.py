@@ -19,7 +19,7 @@ from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.poison import QUARANTINE_FROM
 from perdure.stores.answers import Applied, Blamed, Committed, Failed, Freed, Moved, Unknown
-from perdure.stores.operations import DeleteWorker, FreeRuns, RaiseEpoch, RegisterWorker
+from perdure.stores.operations import DeleteWorker, FreeOrphans, FreeRuns, RaiseEpoch, RegisterWorker
 from perdure.stores.port import Store
 from perdure.stores.records import WorkerRow
 
@@ -27,6 +27,10 @@ log = logging.getLogger("perdure.engine")
 
 # How many runs of a dead worker are freed in one transaction.
 BITE = 500
+# How often it is looked for runs whose owner has no row; only a hand in the database brings that about.
+ORPHANS_MS = 10_000
+# So much is told of an owner that is none of ours.
+LONGEST_NAME = 60
 
 
 class Lease:
@@ -46,6 +50,7 @@ class Lease:
         self._until = 0
         # The other workers' rows as they were last seen to change, and when that was by our monotonic clock.
         self._seen: dict[str, tuple[WorkerRow, int]] = {}
+        self._next_orphans_at = 0
         self.worker_id = ""
         self.epoch = 0
 
@@ -115,6 +120,31 @@ class Lease:
         for worker in workers:
             if worker.worker_id != self.worker_id and self._is_gone(worker):
                 freed += await self._take_over(worker)
+        if self._clock.monotonic() >= self._next_orphans_at:
+            self._next_orphans_at = self._clock.monotonic() + ORPHANS_MS
+            freed += await self._free_orphans()
+        return freed
+
+    async def _free_orphans(self) -> int:
+        """Free runs whose owner has no row, or none that can be read: nobody would ever see it gone."""
+        owners = await self._store.owners()
+        # Whoever owns something has had a row before; read in this order, one that has just come is in it.
+        known = {worker.worker_id for worker in await self._store.workers()}
+        freed = 0
+        for owner in owners:
+            if owner not in known:
+                freed += await self._free_orphans_of(owner)
+        return freed
+
+    async def _free_orphans_of(self, owner: object) -> int:
+        freed, bite = 0, FreeOrphans(owner, self._clock.now(), BITE)
+        while isinstance(answer := await self._committer.apply(bite), Applied) and answer.value:
+            assert isinstance(answer.value, int)
+            freed += answer.value
+        if freed:
+            name = repr(owner)[:LONGEST_NAME]
+            extra = {"event": "orphans_freed", "runs": freed}
+            log.warning("took over %d run(s) of %s, which is no worker that is known", freed, name, extra=extra)
         return freed
 
     async def rescue_from(self, worker_id: str) -> bool:

@@ -225,6 +225,7 @@ class StoreEngine(OwningEngine):
         elif answer is not None:
             self._raise_refusal(answer, id)
             await self._until_ended(row.run_id)
+            await self._end_if_held(row.run_id, reason)
 
     async def resume(self, run_id: str, id: str) -> None:
         """Let a held run go on; RunNotHeld or RunClosed for any other."""
@@ -243,6 +244,12 @@ class StoreEngine(OwningEngine):
         if row.closed_at is not None:
             raise RunClosed(id, row.status)
         return row
+
+    async def _end_if_held(self, run_id: str, reason: str | None) -> None:
+        """The owner may have held the run instead of reading what it was told: then nobody else will."""
+        row = await self.read(run_id)
+        if row.closed_at is None and row.held is not None:
+            await self._stopping.terminate(row, reason)
 
     async def _until_ended(self, run_id: str) -> None:
         """Until the run's owner has done what it was told to; one that does not answer is not waited for for long."""

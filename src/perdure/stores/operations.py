@@ -279,6 +279,14 @@ class FreeRuns(NamedTuple):
     limit: int
 
 
+class FreeOrphans(NamedTuple):
+    """Make runs ripe whose owner has no row that anybody could take it over by. Answered with how many."""
+
+    owner: object
+    now: int
+    limit: int
+
+
 class DeleteWorker(NamedTuple):
     """Forget a worker that owns nothing. Refused when it still does, or is forgotten already."""
 
@@ -310,6 +318,7 @@ Operation: TypeAlias = (
     | RegisterWorker
     | RaiseEpoch
     | FreeRuns
+    | FreeOrphans
     | DeleteWorker
 )
 

@@ -110,5 +110,8 @@ class Store(Protocol):
     async def unread(self, run_id: str) -> list[Message]:
         """The messages a run has not taken yet."""
 
+    async def owners(self) -> list[object]:
+        """Who owns open runs, whatever stands there."""
+
     async def workers(self) -> list[WorkerRow]:
         """All workers, but for those of whose lease nothing can be read."""

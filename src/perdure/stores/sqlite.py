@@ -37,6 +37,7 @@ BUSY_MS = 5000
 # Each connection keeps so many pages at most; what is read again and again is few, and the system has the others.
 CACHE_KB = 4096
 LOOK_SECONDS = 0.02
+LONGEST_FILE_NAME = 200
 
 T = TypeVar("T")
 _DEFINITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
@@ -399,14 +400,14 @@ class SqliteStore(SqliteReads):
             lock.close(remove=True)
 
     def is_dead(self, worker_id: str) -> bool | None:
-        if self._path is None:
+        if self._path is None or not _is_file_name(worker_id):
             return None
         held = is_held(self._lock_path(worker_id))
         return None if held is None else not held
 
     def forget(self, worker_id: str) -> None:
         """Remove what a dead worker left beside the database."""
-        if self._path is not None:
+        if self._path is not None and _is_file_name(worker_id):
             self._lock_path(worker_id).unlink(missing_ok=True)
 
     # Watching
@@ -439,3 +440,8 @@ def has_runs(path: Path) -> bool:
     except sqlite3.Error:
         # open() knows better what is wrong with it, and changes nothing.
         return True
+
+
+def _is_file_name(worker_id: str) -> bool:
+    """Whether it can be one of ours; a row that somebody has spoilt must lead to no other file."""
+    return worker_id.isalnum() and len(worker_id) < LONGEST_FILE_NAME

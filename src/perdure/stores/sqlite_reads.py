@@ -232,6 +232,9 @@ class SqliteReads:
     async def unread(self, run_id: str) -> list[Message]:
         return await self._ask_of(run_id, run_id, lambda db: self._unread(db, run_id))
 
+    async def owners(self) -> list[object]:
+        return await self._ask(lambda db: [owner for (owner,) in db.execute(self._read["owners"])])
+
     async def workers(self) -> list[WorkerRow]:
         query = self._read["workers"]
 

@@ -37,6 +37,7 @@ from perdure.stores.operations import (
     DeleteWorker,
     EndRun,
     FreeMismatches,
+    FreeOrphans,
     FreeRuns,
     HoldRun,
     InsertRichRun,
@@ -468,6 +469,7 @@ _SINGLE: dict[type[Operation], Callable[[sqlite3.Connection, Any], Answer | None
     FreeMismatches: _free_mismatches,
     RegisterWorker: _register_worker,
     FreeRuns: _free_runs,
+    FreeOrphans: lambda db, free: Applied(db.execute(_sql("free_orphans"), free._asdict()).rowcount),
     DeleteWorker: _update("delete_worker"),
 }
 

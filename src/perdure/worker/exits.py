@@ -5,12 +5,12 @@ whatever code happens to run at that moment, and is meant for the process: that 
 """
 
 import dis
-import functools
+import inspect
+import itertools
 import signal
 import threading
 from collections.abc import Iterator
-from types import CodeType, FrameType, TracebackType
-from typing import Any
+from types import FrameType, TracebackType
 
 EXITS = (SystemExit, KeyboardInterrupt)
 
@@ -22,8 +22,7 @@ def is_for_the_process(error: BaseException) -> bool:
     if not isinstance(error, EXITS) or error.__traceback__ is None:
         return False
     frames = list(_frames(error.__traceback__))
-    handlers = _handlers()
-    return any(frame.f_code in handlers for frame, _ in frames) or _is_ctrl_c(error, *frames[-1])
+    return any(_is_handler(frame) for frame, _ in frames) or _is_ctrl_c(error, *frames[-1])
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
@@ -32,18 +31,20 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
         traceback = traceback.tb_next
 
 
-def _handlers() -> set[CodeType]:
-    """The code of the signal handlers there are."""
-    found = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
-    return {code for code in found if code is not None}
+def _is_handler(frame: FrameType) -> bool:
+    """Whether a signal called this: with its number and the frame it struck, whatever is installed by now."""
+    return any(
+        isinstance(number, int) and isinstance(struck, FrameType)
+        for number, struck in itertools.pairwise(_arguments(frame))
+    )
 
 
-def _code_of(handler: Any) -> CodeType | None:
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    if not hasattr(handler, "__code__") and callable(handler):
-        handler = type(handler).__call__ if hasattr(type(handler).__call__, "__code__") else handler
-    return getattr(handler, "__code__", None)
+def _arguments(frame: FrameType) -> Iterator[object]:
+    code = frame.f_code
+    for name in code.co_varnames[: code.co_argcount]:
+        yield frame.f_locals.get(name)
+    if code.co_flags & inspect.CO_VARARGS:
+        yield from frame.f_locals.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount], ())
 
 
 def _is_ctrl_c(error: BaseException, innermost: FrameType, at: int) -> bool:

@@ -53,6 +53,24 @@ select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, 
 -- last_message: the highest number given to a message.
 select coalesce(max(number), 0) from inbox;
 
+-- owners: who owns open runs; from one to the next without what is between.
+with recursive owners (owner) as (
+    select min(owner)
+      from runs indexed by runs_open
+     where closed_at is null
+       and owner is not null
+    union all
+    select (
+             select min(runs.owner)
+               from runs indexed by runs_open
+              where closed_at is null
+                and runs.owner > owners.owner
+           )
+      from owners
+     where owner is not null
+)
+select owner from owners where owner is not null;
+
 -- some_of_namespace: how many runs a namespace has, counted up to a number.
 select count(*)
   from (select 1 from runs where namespace = :namespace limit :most);

@@ -443,6 +443,20 @@ update runs
           limit :limit
        );
 
+-- free_orphans: what is owned by nobody who has a row, or one with an epoch, is ripe for others.
+update runs
+   set owner = null,
+       status = 'PENDING',
+       wake_at = :now
+ where run_id in (
+         select run_id
+           from runs
+          where owner = :owner
+            and closed_at is null
+            and not exists (select 1 from workers where worker_id = :owner and typeof(epoch) = 'integer')
+          limit :limit
+       );
+
 -- delete_worker: a worker that owns nothing any more.
 delete from workers
  where worker_id = :worker_id

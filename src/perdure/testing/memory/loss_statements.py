@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from perdure.kernel.poison import QUARANTINE_FROM, Death, is_suspect, quarantine_report
 from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
 from perdure.stores.answers import Applied, Blamed, Freed, Moved
-from perdure.stores.operations import FreeRuns, HoldRun, NoteLosses, ResumeRun
+from perdure.stores.operations import FreeOrphans, FreeRuns, HoldRun, NoteLosses, ResumeRun
 from perdure.stores.records import RunRow
 from perdure.stores.rows import deaths_of
 from perdure.testing.memory.run_statements import find_run, find_runs, hold_run
@@ -67,6 +67,20 @@ def _whereabouts(view: View, row: RunRow) -> str:
     last = events[max(events)] if events else None
     where = None if last is None else LastEvent(last.seq, last.kind, last.place)
     return where_it_was(row.waiting, list(tried.values()), ended, where)
+
+
+def free_orphans(view: View, free: FreeOrphans) -> Steps[Applied]:
+    """Make runs ripe whose owner has no row."""
+    if view.workers.get(str(free.owner)) is not None:
+        return Applied(0)
+
+    def is_right(row: RunRow) -> bool:
+        return row.owner == free.owner and row.closed_at is None
+
+    found = yield from find_runs(view, owned_by(view, str(free.owner))[: free.limit], is_right)
+    for row in found:
+        view.runs.put(row.run_id, replace(row, owner=None, status="PENDING", wake_at=free.now))
+    return Applied(len(found))
 
 
 def owned_by(view: View, worker_id: str) -> list[str]:

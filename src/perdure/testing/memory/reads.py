@@ -163,6 +163,9 @@ class MemoryReads:
         with self._readable(run_id, run_id):
             return self._unread(run_id)
 
+    async def owners(self) -> list[object]:
+        return [*sorted(owner for owner, owned in self.tables.runs.owned.items() if owned)]
+
     async def workers(self) -> list[WorkerRow]:
         return sorted(self.tables.workers.rows.values(), key=lambda worker: (worker.started_at, worker.worker_id))
 

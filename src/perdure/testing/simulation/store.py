@@ -165,4 +165,5 @@ class SimulatedStore:
     last_event_at = _question("last_event_at")
     attempts = _question("attempts")
     unread = _question("unread")
+    owners = _question("owners")
     workers = _question("workers")
