@@ -23,6 +23,7 @@ from perdure import (
     sleep,
     workflow,
 )
+from perdure.app.views import moment
 from perdure.stores.sqlite_audit import audit_of
 from perdure.testing import Environment
 
@@ -386,3 +387,9 @@ async def test_a_run_whose_row_cannot_be_read_can_be_ended_and_its_parent_is_tol
         assert await env.result(parent) == "it is spoilt"
         with pytest.raises(RunUnreadable):
             await (await env.app.get("bad")).terminate("once more")
+
+
+@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63)])
+def test_a_time_beyond_all_times_is_told_all_the_same(ms: int) -> None:
+    """A spoilt time of one event must not keep its history from being shown."""
+    assert moment(ms).year in {1, 9999}

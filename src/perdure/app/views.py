@@ -14,6 +14,9 @@ from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSe
 from perdure.kernel.status import Status
 from perdure.stores.records import RunRow
 
+# The first and the last moment that Python can tell.
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something a run waits for: an activity, a timer, a signal, a child or a side effect, and since or until when."""
@@ -120,8 +123,8 @@ class Page(Sequence[RunInfo]):
 
 
 def moment(ms: int) -> datetime:
-    """Engine time as an aware datetime."""
-    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+    """Engine time as an aware datetime; one that somebody has spoilt may lie beyond the last there is."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
 
 
 def _moment_or_none(ms: int | None) -> datetime | None:
