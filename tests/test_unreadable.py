@@ -105,6 +105,8 @@ ALL = [
     Spoilt("inbox", "at", "'noon'", "columns", "message 3"),
     Spoilt("runs", "seed", "'x'", "columns", "seed"),
     Spoilt("runs", "input", NO_TEXT, "values", "input"),
+    Spoilt("runs", "input", "'{oops'", "values", "input"),
+    Spoilt("runs", "initial_attributes", "'{oops'", "values", "initial_attributes"),
     Spoilt("runs", "attributes", NO_TEXT, "values", "attributes"),
     Spoilt("runs", "messages", "'many'", "columns", "messages"),
     Spoilt("runs", "begun_at", "'noon'", "columns", "begun_at"),
@@ -339,6 +341,19 @@ async def test_who_waits_for_an_end_that_cannot_be_read_is_told_so(env: Environm
             await waits["bad"]
         with pytest.raises(RunUnreadable, match="its outcome cannot be read"):
             await (await client.app.get("bad")).result()
+
+
+async def test_a_result_that_is_no_json_is_told_to_be_one(env: Environment, path: Path) -> None:
+    """It was handed on as it stood, and whoever read it met an error of the decoder that named nothing."""
+    async with env:
+        run = await env.start(reads_twice.options(id="bad"), "x")
+        assert await env.result(run) == "xx"
+        write(path, "update runs set outcome = '{oops' where workflow_id = 'bad'")
+        again = await env.app.get("bad")
+        with pytest.raises(RunUnreadable, match="run 'bad' cannot be read: its outcome cannot be read as that"):
+            await again.result()
+        with pytest.raises(RunUnreadable, match="its outcome cannot be read as that"):
+            assert [event async for event in again.events()] == []
 
 
 async def test_a_run_that_is_overdue_and_unreadable_keeps_no_other_from_its_end(env: Environment, path: Path) -> None:

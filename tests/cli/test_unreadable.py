@@ -58,6 +58,40 @@ def test_a_run_that_cannot_be_read_shows_why_and_ends_once_it_is_corrected(shell
         assert shell("wait", "o-1", "--timeout", "20").code == 0
 
 
+def test_show_tells_of_a_run_whose_input_is_no_json(shell: Shell) -> None:
+    """It ended in a traceback; and the worker told of an error without a word about where it was."""
+    shell.waits_for_approval("o-1")
+    spoil(shell, "update runs set input = '{oops' where workflow_id = 'o-1'")
+    with shell.at_work():
+        assert shell("signal", "o-1", "approved", "true").code == 0
+        until(lambda: json.loads(shell("show", "o-1").out)["held"] == "quarantine")
+    shown = shell("show", "o-1")
+    assert shown.err.startswith("warning: ")
+    assert "run 'o-1' cannot be read: its input cannot be read: JSON is malformed" in shown.err
+    assert json.loads(shown.out)["input"] is None
+    code, seen = shell.at_terminal("show", "o-1")
+    assert (code, "Traceback" in seen) == (0, False)
+    assert re.search(r"^ *input +cannot be read$", seen, re.MULTILINE)
+    assert "its input cannot be read: JSON is malformed" in re.sub(r"\s+", " ", seen)
+
+
+def test_a_history_is_shown_up_to_the_event_that_cannot_be_read(shell: Shell) -> None:
+    """The guide says so, and only the error came; how far a run had got is what one wants to know."""
+    shell.waits_for_approval("o-1")
+    spoil(shell, "update events set body = 'x' || body where seq = 3")
+    piped = shell("events", "o-1")
+    assert piped.code == 1
+    assert [event["seq"] for event in json.loads(piped.out)] == [1, 2]
+    assert "event 3 cannot be read" in piped.err
+    code, seen = shell.at_terminal("events", "o-1")
+    assert code == 1
+    assert re.search(r"^ *2 .*reserve", seen, re.MULTILINE)
+    assert "event 3 cannot be read" in re.sub(r"\s+", " ", seen)
+    assert re.search(
+        r"^ *history +2 events, as far as it can be read$", shell.at_terminal("show", "o-1")[1], re.MULTILINE
+    )
+
+
 def test_a_run_that_is_held_as_unreadable_can_be_given_up(shell: Shell) -> None:
     shell.waits_for_approval("o-1")
     spoil(shell, "update events set kind = 'ActivityDreamt' where seq = 2")

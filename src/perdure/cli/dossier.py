@@ -20,32 +20,56 @@ MOST_CHILDREN = 20
 
 
 class Dossier(NamedTuple):
-    """What `perdure show` tells; `parent` is the id of the run that started this one."""
+    """What `perdure show` tells; `parent` is the id of the run that started this one.
+
+    Of a history that cannot be read to its end, `last` is the last event before that; none, if it is the first.
+    """
 
     info: "RunInfo"
     parent: str | None
-    first: "RunEvent"
-    last: "RunEvent"
-    events: int
+    first: "RunEvent | None"
+    last: "RunEvent | None"
+    is_whole: bool
     causes: "list[RunEvent]"
     attempts: "list[FailedAttempt]"
     unread: "list[UnreadMessage]"
     children: "list[RunInfo]"
     has_more_children: bool
 
+    @property
+    def input(self) -> object:
+        """What the run was started with; None when that cannot be read."""
+        return None if self.first is None else self.first.body["input"]
+
+    @property
+    def result(self) -> object:
+        """What the run has returned; None when it has not, or when that cannot be read."""
+        return self.last.body["result"] if self.has_result and self.last is not None else None
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the run has returned something that can be read."""
+        return self.last is not None and self.last.kind == "RunCompleted"
+
+    @property
+    def events(self) -> int:
+        """How many events can be read."""
+        return 0 if self.last is None else self.last.seq
+
 
 async def collected(app: "perdure.Perdure", run: "perdure.Run[Any]") -> Dossier:
     """Everything about a run."""
     info = await run.describe()
     children = await run.children(limit=MOST_CHILDREN)
-    failed, history = [], run.events()
-    first = last = await anext(history)
+    failed, first, last, is_whole = [], None, None, False
     attempts: list[FailedAttempt] = []
     unread: list[UnreadMessage] = []
     try:
-        async for last in history:
+        async for last in run.events():
+            first = first or last
             if last.kind in {"ActivityFailed", "ChildFailed"}:
                 failed.append(last)
+        is_whole = True
         attempts = await run.attempts()
         unread = await run.unread()
     except RunUnreadable as error:
@@ -56,7 +80,7 @@ async def collected(app: "perdure.Perdure", run: "perdure.Run[Any]") -> Dossier:
         parent=await _id_of(app, info.parent_id),
         first=first,
         last=last,
-        events=last.seq,
+        is_whole=is_whole,
         causes=_causes(info.error or "", failed),
         attempts=attempts,
         unread=unread,

@@ -27,6 +27,7 @@ from perdure.cli.output import (
     screen,
     span,
 )
+from perdure.errors import RunUnreadable
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent
@@ -56,8 +57,15 @@ def events(
     if follow:
         _follow(name, after, url, namespace, is_shown=is_for_people(as_json=as_json))
         return
-    history = asyncio.run(_history(name, after, url, namespace))
-    if not is_for_people(as_json=as_json):
+    history, trouble = asyncio.run(_history(name, after, url, namespace))
+    if history or trouble is None:
+        _print(history, after, is_shown=is_for_people(as_json=as_json))
+    if trouble is not None:
+        raise trouble
+
+
+def _print(history: "list[RunEvent]", after: int, *, is_shown: bool) -> None:
+    if not is_shown:
         print_json(history)
     elif history:
         table, rows = plain_table("#", "time", "after", "event"), Rows()
@@ -69,10 +77,17 @@ def events(
         screen().print(Text(f"no event has a number above {after}", style="dim"), soft_wrap=True)
 
 
-async def _history(name: str, after: int, url: str, namespace: str) -> "list[RunEvent]":
+async def _history(name: str, after: int, url: str, namespace: str) -> "tuple[list[RunEvent], RunUnreadable | None]":
+    """The events, up to the one that cannot be read if there is one, and what is wrong with that."""
+    history: list[RunEvent] = []
     async with client(url, namespace) as app:
         run = await found(app, name)
-        return [event async for event in run.events(after=after)]
+        try:
+            async for event in run.events(after=after):
+                history.append(event)  # noqa: PERF401 - a comprehension would lose those before the error
+        except RunUnreadable as error:
+            return history, error
+        return history, None
 
 
 def _follow(name: str, after: int, url: str, namespace: str, *, is_shown: bool) -> None:

@@ -5,6 +5,7 @@ Out:  a page for people, JSON for programs.
 """
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -32,8 +33,12 @@ from perdure.cli.output import (
 )
 from perdure.kernel.poison import is_suspect
 
+if TYPE_CHECKING:
+    from perdure.app import RunEvent
+
 EXAMPLES = {"show": "perdure show o-17"}
 LONGEST_VALUE = 500
+UNREADABLE = Text("cannot be read", style="red")
 Fact = tuple[str, str | Text]
 
 
@@ -57,8 +62,8 @@ def _fields(dossier: Dossier) -> dict[str, object]:
     """The run for programs."""
     return listed(dossier.info) | {
         "parent_workflow_id": dossier.parent,
-        "input": dossier.first.body["input"],
-        "result": dossier.last.body.get("result") if dossier.info.status == "COMPLETED" else None,
+        "input": dossier.input,
+        "result": dossier.result,
         "events": dossier.events,
         "failed_attempts": dossier.attempts,
         "unread": dossier.unread,
@@ -99,14 +104,14 @@ def _identity(dossier: Dossier) -> list[Fact]:
         ("parent", info.parent_id and f"{dossier.parent or 'a run that is gone'} ({info.parent_id})"),
         ("continues", info.continued_from),
         ("goes on as", info.continued_to),
-        ("input", Text(compact(dossier.first.body["input"], LONGEST_VALUE))),
+        ("input", UNREADABLE if dossier.first is None else Text(compact(dossier.input, LONGEST_VALUE))),
     ]
     return _those_there(told)
 
 
 def _times(dossier: Dossier) -> list[Fact]:
     """Where it stands, and since and until when."""
-    info, line = dossier.info, line_of(dossier.last)
+    info, last = dossier.info, dossier.last
     told: list[tuple[str, str | Text | None]] = [
         ("status", status_text(info.status, info.held)),
         ("step", Text(visible(info.step)) if info.step else None),
@@ -120,7 +125,7 @@ def _times(dossier: Dossier) -> list[Fact]:
     told += [
         ("begins", moment(info.delayed_until) if info.delayed_until else None),
         ("last moved", moment(info.updated_at)),
-        ("last event", Text(f"{dossier.last.seq}: {line.title}  {line.detail}")),
+        ("last event", None if last is None else _event(last)),
         ("lost", Text(_lost(info.losses), style="yellow") if is_suspect(info.losses) and not info.held else None),
         ("to stop", Text(f"asked {moment(asked)}{reason}", style="yellow") if asked else None),
         ("must end", moment(info.deadline_at) if info.deadline_at else None),
@@ -132,11 +137,17 @@ def _lost(losses: int) -> str:
     return f"its workers died {losses} times in a row while it was in the same calls; it may be what they die of"
 
 
+def _event(event: "RunEvent") -> Text:
+    line = line_of(event)
+    return Text(f"{event.seq}: {line.title}  {line.detail}")
+
+
 def _outcome(dossier: Dossier) -> list[Fact]:
     """How it ended, or what it waits for."""
     info, facts = dossier.info, list[Fact]()
     if info.status == "COMPLETED":
-        facts.append(("result", Text(compact(dossier.last.body["result"], LONGEST_VALUE), style="green")))
+        result = Text(compact(dossier.result, LONGEST_VALUE), style="green")
+        facts.append(("result", result if dossier.has_result else UNREADABLE))
     if info.error is not None:
         facts.append(("error" if info.status == "FAILED" else "reason", Text(visible(info.error), style="red")))
     facts += _labelled("waits for", [Text(text) for text in wait_texts(info.waiting_for, moment)])
@@ -165,7 +176,7 @@ def _inbox(dossier: Dossier) -> list[Fact]:
     return [
         *_labelled("unread", unread),
         *_labelled("children", children),
-        ("history", counted(dossier.events, "event")),
+        ("history", counted(dossier.events, "event") + ("" if dossier.is_whole else ", as far as it can be read")),
     ]
 
 
@@ -188,7 +199,8 @@ def _those_there(told: list[tuple[str, str | Text | None]]) -> list[Fact]:
 def _print_tracebacks(console: Console, dossier: Dossier) -> None:
     """Where the workflow raised; and, when it was an activity's error, where that did."""
     console.print()
-    console.print(Text(traceback_in(dossier.last.body).rstrip(), style="red"), soft_wrap=True)
+    if dossier.last is not None and dossier.last.kind == "RunFailed":
+        console.print(Text(traceback_in(dossier.last.body).rstrip(), style="red"), soft_wrap=True)
     for event in dossier.causes:
         name = f"the activity {event.body['name']}" if "name" in event.body else f"the child {event.body['child_id']}"
         console.print(f"\nin {name}:", soft_wrap=True)

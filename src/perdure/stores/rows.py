@@ -1,5 +1,7 @@
 """Rows of the database <-> values of the kernel; Garbled, when a row cannot be one."""
 
+from typing import Any
+
 import msgspec
 
 from perdure.kernel.events import (
@@ -25,6 +27,8 @@ from perdure.stores.records import Attempt, RunRow
 _encode = msgspec.json.Encoder().encode
 _decoders = {kind: msgspec.json.Decoder(fact) for kind, fact in FACTS.items()}
 _messages = {kind: msgspec.json.Decoder(body) for kind, body in KINDS.items()}
+_anything = msgspec.json.Decoder(msgspec.Raw)
+_attributes = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 LONGEST_SHOWN = 80
 
@@ -112,8 +116,23 @@ def deaths_of(text: bytes | str | None) -> tuple[Death, ...]:
         return ()
 
 
+def check_start(row: RunRow) -> None:
+    """Garbled, when what a run was started with cannot be read: code would meet it in the middle of a step."""
+    _check("input", _anything, row.input)
+    if row.initial_attributes is not None:
+        _check("initial_attributes", _attributes, row.initial_attributes)
+
+
+def _check(column: str, decoder: "msgspec.json.Decoder[Any]", text: str) -> None:
+    try:
+        decoder.decode(text)
+    except _UNREADABLE as error:
+        raise Garbled(f"its {column} cannot be read: {error}") from None
+
+
 def first_event(row: RunRow) -> Event:
-    """RunStarted lives in the run's row."""
+    """RunStarted lives in the run's row; Garbled."""
+    _check("input", _anything, row.input)
     return Event(1, row.created_at, "", RunStarted(row.workflow, msgspec.Raw(row.input.encode()), row.seed))
 
 
@@ -126,7 +145,7 @@ _STOPPED: dict[str, type[RunCancelled | RunTerminated | RunTimedOut | RunContinu
 
 
 def closing_event(row: RunRow) -> Event | None:
-    """So does the event that closed the run."""
+    """So does the event that closed the run; Garbled."""
     if row.closed_at is None or row.last_seq is None or row.outcome is None:
         return None
     try:
@@ -137,6 +156,7 @@ def closing_event(row: RunRow) -> Event | None:
 
 def _closing(status: str, outcome: str) -> Closing:
     if status == Status.COMPLETED:
+        _anything.decode(outcome)
         return RunCompleted(msgspec.Raw(outcome.encode()))
     if status == Status.FAILED:
         return RunFailed(failure_of(outcome))

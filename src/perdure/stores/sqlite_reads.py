@@ -103,6 +103,7 @@ class SqliteReads:
         return sorted(found, key=_by_priority)
 
     def _load(self, db: sqlite3.Connection, row: RunRow, children: frozenset[str]) -> LoadedRun:
+        rows.check_start(row)
         return LoadedRun(
             row,
             self._events(db, row.run_id, 1, -1),
@@ -211,15 +212,14 @@ class SqliteReads:
         found = await self._ask_of(
             row.run_id, row.workflow_id, lambda db: self._events(db, row.run_id, after, limit - (after < 1))
         )
-        if after < 1:
-            found.insert(0, rows.first_event(row))
-        if len(found) < limit:
-            try:
-                closing = rows.closing_event(row)
-            except Garbled as error:
-                raise self._unreadable(row.run_id, row.workflow_id, error) from None
-            if closing is not None and closing.seq > after:
-                found.append(closing)
+        try:
+            if after < 1:
+                found.insert(0, rows.first_event(row))
+            closing = rows.closing_event(row) if len(found) < limit else None
+        except Garbled as error:
+            raise self._unreadable(row.run_id, row.workflow_id, error) from None
+        if closing is not None and closing.seq > after:
+            found.append(closing)
         return found[:limit]
 
     async def last_event_at(self, run_id: str) -> int | None:

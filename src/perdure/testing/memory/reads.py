@@ -27,6 +27,7 @@ class MemoryReads:
 
     def _load(self, row: RunRow) -> LoadedRun | RunUnreadable:
         try:
+            rows.check_start(row)
             return LoadedRun(
                 row,
                 self._events(row.run_id, 1),
