@@ -184,6 +184,28 @@ def test_a_finding_names_sentence_run_trouble_and_remedy(shell: Shell, file: Pat
     assert '"workflow_id": "delayed"' in done.out
 
 
+@pytest.mark.parametrize("id", ["in vain", "parent", "steps"])
+def test_a_spoilt_column_is_told_of_the_run_that_has_it(file: Path, id: str) -> None:
+    """The name was that of another run, which somebody would then have ended."""
+    with closing(sqlite3.connect(file)) as db, db:
+        ((run_id,),) = db.execute("select run_id from runs where workflow_id = ?", (id,)).fetchall()
+        db.execute("update runs set wake_at = 'soon' where run_id = ?", (run_id,))
+    found = audit_of(file).violations
+    assert {(each.workflow_id, each.run_id) for each in found} == {(id, run_id)}
+    assert "its wake_at holds what does not belong there" in {each.found for each in found}
+    assert "woken_by_time" not in {each.check for each in found}
+
+
+def test_times_are_told_as_times(file: Path) -> None:
+    """Thirteen digits are no time to anybody who was woken up."""
+    corrupt(file, "a_sleeper_that_wakes_late")
+    corrupt(file, "closed_but_ripe")
+    told = [each.found for each in audit_of(file).violations]
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+    assert any(re.fullmatch(rf"waits until {moment}, but wakes [\d.]+ s later", each) for each in told)
+    assert any(re.fullmatch(rf"is COMPLETED, but is to wake at {moment}", each) for each in told)
+
+
 def test_too_many_findings_are_cut(shell: Shell, file: Path) -> None:
     """A million of them would help nobody."""
     with closing(sqlite3.connect(file)) as db:

@@ -18,7 +18,7 @@ _NAMES = {
     "attempts": "'attempt ' || attempt || ': '",
     "workers": "'worker ' || worker_id || ': '",
 }
-_ID = "select workflow_id from runs where runs.run_id = {}.run_id"
+_WHOSE = {"runs": "run_id, workflow_id", "workers": "null, null"}
 
 
 def misfits(db: sqlite3.Connection) -> Iterator[tuple[str | None, str | None, str]]:
@@ -38,7 +38,8 @@ def _question(db: sqlite3.Connection, table: str) -> str:
     if table == "runs":
         broken += " or run_id is null"
     which = " ".join(f"when {_is_misfit(name, kind)} then '{name}'" for name, kind in columns.items())
-    whose = "null, null" if table == "workers" else f"run_id, ({_ID.format(table)})"
+    of_its_run = f"run_id, (select workflow_id from runs where runs.run_id = {table}.run_id)"  # noqa: S608 - as below
+    whose = _WHOSE.get(table, of_its_run)
     told = f"{_NAMES[table]} || 'its ' || case {which} else 'run_id' end || ' holds what does not belong there'"
     return f"select {whose}, {told} from {table} where {broken}"  # noqa: S608 - names of the schema only
 

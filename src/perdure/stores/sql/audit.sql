@@ -158,7 +158,8 @@ select runs.run_id, workflow_id, 'its ' || column1 || ' cannot be read'
 select run_id, workflow_id,
        'is ' || status || ', but ' || case
          when owner is not null then 'owned by ' || owner
-         when wake_at is not null then 'is to wake at ' || wake_at
+         when typeof(wake_at) = 'integer' then 'is to wake at ' || datetime(wake_at / 1000, 'unixepoch') || ' UTC'
+         when wake_at is not null then 'is to wake at ' || quote(wake_at)
          when waiting is not null then 'waits for something'
          else 'is held for ' || held
        end
@@ -257,11 +258,14 @@ select runs.run_id, workflow_id, 'sleeps on, though ' || inbox.kind || ' ' || me
 
 -- woken_by_time: a parked run wakes no later than the first of what it waits for by the clock.
 select run_id, workflow_id,
-       'waits until ' || until || coalesce(', but wakes ' || (wake_at - until) || ' ms later', ', but never wakes')
+       'waits until ' || datetime(until / 1000, 'unixepoch') || ' UTC'
+       || coalesce(', but wakes ' || round((wake_at - until) / 1000.0, 3) || ' s later', ', but never wakes')
   from (
          select run_id, workflow_id, wake_at,
                 (
-                  select min(case when type = 'object' then json_extract(value, '$.until') end)
+                  select min(case when type = 'object' and json_type(value, '$.until') = 'integer'
+                                  then json_extract(value, '$.until')
+                             end)
                     from json_each(case when json_valid(waiting) then waiting else '[]' end)
                 ) as until
            from runs
@@ -269,6 +273,7 @@ select run_id, workflow_id,
             and owner is null
             and held is null
             and status = 'SUSPENDED'
+            and typeof(wake_at) in ('integer', 'null')
        )
  where until < coalesce(wake_at, until + 1);
 
