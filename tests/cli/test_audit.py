@@ -173,7 +173,7 @@ def test_a_finding_names_sentence_run_trouble_and_remedy(shell: Shell, file: Pat
     code, seen = shell.at_terminal("audit", "--verbose")
 
     assert code == 1
-    assert re.search(r"^ok +event_numbers +[\d.]+ m?s  the events of a run are numbered", seen, re.MULTILINE)
+    assert re.search(r"^ok +event_numbers +[\d.]+ m?s +the events of a run are numbered", seen, re.MULTILINE)
     assert re.search(r"^1 +ripe ", seen, re.MULTILINE)
     assert re.search(r"^delayed \([0-9a-f]{28}\): is PENDING, but never ripe$", seen, re.MULTILINE)
     assert "\n  must be  a run that nobody owns and nothing holds back is ripe or says what it waits for.\n" in seen
