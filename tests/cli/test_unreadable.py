@@ -5,6 +5,8 @@ import re
 import sqlite3
 from contextlib import closing
 
+import pytest
+
 from tests.cli.shell import Shell, until
 
 NO_TEXT = "cast(x'7bff7d' as text)"
@@ -109,6 +111,50 @@ def test_a_run_whose_row_cannot_be_read_can_be_given_up(shell: Shell) -> None:
     assert answer.err.startswith("warning: o-1 is told to end; ")
     with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
         assert db.execute("select status, owner, wake_at from runs").fetchall() == [("TERMINATED", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "told"),
+    [
+        ("status", "'BOGUS'", "the status in its row cannot be read: 'BOGUS' is not a valid Status"),
+        ("attributes", "'{oops'", "the attributes in its row cannot be read: JSON is malformed"),
+        ("attributes", "'[1]'", "the attributes in its row cannot be read: Expected object, got array"),
+        ("waiting", "'{oops'", "the waiting in its row cannot be read: JSON is malformed"),
+        ("waiting", "'[{\"x\":1}]'", "the waiting in its row cannot be read: "),
+    ],
+)
+def test_a_request_to_stop_that_is_on_disk_is_no_error(shell: Shell, column: str, value: str, told: str) -> None:
+    """It was told as refused, and the run stopped a second later."""
+    shell.waits_for_approval("o-1")
+    spoil(shell, f"update runs set {column} = {value} where workflow_id = 'o-1'")
+    signalled = shell("signal", "o-1", "approved", "true")
+    assert signalled.code == 1
+    assert told in signalled.err
+
+    answer = shell("cancel", "o-1")
+
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.startswith("warning: o-1 is told to stop; ")
+    assert told in answer.err
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
+        assert db.execute("select kind from inbox").fetchall() == [("CancelRequest",)]
+
+
+def test_resume_tells_what_keeps_a_run_from_being_shown(shell: Shell) -> None:
+    """Of a status that does not exist it said that the run goes on by itself; it does not."""
+    shell.waits_for_approval("o-1")
+    spoil(shell, "update runs set status = 'BOGUS' where workflow_id = 'o-1'")
+    answer = shell("resume", "o-1")
+    assert answer.code == 1
+    assert "its status is 'BOGUS', which no open run has" in answer.err
+    spoil(shell, "update runs set status = 'SUSPENDED', held = 'quarantine', wake_at = null, attributes = '{oops'")
+    left = shell("resume", "--all")
+    assert (left.code, left.out) == (0, "[]\n")
+    assert left.err.startswith("warning: run 'o-1' (")
+    assert "stays held" in left.err
+    answer = shell("resume", "o-1")
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err.startswith("warning: o-1 is not held any more; ")
 
 
 def test_a_worker_whose_row_cannot_be_read_stops_no_command(shell: Shell) -> None:

@@ -1,8 +1,8 @@
 """Views: runs, their events and messages, as people and programs outside see them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -13,6 +13,10 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
 from perdure.kernel.status import Status
 from perdure.stores.records import RunRow
+from perdure.stores.rows import Garbled
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 # The first and the last moment that Python can tell.
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -152,6 +156,9 @@ def message_view(message: Message) -> UnreadMessage:
             return UnreadMessage(kind, None, body.reason, at)
 
 
+_attributes = msgspec.json.Decoder(dict[str, Any]).decode
+
+
 def _waits(text: str | None) -> tuple[Wait, ...]:
     found = []
     for wait in msgspec.json.decode(text or "[]"):
@@ -180,9 +187,8 @@ async def run_view(engine: Engine, row: RunRow, *, is_listed: bool = False) -> R
     """A run as it stands; in a list without a look at its last event. RunUnreadable."""
     try:
         return await _run_view(engine, row, is_listed=is_listed)
-    except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        trouble = f"its row does not make sense: {error}"
-        raise RunUnreadable(engine.url, row.run_id, row.workflow_id, trouble) from None
+    except Garbled as error:
+        raise RunUnreadable(engine.url, row.run_id, row.workflow_id, str(error)) from None
 
 
 async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
@@ -200,17 +206,17 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         namespace=row.namespace,
         queue=row.queue,
         priority=row.priority,
-        status=Status(row.status),
+        status=_read("status", Status, row.status),
         held=row.held,
         held_report=row.held_report,
-        waiting_for=_waits(waiting),
+        waiting_for=_read("waiting", _waits, waiting),
         step=row.step,
         entity_id=row.entity_id,
         correlation_id=row.correlation_id,
-        attributes=msgspec.json.decode(row.attributes or "{}"),
+        attributes=_read("attributes", _attributes, row.attributes or "{}"),
         parent_id=row.parent_id,
         continued_from=row.continued_from,
-        continued_to=_continued_to(row),
+        continued_to=_read("outcome", _continued_to, row),
         cancel_requested_at=_moment_or_none(row.cancel_requested_at),
         cancel_reason=row.cancel_reason,
         deadline_at=_moment_or_none(row.close_at),
@@ -218,6 +224,15 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         created_at=moment(row.created_at),
         updated_at=moment(moved_at),
         closed_at=_moment_or_none(row.closed_at),
-        error=_error(row),
+        error=_read("outcome", _error, row),
         losses=row.losses,
     )
+
+
+def _read(column: str, read: Callable[[A], B], given: A) -> B:
+    """What a column says; Garbled, with its name, when it says nothing that makes sense."""
+    try:
+        return read(given)
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError) as error:
+        trouble = str(error).replace("`", "")
+        raise Garbled(f"the {column} in its row cannot be read: {trouble}") from None

@@ -61,7 +61,12 @@ def cancel(
         async with client(url, namespace) as app:
             run = await found(app, name)
             await run.cancel(reason, deadline=deadline, force=force)
-            info = await run.describe()
+            try:
+                info = await run.describe()
+            except RunUnreadable as error:
+                # The request is on disk all the same; only how the run stands cannot be told.
+                warn(f"{run.id} is told to stop; {error}")
+                raise typer.Exit(FAILED if wait else OK) from None
             warn_if_nobody_works(url, info)
             _warn_if_held(info)
             # At its deadline a held run ends as well.

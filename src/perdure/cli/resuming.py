@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from perdure.cli.exits import Mistake
+from perdure.cli.exits import OK, Mistake, warn
 from perdure.cli.neglect import warn_if_nobody_works
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AnyRunName, AsJson, Namespace, Url
 from perdure.cli.output import is_for_people, print_json, screen
-from perdure.errors import RunClosed, RunNotHeld
+from perdure.errors import RunClosed, RunNotHeld, RunUnreadable
 
 if TYPE_CHECKING:
     import perdure
@@ -62,6 +62,8 @@ async def _held(app: "perdure.Perdure") -> "AsyncIterator[Run[object]]":
     cursor, is_more = None, True
     while is_more:
         page = await app.list(status=["quarantine", "mismatch"], after=cursor)
+        for error in page.unreadable:
+            warn(f"run {error.id!r} ({error.run_id}) stays held; {error}")
         for info in page:
             yield await app.get(run_id=info.run_id)
         cursor, is_more = page.cursor, page.cursor is not None
@@ -69,7 +71,11 @@ async def _held(app: "perdure.Perdure") -> "AsyncIterator[Run[object]]":
 
 async def _resumed(run: "Run[object]") -> "RunInfo":
     await run.resume()
-    return await run.describe()
+    try:
+        return await run.describe()
+    except RunUnreadable as error:
+        warn(f"{run.id} is not held any more; {error}")
+        raise typer.Exit(OK) from None
 
 
 async def _resumed_if_held(run: "Run[object]") -> "RunInfo | None":

@@ -32,7 +32,7 @@ from perdure.ids import Ids
 from perdure.kernel.events import Closing
 from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import RunState
-from perdure.kernel.status import Status
+from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
 from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Missing, Moved, Outcome, Posted, Taken, Unknown
 from perdure.stores.operations import (
@@ -234,7 +234,11 @@ class StoreEngine(OwningEngine):
         if row.held is not None:
             answer = await self._committer.apply(ResumeRun(row.run_id, self.clock.now()))
         if isinstance(answer, Moved):
-            raise RunNotHeld(id, (await self._open_run(run_id, id)).status)
+            row = await self._open_run(run_id, id)
+            if row.status not in OPEN:
+                trouble = f"its status is {row.status!r}, which no open run has"
+                raise RunUnreadable(self.url, row.run_id, row.workflow_id, trouble)
+            raise RunNotHeld(id, row.status)
         self._raise_refusal(answer, id)
         if self._host is not None:
             self._host.look_around()
