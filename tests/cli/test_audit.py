@@ -1,6 +1,8 @@
 """`perdure audit`: a healthy database is left in peace, whatever it went through, and damage is found and told."""
 
 import asyncio
+import itertools
+import json
 import re
 import shutil
 import sqlite3
@@ -10,12 +12,20 @@ from pathlib import Path
 import pytest
 
 from perdure.cli.remedies import remedy
+from perdure.stores.rows import held_report
 from perdure.stores.sqlite_audit import Violation, audit_of, invariants
 from perdure.testing import Environment
 from tests import lived
 from tests.cli.shell import Shell
 from tests.corruptions import CORRUPTIONS, corrupt, overwrite_a_page
 
+# One of a run that is still open.
+AN_EVENT = """(
+    select min(events.id)
+      from events
+      join runs on runs.run_id = events.run_id
+     where closed_at is null and kind = 'TimerFired' and runs.namespace = 'main'
+)"""
 # Which sentence each corruption breaks, for it may break others as well.
 BROKEN = {
     "an_event_lost": "event_numbers",
@@ -26,10 +36,10 @@ BROKEN = {
     "a_time_that_goes_back": "event_times",
     "closed_before_its_last_event": "event_times",
     "two_outcomes_at_one_place": "places",
-    "an_event_of_no_kind": "event_bodies",
+    "an_event_of_no_kind": "event_kinds",
     "a_body_cut_short": "event_bodies",
     "a_body_that_is_no_text": "event_bodies",
-    "a_kind_that_is_no_text": "event_bodies",
+    "a_kind_that_is_no_text": "event_kinds",
     "a_timer_that_fired_early": "timers",
     "events_of_no_run": "homeless",
     "an_event_in_another_namespace": "namespaces",
@@ -74,7 +84,7 @@ BROKEN = {
     "a_message_taken_by_no_event": "taken_messages",
     "a_message_taken_by_anothers_event": "taken_once",
     "a_message_that_can_be_taken_again": "received_signals",
-    "a_message_of_no_kind": "message_bodies",
+    "a_message_of_no_kind": "message_kinds",
     "a_message_cut_short": "message_bodies",
     "a_parent_lost": "parents",
     "a_child_without_a_place": "parents",
@@ -144,8 +154,8 @@ def test_every_sentence_is_broken_by_some_corruption() -> None:
 
 
 def test_every_finding_says_what_to_do() -> None:
-    for check, invariant in invariants().items():
-        told = remedy(Violation(check, invariant, "elsewhere", "an id", "17", "is odd"))
+    for (check, invariant), has_ended in itertools.product(invariants().items(), [False, True]):
+        told = remedy(Violation(check, invariant, "elsewhere", "an id", "17", "is odd", has_ended))
         assert len(told) > 20
         assert "{" not in told
         assert "perdure" not in told or "17 --namespace elsewhere`" in told
@@ -204,6 +214,63 @@ def test_times_are_told_as_times(file: Path) -> None:
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
     assert any(re.fullmatch(rf"waits until {moment}, but wakes [\d.]+ s later", each) for each in told)
     assert any(re.fullmatch(rf"is COMPLETED, but is to wake at {moment}", each) for each in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a_body_cut_short", "cannot be read as ActivityCompleted: Input data was truncated"),
+        ("a_body_that_is_no_text", "cannot be read as ActivityCompleted: it is no text"),
+        ("a_message_cut_short", "cannot be read: Input data was truncated"),
+        ("an_input_cut_short", "its input cannot be read: "),
+        ("an_outcome_of_another_kind", "but its outcome cannot be read as that: Object missing required field"),
+        ("a_failure_that_cannot_be_read", "cannot be read: "),
+        ("an_event_of_no_kind", "is of the kind ActivityDreamt, which this Perdure does not know"),
+        ("a_message_of_no_kind", "is of the kind DreamSent, which this Perdure does not know"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_the_reason(file: Path, name: str, told: str) -> None:
+    """The worker that holds the run knows it; whoever corrects the row by hand needs it as well."""
+    corrupt(file, name)
+    assert [each.found for each in audit_of(file).violations if told in each.found] != []
+
+
+def test_nobody_is_told_to_end_a_run_of_a_newer_perdure(shell: Shell, file: Path) -> None:
+    """After a way back to an older version all of them look so, and all are sound."""
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute(f"update events set kind = 'FutureEvent' where id = {AN_EVENT}")
+    found = json.loads(shell("audit").out)["findings"]
+    assert [each["check"] for each in found] == ["event_kinds"]
+    assert "a newer Perdure" in found[0]["remedy"]
+    assert f"perdure resume {found[0]['run_id']}" in found[0]["remedy"]
+    assert "terminate" not in found[0]["remedy"]
+
+
+def test_of_what_cannot_be_read_audit_and_show_say_the_same(shell: Shell, file: Path) -> None:
+    """One told to correct it, the other to end the run."""
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute(f"update events set body = '{{' where id = {AN_EVENT}")
+    (found,) = json.loads(shell("audit").out)["findings"]
+    words = [
+        "correct it by hand",
+        "backup",
+        f"perdure resume {found['run_id']}",
+        f"perdure terminate {found['run_id']}",
+    ]
+    assert [word for word in words if word not in found["remedy"]] == []
+    report = json.loads(held_report("event 2 cannot be read", found["run_id"]))["remedy"]
+    assert [word for word in words if word not in report] == []
+
+
+@pytest.mark.parametrize("statement", ["step = x'00ff'", "wake_at = 1", "input = '{'", "outcome = '{'"])
+def test_nobody_is_told_to_end_a_run_that_has_ended(shell: Shell, file: Path, statement: str) -> None:
+    """It cannot be done, and the finding would stay."""
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute(f"update runs set {statement} where workflow_id = 'steps'")
+    for found in json.loads(shell("audit").out)["findings"]:
+        assert found["has_ended"]
+        assert "terminate" not in found["remedy"]
+        assert "if it is open" not in found["remedy"]
 
 
 def test_too_many_findings_are_cut(shell: Shell, file: Path) -> None:

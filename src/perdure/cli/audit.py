@@ -38,6 +38,7 @@ class Finding(msgspec.Struct, frozen=True):
     workflow_id: str | None
     run_id: str | None
     found: str
+    has_ended: bool
     remedy: str
 
 

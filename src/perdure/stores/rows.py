@@ -30,6 +30,7 @@ _messages = {kind: msgspec.json.Decoder(body) for kind, body in KINDS.items()}
 _anything = msgspec.json.Decoder(msgspec.Raw)
 _attributes = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+_UNKNOWN = "which this Perdure does not know"
 LONGEST_SHOWN = 80
 
 
@@ -39,8 +40,9 @@ class Garbled(Exception):  # noqa: N818 - it is what it says
 
 def held_report(trouble: str, id: str) -> str:
     """Why a run is held that cannot be read, and what to do, as JSON."""
+    newer = "if a newer Perdure wrote it, go back to that one; if none did, " if trouble.endswith(_UNKNOWN) else ""
     remedy = (
-        "`perdure audit` tells all that is wrong with the file; restore a backup or correct it by hand, "
+        f"`perdure audit` tells all that is wrong with the file; {newer}restore a backup or correct it by hand, "
         f"then `perdure resume {id}`, or give the run up: `perdure terminate {id}`"
     )
     return _encode({"trouble": trouble, "remedy": remedy}).decode()
@@ -55,7 +57,7 @@ def event_of(seq: int, kind: str, place: str, at: int, body: str) -> Event:
     decoder = _decoders.get(kind)
     # Columns hold whatever was put into them; a body must be text, or what is inside it would not be looked at.
     if decoder is None or type(body) is not str or type(place) is not str or not type(seq) is type(at) is int:
-        known = f"its kind is {_shown(kind)}, which this Perdure does not know" if decoder is None else None
+        known = f"its kind is {_shown(kind)}, {_UNKNOWN}" if decoder is None else None
         raise Garbled(f"event {_shown(seq)} cannot be read: {known or _misfit(seq=seq, place=place, at=at, body=body)}")
     try:
         return Event(seq, at, place, decoder.decode(body))
@@ -66,7 +68,7 @@ def event_of(seq: int, kind: str, place: str, at: int, body: str) -> Event:
 def message_of(number: int, message_id: str, kind: str, body: str, at: int) -> Message:
     decoder = _messages.get(kind)
     if decoder is None or type(body) is not str or type(message_id) is not str or type(at) is not int:
-        known = f"its kind is {_shown(kind)}, which this Perdure does not know" if decoder is None else None
+        known = f"its kind is {_shown(kind)}, {_UNKNOWN}" if decoder is None else None
         trouble = known or _misfit(message_id=message_id, at=at, body=body)
         raise Garbled(f"message {number} in its inbox cannot be read: {trouble}")
     try:

@@ -10,11 +10,11 @@ asked that a healthy database could fail, be its clock set back or its messages 
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -34,6 +34,7 @@ from perdure.kernel.messages import KINDS
 from perdure.kernel.poison import Death
 from perdure.stores.queries import migrations, queries
 from perdure.stores.sqlite_columns import misfits
+from perdure.stores.sqlite_garbled import is_text
 from perdure.stores.sqlite_health import log_of, looking_at
 from perdure.stores.sqlite_schema import Difference, differences, version_of
 
@@ -49,7 +50,7 @@ _PURPOSE = re.compile(r"^-- (\w+): ([^\n]*)$", re.MULTILINE)
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A sentence that is not true, of which run, and how."""
+    """A sentence that is not true, of which run, whether that has ended, and how."""
 
     check: str
     invariant: str
@@ -57,6 +58,7 @@ class Violation(msgspec.Struct, frozen=True):
     workflow_id: str | None
     run_id: str | None
     found: str
+    has_ended: bool = False
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -178,11 +180,12 @@ class _Auditing:
         return not found
 
     def _violation(self, question: Question, run_id: object, workflow_id: object, found: object) -> Violation:
-        row = self._db.execute("select namespace from runs where run_id = ?", (run_id,)).fetchone()
-        namespace, id, run_id = (None if each is None else str(each) for each in (row and row[0], workflow_id, run_id))
+        asked = "select namespace, closed_at is not null from runs where run_id = ?"
+        home, has_ended = self._db.execute(asked, (run_id,)).fetchone() or (None, False)
+        namespace, id, run_id = (None if each is None else str(each) for each in (home, workflow_id, run_id))
         # A text that is put together with an empty column is empty.
         told = str(found or "has columns that are empty")
-        return Violation(question.check, question.invariant, namespace, id, run_id, told)
+        return Violation(question.check, question.invariant, namespace, id, run_id, told, bool(has_ended))
 
     def result(self) -> Audit:
         runs, events = (_count(self._db, table) for table in ("runs", "events"))
@@ -214,7 +217,7 @@ def _asked() -> dict[str, str]:
 
 # Reading as the engine does
 
-Read: TypeAlias = Callable[[str], object]
+Read: TypeAlias = Callable[[Any], object]
 
 _ANYTHING: Read = msgspec.json.Decoder(msgspec.Raw).decode
 _FAILURE: Read = msgspec.json.Decoder(Failure).decode
@@ -235,27 +238,27 @@ _OUTCOMES: dict[str, Read] = {
 
 def _teach(db: sqlite3.Connection) -> None:
     """Give SQL the engine's own ways to read."""
-    db.create_function("is_json", 1, lambda text: _can(_ANYTHING, text), deterministic=True)
-    db.create_function("is_failure", 1, lambda text: _can(_FAILURE, text), deterministic=True)
-    db.create_function("is_deaths", 1, lambda text: _can(_DEATHS, text), deterministic=True)
-    for name, ways in (("is_fact", _FACTS), ("is_message", _MESSAGES), ("is_outcome", _OUTCOMES)):
-        db.create_function(name, 2, _reader(ways), deterministic=True)
+    for name, read in (("json", _ANYTHING), ("failure", _FAILURE), ("deaths", _DEATHS)):
+        db.create_function(f"trouble_in_{name}", 1, partial(_trouble, read), deterministic=True)
+    for name, ways in (("fact", _FACTS), ("message", _MESSAGES), ("outcome", _OUTCOMES)):
+        by_bytes = {kind.encode(): read for kind, read in ways.items()}
+        db.create_function(f"is_kind_of_{name}", 1, by_bytes.__contains__, deterministic=True)
+        db.create_function(f"trouble_in_{name}", 2, _reader(by_bytes), deterministic=True)
 
 
-def _reader(ways: dict[str, Read]) -> Callable[[object, object], bool]:
-    by_bytes = {kind.encode(): read for kind, read in ways.items()}
+def _reader(ways: dict[bytes, Read]) -> Callable[[bytes | None, object], str | None]:
+    def trouble(kind: bytes | None, text: object) -> str | None:
+        return _trouble(ways[kind], text) if kind in ways else "there is no such kind"
 
-    def reads(kind: object, text: object) -> bool:
-        return isinstance(kind, bytes) and kind in by_bytes and _can(by_bytes[kind], text)
-
-    return reads
+    return trouble
 
 
-def _can(read: Read, text: object) -> bool:
-    if not isinstance(text, bytes):
-        return False
+def _trouble(read: Read, text: object) -> str | None:
+    """Why it cannot be read; None when it can."""
+    if not is_text(text):
+        return "it is no text"
     try:
-        read(text.decode())
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return False
-    return True
+        read(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return str(error).replace("`", "")
+    return None

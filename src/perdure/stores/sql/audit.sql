@@ -1,7 +1,7 @@
 -- What must be true of every database, whatever happened to its workers. Each query finds what breaks its
 -- sentence, as the run_id, the workflow_id and what is wrong. All are asked within one read transaction.
--- is_fact, is_message, is_outcome, is_failure, is_deaths and is_json are functions of the auditor; they read as the engine does,
--- and are given bytes, for what is no text could not be given to them.
+-- trouble_in_fact, …_message, …_outcome, …_failure, …_deaths and …_json are functions of the auditor; they read as the
+-- engine does, and say why that fails, if it does. They are given bytes, for what is no text could not be given to them.
 
 -- homeless: every event, message, payload and attempt belongs to a run that is there.
 select run_id, null, 'has ' || what || ', but no row of its own'
@@ -78,13 +78,25 @@ select run_id, workflow_id, 'was closed ' || (last - closed_at) || ' ms before i
        )
  where closed_at < last;
 
--- event_bodies: every event can be read as what it says it is.
-select events.run_id, workflow_id, 'event ' || events.seq || ' cannot be read as ' || events.kind
+-- event_kinds: every event is of a kind that this Perdure knows.
+select events.run_id, workflow_id,
+       'event ' || seq || ' is of the kind ' || kind || ', which this Perdure does not know'
   from events
-  left join payloads on events.body is null and payloads.run_id = events.run_id and payloads.seq = events.seq
   left join runs on runs.run_id = events.run_id
- where coalesce(events.body, payloads.body) is not null
-   and not is_fact(cast(events.kind as blob), cast(coalesce(events.body, payloads.body) as blob));
+ where not is_kind_of_fact(cast(kind as blob));
+
+-- event_bodies: every event can be read as what it says it is.
+select run_id, workflow_id, 'event ' || seq || ' cannot be read as ' || kind || ': ' || trouble
+  from (
+         select events.run_id, workflow_id, events.seq, kind,
+                trouble_in_fact(cast(kind as blob), cast(coalesce(events.body, payloads.body) as blob)) as trouble
+           from events
+           left join payloads on events.body is null and payloads.run_id = events.run_id and payloads.seq = events.seq
+           left join runs on runs.run_id = events.run_id
+          where coalesce(events.body, payloads.body) is not null
+            and is_kind_of_fact(cast(kind as blob))
+       )
+ where trouble is not null;
 
 -- places: what a run calls at one place has one outcome.
 select events.run_id, workflow_id, count(*) || ' events answer the call at ' || place
@@ -129,30 +141,37 @@ select run_id, workflow_id,
 select runs.run_id, workflow_id,
        case when closed_at is null
             then 'is open, but has an outcome'
-            else 'is ' || status || ', but its outcome cannot be read as that'
+            else 'is ' || status || ', but its outcome cannot be read as that: '
+              || trouble_in_outcome(cast(status as blob), cast(coalesce(outcome, payloads.body) as blob))
        end
   from runs
   left join payloads on runs.outcome is null and payloads.run_id = runs.run_id and payloads.seq = runs.last_seq
  where case
          when closed_at is null then outcome is not null
          when coalesce(outcome, payloads.body) is null then 0
-         else not is_outcome(cast(status as blob), cast(coalesce(outcome, payloads.body) as blob))
+         else trouble_in_outcome(cast(status as blob), cast(coalesce(outcome, payloads.body) as blob)) is not null
        end;
 
 -- values: what a run was started with, waits for and says of itself can be read.
-select runs.run_id, workflow_id, 'its ' || column1 || ' cannot be read'
-  from (values ('input'), ('attributes'), ('initial_attributes'), ('waiting'), ('deaths'), ('held_report')) as names
-  join runs
-  left join payloads
-    on names.column1 = 'input' and runs.input is null and payloads.run_id = runs.run_id and payloads.seq = 1
- where case names.column1
-         when 'input' then not is_json(cast(coalesce(runs.input, payloads.body, 'null') as blob))
-         when 'attributes' then attributes is not null and not is_json(cast(attributes as blob))
-         when 'initial_attributes' then initial_attributes is not null and not is_json(cast(initial_attributes as blob))
-         when 'waiting' then waiting is not null and not is_json(cast(waiting as blob))
-         when 'deaths' then deaths is not null and not is_deaths(cast(deaths as blob))
-         else held_report is not null and not is_json(cast(held_report as blob))
-       end;
+select run_id, workflow_id, 'its ' || name || ' cannot be read: ' || trouble
+  from (
+         select runs.run_id, workflow_id, names.column1 as name,
+                case names.column1
+                  when 'input' then trouble_in_json(cast(coalesce(runs.input, payloads.body, 'null') as blob))
+                  when 'attributes' then trouble_in_json(cast(coalesce(attributes, '{}') as blob))
+                  when 'initial_attributes' then trouble_in_json(cast(coalesce(initial_attributes, '{}') as blob))
+                  when 'waiting' then trouble_in_json(cast(coalesce(waiting, '[]') as blob))
+                  when 'deaths' then trouble_in_deaths(cast(coalesce(deaths, '[]') as blob))
+                  else trouble_in_json(cast(coalesce(held_report, 'null') as blob))
+                end as trouble
+           from (
+                  values ('input'), ('attributes'), ('initial_attributes'), ('waiting'), ('deaths'), ('held_report')
+                ) as names
+           join runs
+           left join payloads
+             on names.column1 = 'input' and runs.input is null and payloads.run_id = runs.run_id and payloads.seq = 1
+       )
+ where trouble is not null;
 
 -- final: a closed run has no owner, no time to wake at, waits for nothing and is not held.
 select run_id, workflow_id,
@@ -358,11 +377,23 @@ select run_id, workflow_id, 'has ' || found || ' messages, but knows of ' || mes
        )
  where case status when 'CONTINUED' then messages < found else messages <> found end;
 
--- message_bodies: every message can be read as what it says it is.
-select inbox.run_id, workflow_id, inbox.kind || ' ' || message_id || ' cannot be read'
+-- message_kinds: every message is of a kind that this Perdure knows.
+select inbox.run_id, workflow_id,
+       'message ' || number || ' is of the kind ' || kind || ', which this Perdure does not know'
   from inbox
   left join runs on runs.run_id = inbox.run_id
- where not is_message(cast(inbox.kind as blob), cast(inbox.body as blob));
+ where not is_kind_of_message(cast(kind as blob));
+
+-- message_bodies: every message can be read as what it says it is.
+select run_id, workflow_id, kind || ' ' || message_id || ' cannot be read: ' || trouble
+  from (
+         select inbox.run_id, workflow_id, kind, message_id,
+                trouble_in_message(cast(kind as blob), cast(body as blob)) as trouble
+           from inbox
+           left join runs on runs.run_id = inbox.run_id
+          where is_kind_of_message(cast(kind as blob))
+       )
+ where trouble is not null;
 
 -- attempts: the failed attempts of a call are numbered from 1 on, without a gap, and can be read.
 select counted.run_id, workflow_id,
@@ -376,10 +407,12 @@ select counted.run_id, workflow_id,
        ) as counted
   left join runs on runs.run_id = counted.run_id
  union all
-select attempts.run_id, workflow_id, 'the failure of attempt ' || attempt || ' at ' || place || ' cannot be read'
+select attempts.run_id, workflow_id,
+       'the failure of attempt ' || attempt || ' at ' || place || ' cannot be read: '
+       || trouble_in_failure(cast(failure as blob))
   from attempts
   left join runs on runs.run_id = attempts.run_id
- where not is_failure(cast(failure as blob));
+ where trouble_in_failure(cast(failure as blob)) is not null;
 
 -- counted_attempts: an activity's outcome counts the attempts that failed before, and itself.
 select run_id, workflow_id, 'event ' || seq || ' counts ' || counted || ' attempts, but ' || failed || ' failed before'
@@ -564,4 +597,4 @@ select events.run_id, workflow_id, 'was asked to stop by event ' || seq || ', bu
 select null, null, 'worker ' || worker_id || ' has epoch ' || epoch || ' and queues ' || queues
   from workers
  where epoch < 1
-    or not is_json(cast(queues as blob));
+    or trouble_in_json(cast(queues as blob)) is not null;
