@@ -1,5 +1,6 @@
 """`perdure doctor`: what it finds, and that it changes nothing."""
 
+import json
 import os
 import re
 import signal
@@ -24,6 +25,29 @@ WRITES = (
     "db.execute('begin immediate'); print(flush=True); input()"
 )
 HOLDS = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+
+# On a disk of its own: a worker of another queue whose lease runs out, a run that is due, and not a byte left.
+FILLS = """
+import shutil, sqlite3, subprocess, sys
+from pathlib import Path
+perdure = [sys.executable, "-m", "perdure.cli"]
+subprocess.run([*perdure, "start", "shop:greet", '["a"]'], check=True, capture_output=True)
+words, both = [*perdure, "worker", "shop", "--queue", "other"], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+with subprocess.Popen(words, **both, text=True) as worker:
+    assert any(" is ready on " in line for line in iter(worker.stdout.readline, ""))
+    db = sqlite3.connect("perdure.db", isolation_level=None)
+    db.execute("update runs set wake_at = wake_at - 60000")
+    db.execute("update workers set lease_until = lease_until - 60000")
+    with Path("ballast").open("ab", buffering=0) as ballast:
+        for size in (1 << 20, 1 << 12, 1):
+            try:
+                while True:
+                    ballast.write(bytes(size))
+            except OSError:
+                continue
+    subprocess.run([*perdure, "doctor"], check=False)
+    worker.kill()
+"""
 
 
 def findings(done: Answer) -> dict[str, tuple[str, str]]:
@@ -263,6 +287,26 @@ def test_little_space_and_strange_disks_are_told(tmp_path: Path, monkeypatch: py
     for kind, state in (("nfs4", "trouble"), ("tmpfs", "warning"), ("ext4", "ok")):
         mounts.write_text(f"/dev/root / ext4 rw 0 0\nserver:/home {tmp_path} {kind} rw 0 0\n")
         assert [each.state for each in machine_checks.check_disk(tmp_path) if each.check == "file system"] == [state]
+
+
+def test_while_the_disk_is_full_nobody_is_told_to_end_what_waits_for_room(folder: Path) -> None:
+    """It said that no worker is alive, and to end the one that was; and that the folder should be made writable."""
+    disk = folder / "disk"
+    disk.mkdir()
+    script = 'mount -t tmpfs -o size=16m tmpfs "$1" && cp shop.py "$1" && cd "$1" && exec "$2" -c "$3"'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", str(disk), sys.executable, FILLS]
+    done = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    if "mount" in done.stderr or "unshare" in done.stderr:
+        pytest.skip("only root may mount a small file system to fill")
+    assert done.stderr == ""
+    checks = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    assert checks["disk"]["state"] == "trouble"
+    assert checks["fsync"]["remedy"].startswith("make room")
+    assert re.fullmatch(r"1 worker alive \(process \d+, 0 runs\)", checks["workers"]["found"])
+    assert re.search(r"^process \d+ on .*: cannot renew its lease, for the disk is full$", checks["worker"]["found"])
+    assert checks["worker"]["remedy"] == "make room; it goes on by itself"
+    assert "1 run could go on" in checks["runs"]["found"]
+    assert checks["runs"]["remedy"].startswith("make room")
 
 
 def test_in_a_process_of_its_own_it_says_the_same(used: Shell) -> None:

@@ -24,10 +24,14 @@ SMALL_PAGE = 4096
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000
 SET_BACK_MS = 1_000
+ROOM = "make room; it goes on by itself"
 
 
-def check_database(path: Path) -> Iterator[Finding]:
-    """All that can be said about the file; one that is not there is no trouble yet."""
+def check_database(path: Path, *, is_full: bool = False) -> Iterator[Finding]:
+    """All that can be said about the file; one that is not there is no trouble yet.
+
+    While the disk is full nobody can renew a lease or take a run; that says nothing about who lives.
+    """
     if not path.exists():
         yield ok("database", f"{path} is not there yet; the first run creates it")
         return
@@ -57,9 +61,9 @@ def check_database(path: Path) -> Iterator[Finding]:
         yield warning("runs", what, "see to the schema first")
         return
     yield from check_locks(path, health.workers)
-    yield from _check_workers(health, now)
+    yield from _check_workers(health, now, is_full=is_full)
     yield from _check_sharing(health, now)
-    yield _check_runs(health, now)
+    yield _check_runs(health, now, is_full=is_full)
     yield _check_clock(health, now)
 
 
@@ -111,12 +115,12 @@ def _check_schema(health: Health) -> Finding:
     return ok("schema", str(health.schema))
 
 
-def _check_workers(health: Health, now: int) -> Iterator[Finding]:
-    troubled = [finding for worker in health.workers if (finding := _check_worker(worker, now)) is not None]
-    alive = [worker for worker in health.workers if worker.is_alive and worker.lease_until >= now]
+def _check_workers(health: Health, now: int, *, is_full: bool) -> Iterator[Finding]:
+    found = [_check_worker(worker, now, is_full=is_full) for worker in health.workers]
+    alive = [worker for worker in health.workers if worker.is_alive and (is_full or worker.lease_until >= now)]
     names = f" ({_processes(alive)})" if alive else ""
     yield ok("workers", f"{counted(len(alive), 'worker')} alive{names}" if alive else "none is alive")
-    yield from troubled
+    yield from (finding for finding in found if finding is not None)
 
 
 def _check_sharing(health: Health, now: int) -> Iterator[Finding]:
@@ -133,7 +137,7 @@ def _processes(workers: list[WorkerSeen]) -> str:
     return ", ".join(f"process {worker.pid}, {counted(worker.runs, 'run')}" for worker in workers)
 
 
-def _check_worker(worker: WorkerSeen, now: int) -> Finding | None:
+def _check_worker(worker: WorkerSeen, now: int, *, is_full: bool) -> Finding | None:
     """What is wrong with a worker, if anything is."""
     name = f"process {worker.pid} on {worker.host}, {counted(worker.runs, 'run')}"
     if worker.host != socket.gethostname():
@@ -146,19 +150,24 @@ def _check_worker(worker: WorkerSeen, now: int) -> Finding | None:
         return warning(
             "worker", f"{name}: its lock is missing", "was the file copied? its runs are taken over after its lease"
         )
+    if worker.lease_until < now and is_full:
+        return warning("worker", f"{name}: cannot renew its lease, for the disk is full", ROOM)
     if worker.lease_until < now:
         late = span(timedelta(milliseconds=now - worker.lease_until))
         return warning("worker", f"{name}: has not renewed its lease for {late}", "it hangs or was stopped; end it")
     return None
 
 
-def _check_runs(health: Health, now: int) -> Finding:
+def _check_runs(health: Health, now: int, *, is_full: bool) -> Finding:
     found = f"{counted(health.open_runs, 'run')} open" if health.open_runs else "none open"
     if health.due_runs and health.due_since is not None and now - health.due_since > NEGLECTED_MS:
         late = span(timedelta(milliseconds=now - health.due_since))
+        due = f"{found}; {counted(health.due_runs, 'run')} could go on, since {late} at most, but "
+        if is_full:
+            return warning("runs", f"{due}the disk is full", "make room; workers take them then")
         return warning(
             "runs",
-            f"{found}; {counted(health.due_runs, 'run')} could go on, since {late} at most, but no worker takes them",
+            f"{due}no worker takes them",
             f"start one that has the code: `{hint('worker', 'MODULE')}`",
         )
     if health.held_runs:

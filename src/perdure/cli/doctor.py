@@ -15,7 +15,7 @@ import perdure
 from perdure.cli.database_checks import check_database
 from perdure.cli.exits import FAILED, OK
 from perdure.cli.findings import Finding, State
-from perdure.cli.machine_checks import check_disk, check_python, check_sqlite
+from perdure.cli.machine_checks import check_disk, check_python, check_sqlite, is_full
 from perdure.cli.opening import file_of, refuse_memory
 from perdure.cli.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output import grid, is_for_people, print_json, print_lines, screen
@@ -44,7 +44,7 @@ def _findings(url: str) -> Iterator[Finding]:
     if path is not None:
         path = path.absolute()
         yield from check_disk(path.parent, path.stat().st_size if path.is_file() else 0)
-        yield from check_database(path)
+        yield from check_database(path, is_full=is_full(path.parent))
 
 
 def _print(findings: list[Finding]) -> None:

@@ -4,6 +4,7 @@ In:   the folder in which a database is, or will be.
 Out:  findings. The disk is tried with a file of its own, which is removed again.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -24,6 +25,9 @@ NEWEST_PYTHON = (3, 13)
 LITTLE_SPACE, TOO_LITTLE_SPACE = 100 * 2**20, 50 * 2**20
 SLOW_SYNC_MS = 20.0
 SYNCS = 5
+# So much a few commits take.
+TRIAL_BYTES = 64 * 2**10
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 # The write-ahead log is shared memory, which these do not share between machines.
 NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "fuse.s3fs"}
 FLEETING = {"tmpfs", "ramfs"}
@@ -47,6 +51,16 @@ def check_sqlite() -> Finding:
     return ok("sqlite", f"{found}, every commit is synced (synchronous = full)")
 
 
+def is_full(folder: Path) -> bool:
+    """Whether nothing can be written there for want of room."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".perdure-doctor-", buffering=0) as file:
+            file.write(bytes(TRIAL_BYTES))
+    except OSError as error:
+        return error.errno in NO_ROOM
+    return False
+
+
 def check_disk(folder: Path, database_bytes: int = 0) -> Iterator[Finding]:
     """Space, kind and speed of the disk that has a database of this size, and whether locks work there."""
     if not folder.is_dir():
@@ -59,6 +73,9 @@ def check_disk(folder: Path, database_bytes: int = 0) -> Iterator[Finding]:
             yield _check_sync(file)
             yield _check_lock(file)
     except OSError as error:
+        if error.errno in NO_ROOM:
+            yield trouble("fsync", f"not tried: {error.strerror}", "make room; everything that waits for it goes on")
+            return
         yield trouble("fsync", f"{folder} cannot be written: {error.strerror}", "make it writable for this user")
 
 
