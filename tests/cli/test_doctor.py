@@ -140,6 +140,23 @@ def test_runs_that_nobody_takes_or_that_are_held_are_told(shell: Shell) -> None:
     assert findings(shell("doctor"))["runs"] == ("warning", "1 run open; 1 held")
 
 
+def test_what_an_audit_finds_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that cannot be read were counted among those that are well, and nothing led to the audit."""
+    for id in ("g-1", "g-2", "g-3"):
+        assert shell("start", "shop:greet", '["a"]', "--id", id).code == 0
+    assert findings(shell("doctor"))["audit"] == ("ok", "everything fits together")
+    change(shell, "update runs set status = 'BOGUS' where workflow_id = 'g-1'")
+    change(shell, "update runs set attributes = '{oops', step = x'00' where workflow_id = 'g-2'")
+    done = shell("doctor")
+    state, said = findings(done)["audit"]
+    assert (done.code, state) == (0, "warning")
+    assert re.fullmatch(r"\d findings in 2 runs", said)
+    assert "→ `perdure audit` tells them, and what to do" in shell.at_terminal("doctor")[1]
+    monkeypatch.setattr(database_checks, "LARGEST_AUDITED", 10)
+    found = {each.check: each for each in check_database(shell.folder / "perdure.db")}["audit"]
+    assert (found.state, found.found) == ("ok", "not done, the file is large; `perdure audit` does it")
+
+
 @pytest.mark.parametrize(
     ("sql", "check", "state", "said"),
     [

@@ -16,6 +16,7 @@ from perdure.cli.lock_checks import check_locks, check_permissions
 from perdure.cli.output import counted, size_text, span
 from perdure.clock import SystemClock
 from perdure.errors import StoreError
+from perdure.stores.sqlite_audit import audit_of
 from perdure.stores.sqlite_health import VERSION, Health, WorkerSeen, has_reset_race, health_of
 
 # SQLite writes the log back every 1,000 pages, about 4 MB; this many bytes mean that it cannot.
@@ -24,6 +25,8 @@ SMALL_PAGE = 4096
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000
 SET_BACK_MS = 1_000
+# An audit takes about a tenth of a second for each megabyte; beyond so many bytes nobody wants to wait for that.
+LARGEST_AUDITED = 16 * 2**20
 ROOM = "make room; it goes on by itself"
 
 
@@ -65,6 +68,8 @@ def check_database(path: Path, *, is_full: bool = False) -> Iterator[Finding]:
     yield from _check_sharing(health, now)
     yield _check_runs(health, now, is_full=is_full)
     yield _check_clock(health, now)
+    if health.is_read and health.schema == health.known_schema and health.damage is None:
+        yield _check_contents(path, health)
 
 
 def _check_file(path: Path, health: Health) -> Finding:
@@ -174,6 +179,20 @@ def _check_runs(health: Health, now: int, *, is_full: bool) -> Finding:
         held = hint("list", "--status", "held")
         return warning("runs", f"{found}; {health.held_runs} held", f"`{held}` shows them, `perdure show` why")
     return ok("runs", found)
+
+
+def _check_contents(path: Path, health: Health) -> Finding:
+    if health.bytes + health.log_bytes > LARGEST_AUDITED:
+        return ok("audit", f"not done, the file is large; `{hint('audit')}` does it")
+    try:
+        found = audit_of(path).violations
+    except StoreError as error:
+        return warning("audit", f"not done: {error}", "try again")
+    if not found:
+        return ok("audit", "everything fits together")
+    runs = {violation.run_id for violation in found} - {None}
+    told = counted(len(found), "finding") + (f" in {counted(len(runs), 'run')}" if runs else "")
+    return warning("audit", told, f"`{hint('audit')}` tells {'it' if len(found) == 1 else 'them'}, and what to do")
 
 
 def _check_clock(health: Health, now: int) -> Finding:
