@@ -36,6 +36,7 @@ def test_a_run_in_quarantine_tells_which_workers_died_and_the_way_out(shell: She
     assert death == {"at": "2023-11-14T22:13:20Z", "pid": 100, "host": "box"}
     listed = shell.at_terminal("list")[1]
     assert "HELD (quarantine)" in listed
+    assert re.search(r" 5 workers died with this run$", listed, re.MULTILINE)
 
 
 def test_a_run_that_workers_may_die_of_says_so_before_it_is_held(shell: Shell) -> None:
@@ -69,7 +70,7 @@ def test_resume_refuses_a_run_that_is_not_held(shell: Shell) -> None:
     quarantine(shell, "g-1")
     code, seen = shell.at_terminal("resume", "g-1")
     assert code == 0
-    assert "g-1 is not held any more; it goes on" in seen
+    assert "g-1 is not held any more; a worker tries it again" in seen
 
 
 def test_whoever_waits_for_a_held_run_is_told_once(shell: Shell) -> None:

@@ -4,6 +4,7 @@ In:   a run that is held, and its report.
 Out:  the two sides, what the history says and where the code waits, and the remedy.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,15 @@ def report_of(info: "RunInfo") -> object:
         # A time like all others that are shown, not a number.
         death["at"] = engine_moment(death["at"])
     return report
+
+
+def note_of(info: "RunInfo") -> str:
+    """Why the run is held, in a few words: of one in quarantine what its report begins with."""
+    meaning, report = MEANINGS.get(str(info.held), ""), report_of(info)
+    trouble = report.get("trouble") if isinstance(report, Mapping) else None
+    if info.held != "quarantine" or not isinstance(trouble, str):
+        return meaning
+    return re.split(r"[,:;] ", trouble, maxsplit=1)[0] or meaning
 
 
 def print_hold(console: Console, info: "RunInfo") -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from perdure.cli.exits import Mistake, warn
 from perdure.cli.hints import did_you_mean, hint
 from perdure.cli.history import wait_texts
-from perdure.cli.holds import MEANINGS, MOVABLE, report_of
+from perdure.cli.holds import MOVABLE, note_of, report_of
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
 from perdure.cli.output import (
@@ -175,5 +175,5 @@ def _note(info: "RunInfo") -> Text:
     if info.error is not None:
         return Text(visible(info.error), style="red")
     if info.held is not None:
-        return Text(MEANINGS.get(info.held, ""), style="red")
+        return Text(visible(note_of(info)), style="red")
     return Text("; ".join(wait_texts(info.waiting_for)), style="dim")

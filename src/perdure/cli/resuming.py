@@ -88,6 +88,8 @@ async def _resumed_if_held(run: "Run[object]") -> "RunInfo | None":
 
 def _print(resumed: "list[RunInfo]") -> None:
     for info in resumed:
-        screen().print(Text.assemble((info.id, "bold"), " is not held any more; it goes on"), soft_wrap=True)
+        screen().print(
+            Text.assemble((info.id, "bold"), " is not held any more; a worker tries it again"), soft_wrap=True
+        )
     if not resumed:
         screen().print("no run is held")
