@@ -30,9 +30,12 @@ SHRINK_SECONDS = 60
 
 def run(options: argparse.Namespace) -> int:
     """Run seeds, those that ever failed first; say what was reached, and how to repeat what failed."""
-    seeds = [*known_seeds(), *range(options.first, options.first + options.seeds)]
+    known = known_seeds()
+    seeds = [*known, *range(options.first, options.first + options.seeds)]
     total, seconds = run_all(seeds, options.jobs, shows=True)
     print(total.table(seconds))
+    if known:
+        print(f"of these, {len(known)} schedules are those that ever failed (tests/seeds.yaml); they run first")
     missed = reach.missed(total.reached) if options.seeds >= reach.ENOUGH else []
     if missed:
         print(f"never reached: {', '.join(missed)}")
@@ -52,7 +55,8 @@ def repeat(options: argparse.Namespace) -> int:
         print(f"VIOLATION {violation}")
         return 1
     _print_trace(schedule)
-    print(f"{report.steps} steps, {report.faults} faults, {report.runs} runs, digest {report.digest}")
+    counts = f"{report.steps} steps, {report.faults} faults, {report.runs} runs"
+    print(f"no violation: {counts}, digest {report.digest}")
     return 0
 
 
