@@ -375,6 +375,11 @@ async def test_a_signal_that_does_not_fit_is_set_aside(env: Environment, caplog:
             await run.signal("done", payload)
         assert await env.result(run) == 7
         assert await run.unread() == []
+        aside = await run.set_aside()
+        assert [(message.kind, message.name, message.payload) for message in aside] == [
+            ("SignalSent", "done", None),
+            ("SignalSent", "done", "yes"),
+        ]
     assert sum("was set aside" in record.message for record in caplog.records) == 2
 
 

@@ -240,7 +240,7 @@ async def looked_at(store: Store) -> list[object]:
     for row in found:
         assert isinstance(row, RunRow)
         seen += [await store.events(row, 0, 3), await store.events(row, 2, 9), await store.last_event_at(row.run_id)]
-        seen += [await store.attempts(row.run_id), await store.unread(row.run_id)]
+        seen += [await store.attempts(row.run_id), await store.unread(row.run_id), await store.set_aside(row.run_id)]
     return [*seen, await store.ended_or_held(RUNS)]
 
 

@@ -219,6 +219,17 @@ async def test_a_message_written_twice_is_there_once(store: Store) -> None:
         assert await store.unread("r1") == []
 
 
+async def test_signals_that_were_set_aside_can_be_read(store: Store) -> None:
+    """They became no event, and are not unread; nothing else tells what came of them."""
+    async with opened(store):
+        write(store, a_run("r1"))
+        for number in range(1, 4):
+            write(store, a_message("r1", f"m-{number}"))
+        write(store, TakeMessage(3, 0))
+        write(store, TakeMessage(2, 2))
+        assert [message.message_id for message in await store.set_aside("r1")] == ["m-3"]
+
+
 async def test_unread_messages_are_read_in_order(store: Store) -> None:
     async with opened(store):
         write(store, a_run("r1"))

@@ -171,6 +171,10 @@ class Run(Generic[R_co]):
         """What is in the run's inbox and was not taken yet, oldest first."""
         return [message_view(message) for message in await self._engine.unread(self.run_id)]
 
+    async def set_aside(self) -> list[UnreadMessage]:
+        """The signals that were not what the code waits for, and that it will not get any more, oldest first."""
+        return [message_view(message) for message in await self._engine.misfits(self.run_id)]
+
     def __reduce__(self) -> tuple[object, tuple[str, str, str, str, str]]:
         return _restored, (self._home.url, self._home.namespace, self.id, self.run_id, self.workflow)
 

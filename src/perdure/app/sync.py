@@ -95,6 +95,10 @@ class SyncRun(SyncHandle[R_co]):
         """What is in the run's inbox and was not taken yet, oldest first."""
         return self._bridge.wait(self._inner.unread())
 
+    def set_aside(self) -> list[UnreadMessage]:
+        """The signals that were not what the code waits for, and that it will not get any more, oldest first."""
+        return self._bridge.wait(self._inner.set_aside())
+
 
 class SyncPerdure(SyncApp):
     """A durable workflow engine for code that does not await: `with Perdure(url).sync() as app:`.

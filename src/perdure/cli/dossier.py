@@ -33,6 +33,7 @@ class Dossier(NamedTuple):
     causes: "list[RunEvent]"
     attempts: "list[FailedAttempt]"
     unread: "list[UnreadMessage]"
+    set_aside: "list[UnreadMessage]"
     children: "list[RunInfo]"
     has_more_children: bool
 
@@ -64,6 +65,7 @@ async def collected(app: "perdure.Perdure", run: "perdure.Run[Any]") -> Dossier:
     failed, first, last, is_whole = [], None, None, False
     attempts: list[FailedAttempt] = []
     unread: list[UnreadMessage] = []
+    set_aside: list[UnreadMessage] = []
     try:
         async for last in run.events():
             first = first or last
@@ -72,6 +74,7 @@ async def collected(app: "perdure.Perdure", run: "perdure.Run[Any]") -> Dossier:
         is_whole = True
         attempts = await run.attempts()
         unread = await run.unread()
+        set_aside = await run.set_aside()
     except RunUnreadable as error:
         # What can be read of it is shown all the same.
         warn(str(error))
@@ -84,6 +87,7 @@ async def collected(app: "perdure.Perdure", run: "perdure.Run[Any]") -> Dossier:
         causes=_causes(info.error or "", failed),
         attempts=attempts,
         unread=unread,
+        set_aside=set_aside,
         children=list(children),
         has_more_children=children.cursor is not None,
     )

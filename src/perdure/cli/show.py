@@ -34,7 +34,7 @@ from perdure.cli.output import (
 from perdure.kernel.poison import is_suspect
 
 if TYPE_CHECKING:
-    from perdure.app import RunEvent
+    from perdure.app import RunEvent, UnreadMessage
 
 EXAMPLES = {"show": "perdure show o-17"}
 LONGEST_VALUE = 500
@@ -67,6 +67,7 @@ def _fields(dossier: Dossier) -> dict[str, object]:
         "events": dossier.events,
         "failed_attempts": dossier.attempts,
         "unread": dossier.unread,
+        "set_aside": dossier.set_aside,
         "children": [
             {"id": child.id, "run_id": child.run_id, "workflow": child.workflow, "status": child.status}
             for child in dossier.children
@@ -163,10 +164,8 @@ def _outcome(dossier: Dossier) -> list[Fact]:
 
 def _inbox(dossier: Dossier) -> list[Fact]:
     """What has come for it, what it has started, and how much it has done."""
-    unread = [
-        Text(f"{_spoken(each.kind)} {each.name or ''} {compact(each.payload)}, {distance(each.at)}")
-        for each in dossier.unread
-    ]
+    unread = [Text(_message(each)) for each in dossier.unread]
+    aside = [Text(f"{_message(each)}: not what the code waits for", style="yellow") for each in dossier.set_aside]
     children = [
         Text.assemble((child.id, "bold"), f"  {child.workflow}  ", status_text(child.status, child.held))
         for child in dossier.children
@@ -175,9 +174,14 @@ def _inbox(dossier: Dossier) -> list[Fact]:
         children.append(Text(f"more: {hint('list', '--parent', dossier.info.run_id)}", style="dim"))
     return [
         *_labelled("unread", unread),
+        *_labelled("set aside", aside),
         *_labelled("children", children),
         ("history", counted(dossier.events, "event") + ("" if dossier.is_whole else ", as far as it can be read")),
     ]
+
+
+def _message(message: "UnreadMessage") -> str:
+    return f"{_spoken(message.kind)} {message.name or ''} {compact(message.payload)}, {distance(message.at)}"
 
 
 def _spoken(kind: str) -> str:

@@ -221,6 +221,9 @@ class Engine(Protocol):
     async def unread(self, run_id: str) -> Sequence[Message]:
         """The messages a run has not taken yet."""
 
+    async def misfits(self, run_id: str) -> Sequence[Message]:
+        """The signals that were set aside, for they are not what a run's code waits for."""
+
     async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
         """Until the run has ended; `owned` is its handle, if it was started here."""
 

@@ -86,6 +86,10 @@ class ReadingEngine:
         """The messages a run has not taken yet."""
         return await self._store.unread(run_id)
 
+    async def misfits(self, run_id: str) -> Sequence[Message]:
+        """The signals that were set aside, for they are not what a run's code waits for."""
+        return await self._store.set_aside(run_id)
+
     async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
         """Until the run has ended; `owned` is its handle, if it was started here."""
         if owned is not None and owned.ending is not None:

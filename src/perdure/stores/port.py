@@ -110,6 +110,9 @@ class Store(Protocol):
     async def unread(self, run_id: str) -> list[Message]:
         """The messages a run has not taken yet."""
 
+    async def set_aside(self, run_id: str) -> list[Message]:
+        """The signals that are not what a run's code waits for."""
+
     async def owners(self) -> list[object]:
         """Who owns open runs, whatever stands there."""
 

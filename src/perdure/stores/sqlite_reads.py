@@ -232,6 +232,12 @@ class SqliteReads:
     async def unread(self, run_id: str) -> list[Message]:
         return await self._ask_of(run_id, run_id, lambda db: self._unread(db, run_id))
 
+    async def set_aside(self, run_id: str) -> list[Message]:
+        sql = self._read["set_aside"]
+        return await self._ask_of(
+            run_id, run_id, lambda db: [rows.message_of(*row) for row in db.execute(sql, {"run_id": run_id})]
+        )
+
     async def owners(self) -> list[object]:
         return await self._ask(lambda db: [owner for (owner,) in db.execute(self._read["owners"])])
 

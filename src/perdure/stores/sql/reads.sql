@@ -41,6 +41,14 @@ select number, message_id, kind, body, at
    and taken_by is null
  order by number;
 
+-- set_aside: the signals that are not what a run's code waits for; they became no event.
+select number, message_id, kind, body, at
+  from inbox
+ where run_id = :run_id
+   and taken_by = 0
+   and kind = 'SignalSent'
+ order by number;
+
 -- new_messages: what came for this worker's runs after a number, and how many messages each has had.
 select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, inbox.body, inbox.at
   from inbox

@@ -164,6 +164,12 @@ class MemoryReads:
         with self._readable(run_id, run_id):
             return self._unread(run_id)
 
+    async def set_aside(self, run_id: str) -> list[Message]:
+        numbers = sorted(self.tables.inbox.by_run.get(run_id, ()))
+        found = [self.tables.inbox.rows[number] for number in numbers]
+        with self._readable(run_id, run_id):
+            return [_message(row) for row in found if row.taken_by == 0 and row.kind == "SignalSent"]
+
     async def owners(self) -> list[object]:
         return [*sorted(owner for owner, owned in self.tables.runs.owned.items() if owned)]
 

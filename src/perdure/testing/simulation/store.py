@@ -165,5 +165,6 @@ class SimulatedStore:
     last_event_at = _question("last_event_at")
     attempts = _question("attempts")
     unread = _question("unread")
+    set_aside = _question("set_aside")
     owners = _question("owners")
     workers = _question("workers")
