@@ -10,6 +10,7 @@ Knows nothing of claims, room and parking; the worker does.
 
 import asyncio
 import logging
+import shlex
 from abc import abstractmethod
 from collections.abc import Coroutine
 from enum import Enum
@@ -38,6 +39,10 @@ from perdure.worker.program import UNRESTORED, Mismatch
 
 log = logging.getLogger("perdure.worker")
 
+REMEDY = (
+    "bring back the code that wrote this history, or tell old runs from new with patched(), and restart the worker; "
+    "or give the run up with `perdure terminate {id}`"
+)
 # How many events are replayed in one go.
 REPLAY_SLICE = 500
 
@@ -409,6 +414,6 @@ def _report(live: LiveRun, mismatch: Mismatch) -> str:
             "workflow": live.workflow.name,
             "history": None if event is None else {"seq": event.seq, "kind": event.kind, "place": event.place},
             "code_waits_at": mismatch.waiting,
-            "remedy": "bring back the code that wrote this history and restart the worker",
+            "remedy": REMEDY.format(id=shlex.quote(live.owned.workflow_id)),
         }
     ).decode()
