@@ -43,7 +43,7 @@ SECTIONS = {
     },
     "Steer": {
         "signal": Entry("signals:send", "Send a signal to a run; it is on disk when this returns."),
-        "resume": Entry("resuming:resume", "Let a held run go on."),
+        "resume": Entry("resuming:resume", "Let a held run go on, or all of them."),
         "cancel": Entry("ending:cancel", "Ask a run to stop; it may clean up first."),
         "terminate": Entry("ending:terminate", "End a run at once, without clean-up."),
     },
