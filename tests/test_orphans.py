@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Signal, Status, workflow
+from perdure.kernel.messages import TerminateRequest
 from perdure.stores.answers import Applied, Committed, Outcome
 from perdure.stores.operations import Batch, FreeOrphans, HoldRun, InsertRun, RegisterWorker
 from perdure.stores.sqlite import SqliteStore
@@ -93,3 +94,18 @@ async def test_a_run_that_is_held_while_it_is_told_to_end_is_ended_all_the_same(
         await env.pass_time(10)
         await ending
         assert (await run.describe()).status is Status.TERMINATED
+
+
+async def test_whoever_ends_a_run_whose_row_cannot_be_read_is_not_told_that_it_failed(tmp_path: Path) -> None:
+    """The request is on disk, and its owner does as it is told; a look at the row afterwards spoils no answer."""
+    path = tmp_path / "row.db"
+    async with Environment(str(path)) as env:
+        run = await env.start(may_be_orphaned.options(id="spoilt"))
+        await env.settle()
+        # Its owner is busy with something else.
+        env.worker._live[run.run_id].is_leaving = True
+        spoil(path, "update runs set created_at = 'x'")
+        ending = asyncio.create_task(run.terminate("enough"))
+        await env.pass_time(10)
+        await ending
+        assert [message.body for message in await env.store.unread(run.run_id)] == [TerminateRequest("enough")]

@@ -1,7 +1,7 @@
-"""Holds: what is said of held runs to those who wait for one, and to those who start a worker.
+"""Holds: what is said of runs that are held, or about to be: when it happens, to those who wait, and at a start.
 
-In:   the row of a held run that somebody waits for; how many are held.
-Out:  one warning each time it is held, and the way out in words; one line at a start.
+In:   a run that cannot be read, or that workers died with; the row of one that somebody waits for; how many are held.
+Out:  one line in the log for each of these, with the way out in words.
 Waiting goes on: somebody may resume the run at any time.
 """
 
@@ -11,6 +11,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from perdure.errors import RunUnreadable
+from perdure.kernel.poison import QUARANTINE_FROM
+from perdure.stores.answers import Blamed
 from perdure.stores.records import RunRow
 
 log = logging.getLogger("perdure.engine")
@@ -51,6 +54,40 @@ class Holds:
     def forget(self, run_id: str) -> None:
         """The run has ended."""
         self._told.pop(run_id, None)
+
+
+def tell_unreadable(error: RunUnreadable) -> None:
+    """Say that a run is held since it cannot be read."""
+    log.error(
+        "run %r is held: %s (`perdure show %s`)",
+        error.id,
+        error.trouble,
+        shlex.quote(error.id),
+        extra={"event": "run_held", "run_id": error.run_id, "reason": "quarantine"},
+    )
+
+
+def tell_blamed(blamed: Blamed) -> None:
+    """Say that workers die with a run: that it is suspected, or held by now."""
+    id = blamed.workflow_id
+    if blamed.is_held:
+        log.error(
+            "run %r is held: its workers die, again and again, with no other run that could be the cause "
+            "(`perdure show %s`)",
+            id,
+            shlex.quote(id),
+            extra={"event": "run_held", "workflow_id": id, "reason": "quarantine"},
+        )
+    else:
+        log.warning(
+            "run %r is suspected: %d of %d workers have died with it and no other run that could be the cause "
+            "(`perdure show %s`)",
+            id,
+            blamed.deaths,
+            QUARANTINE_FROM,
+            shlex.quote(id),
+            extra={"event": "run_suspected", "workflow_id": id, "deaths": blamed.deaths},
+        )
 
 
 def tell_how_many(counts: Mapping[str, int]) -> None:

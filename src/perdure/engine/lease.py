@@ -10,15 +10,14 @@ another worker's row is by its own clock, and is only ever looked at for a chang
 
 import logging
 import os
-import shlex
 import socket
 
 from perdure.clock import Clock
 from perdure.engine.committer import Committer
+from perdure.engine.holds import tell_blamed
 from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
-from perdure.kernel.poison import QUARANTINE_FROM
-from perdure.stores.answers import Applied, Blamed, Committed, Failed, Freed, Moved, Unknown
+from perdure.stores.answers import Applied, Committed, Failed, Freed, Moved, Unknown
 from perdure.stores.operations import DeleteWorker, FreeOrphans, FreeRuns, RaiseEpoch, RegisterWorker
 from perdure.stores.port import Store
 from perdure.stores.records import WorkerRow
@@ -186,7 +185,7 @@ class Lease:
         while isinstance(answer, Applied) and isinstance(answer.value, Freed) and answer.value.count > 0:
             freed += answer.value.count
             if answer.value.blamed is not None:
-                _tell(answer.value.blamed)
+                tell_blamed(answer.value.blamed)
             answer = await self._committer.apply(bite)
         if isinstance(answer, Applied):
             await self._committer.apply(DeleteWorker(worker.worker_id))
@@ -201,25 +200,3 @@ class Lease:
                 extra={"event": "worker_taken_over", "worker_id": worker.worker_id, "runs": freed},
             )
         return freed
-
-
-def _tell(blamed: Blamed) -> None:
-    id = blamed.workflow_id
-    if blamed.is_held:
-        log.error(
-            "run %r is held: its workers die, again and again, with no other run that could be the cause "
-            "(`perdure show %s`)",
-            id,
-            shlex.quote(id),
-            extra={"event": "run_held", "workflow_id": id, "reason": "quarantine"},
-        )
-    else:
-        log.warning(
-            "run %r is suspected: %d of %d workers have died with it and no other run that could be the cause "
-            "(`perdure show %s`)",
-            id,
-            blamed.deaths,
-            QUARANTINE_FROM,
-            shlex.quote(id),
-            extra={"event": "run_suspected", "workflow_id": id, "deaths": blamed.deaths},
-        )

@@ -18,6 +18,7 @@ from perdure.clock import Clock
 from perdure.engine.committer import Committer, Dropped, OwnersQuestion, Settlement
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.groups import Arrival, ChildStart, StoreAdvance, StoreClosing
+from perdure.engine.holds import tell_unreadable
 from perdure.engine.insertions import insertion, new_run, run_id_after
 from perdure.engine.lease import Lease
 from perdure.engine.outages import Outage
@@ -63,17 +64,6 @@ READ_AGAIN_MS = 500
 T = TypeVar("T")
 
 log = logging.getLogger("perdure.engine")
-
-
-def tell_held(error: RunUnreadable) -> None:
-    """Say once that a run is held since it cannot be read."""
-    log.error(
-        "run %r is held: %s (`perdure show %s`)",
-        error.id,
-        error.trouble,
-        error.id,
-        extra={"event": "run_held", "run_id": error.run_id, "reason": "quarantine"},
-    )
 
 
 class OwningEngine(ReadingEngine):
@@ -345,7 +335,7 @@ class OwningEngine(ReadingEngine):
 
         def told(answer: Settlement) -> None:
             if isinstance(answer, Applied):
-                tell_held(error)
+                tell_unreadable(error)
 
         self._committer.submit(OwnersQuestion((hold,), told))
 

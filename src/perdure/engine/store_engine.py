@@ -216,9 +216,9 @@ class StoreEngine(OwningEngine):
         try:
             row = await self._open_run(run_id, id)
         except RunUnreadable as error:
-            if not isinstance(error.rest, RunRow) or error.rest.closed_at is not None:
+            row = _rest_of(error)
+            if row.closed_at is not None:
                 raise
-            row = error.rest
         answer = await self._stopping.terminate(row, reason)
         if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
             await self.terminate(run_id, id, reason)
@@ -251,7 +251,10 @@ class StoreEngine(OwningEngine):
 
     async def _end_if_held(self, run_id: str, reason: str | None) -> None:
         """The owner may have held the run instead of reading what it was told: then nobody else will."""
-        row = await self.read(run_id)
+        try:
+            row = await self.read(run_id)
+        except RunUnreadable as error:
+            row = _rest_of(error)
         if row.closed_at is None and row.held is not None:
             await self._stopping.terminate(row, reason)
 
@@ -411,3 +414,10 @@ def owned_from(loaded: LoadedRun) -> OwnedRun:
         last = loaded.events[-1]
         owned.state = RunState(Status.RUNNING, last.seq, last.at)
     return owned
+
+
+def _rest_of(error: RunUnreadable) -> RunRow:
+    """What can be read of a run's row, as far as the run can be ended by it; else the error."""
+    if not isinstance(error.rest, RunRow):
+        raise error
+    return error.rest

@@ -2,7 +2,7 @@
 
 In:   what it was last seen to wait for, its failed attempts, the places that have an outcome, its last event.
 Out:  a sentence for whoever has to find out what its workers died of.
-A step that kills at once leaves nothing behind; then the last event says where to look.
+What a suspect is about to do is written down before it begins; else the last event says where to look.
 """
 
 from typing import NamedTuple

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.calls import ContinueAsNew
-from perdure.engine.owning import tell_held
+from perdure.engine.holds import tell_unreadable
 from perdure.engine.port import Advance, Engine, HandBack, Hold, StartRequest
 from perdure.errors import RunUnreadable
 from perdure.kernel import events
@@ -400,7 +400,7 @@ class Mover:
         if live is None or (live.is_leaving and not live.is_replaying):
             return
         id = live.owned.workflow_id
-        tell_held(RunUnreadable(error.url, error.run_id, id, error.trouble))
+        tell_unreadable(RunUnreadable(error.url, error.run_id, id, error.trouble))
         live.is_leaving = True
         self._engine.release(live.owned, Hold("quarantine", rows.held_report(error.trouble, id)), lambda _: None)
         self.drop(live)
