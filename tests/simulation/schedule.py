@@ -24,8 +24,9 @@ from tests.simulation.invariants import Violation, Witness
 from tests.simulation.programs import Drawer, WorkFailed, Workshop, outcome_of, sim_run
 from tests.simulation.sight import SeenRun
 
-# After the faults are over, everything ends within so much time and so many steps.
-PATIENCE_MS = 900_000
+# After the faults are over, everything ends within so much time and so many steps. Two poisoned runs are the longest:
+# nine deaths each, and where a dead process holds no lock each is seen a lease later, which came to 956 s.
+PATIENCE_MS = 1_800_000
 MOST_STEPS = 30_000
 LEASE_S = 30
 # Who was the only suspect each time so many workers died of something else is held as well: nobody can tell.
