@@ -91,7 +91,7 @@ async def test_workers_share_a_file(site: Site, processes: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("processes", [2, 4])
 async def test_workers_share_a_file_for_long(site: Site, processes: int) -> None:
     """Starvation and lock-ups need time to show."""
