@@ -29,10 +29,10 @@ from bench.findings import Finding, conclude
 from bench.vitals import vitals
 from bench.workflows import one_sleep
 from perdure.ids import RandomIds
-from perdure.stores import writes
+from perdure.stores import reads, writes
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.queries import migrations
-from perdure.stores.sqlite_reads import SqliteReads
+from perdure.stores.steps import Steps
 
 TIMERS, PER_SECOND, SECONDS = 1_000_000, 500, 60
 MOST_SCAN_MS = 5.0
@@ -124,15 +124,15 @@ FIGURES = ("claims", "claim_p50", "claim_p99", "next_p99", "memory")
 
 
 class Stopwatch:
-    """Takes the time of calls."""
+    """Takes the time of steps, with all that the database does for them."""
 
     def __init__(self) -> None:
         self.taken_ms: list[float] = []
 
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: object) -> object:
+    def around(self, steps: Callable[..., Steps[Any]]) -> Callable[..., Steps[Any]]:
+        def timed(*args: object, **options: object) -> Steps[Any]:
             began = time.perf_counter()
-            answer = call(*args)
+            answer = yield from steps(*args, **options)
             self.taken_ms.append((time.perf_counter() - began) * 1e3)
             return answer
 
@@ -149,24 +149,14 @@ def _share(ordered: list[float], part: float) -> float:
 async def work(folder: Path, until_ms: int) -> None:
     """Work as any worker does, with a stopwatch in the hand."""
     claims, looks = Stopwatch(), Stopwatch()
-    writes._SINGLE[ClaimRuns] = claims.around(writes._SINGLE[ClaimRuns])
-    _time_looks(looks)
+    writes.SINGLE[ClaimRuns] = claims.around(writes.claim_runs)
+    # Of what is read, what the reading thread does for it; the way there and back waits for whatever else is read.
+    reads.next_wakes = looks.around(reads.next_wakes)
     async with opened(folder):
         await asyncio.sleep(until_ms / 1000 + GRACE_SECONDS - time.time())
         print(f"claims {len(claims.taken_ms)}\nclaim_p50 {claims.share(0.5)}\nclaim_p99 {claims.share(0.99)}")
         print(f"next_p99 {looks.share(0.99)}\nmemory {vitals().rss_mb}", flush=True)
         await asyncio.to_thread(sys.stdin.read)
-
-
-def _time_looks(looks: Stopwatch) -> None:
-    """What the reading thread does for it; the way there and back waits for whatever else is read."""
-    ask = SqliteReads._ask
-
-    async def timed(self: SqliteReads, question: Callable[[sqlite3.Connection], Any], *slowly: Any) -> Any:
-        is_look = "next_wake" in getattr(question, "__qualname__", "")
-        return await ask(self, looks.around(question) if is_look else question, *slowly)
-
-    SqliteReads._ask = timed  # type: ignore[method-assign,assignment]  # the same, and the time it took
 
 
 def main() -> int:

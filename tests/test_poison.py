@@ -33,6 +33,7 @@ from perdure.stores.operations import (
     RegisterWorker,
     ResumeRun,
 )
+from perdure.stores.queries import queries
 from perdure.stores.records import RunRow
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing import Environment, VirtualClock
@@ -371,7 +372,7 @@ async def test_many_suspects_do_not_lie_in_the_way_of_others(tmp_path: Path) -> 
     """Each is in one of two indexes: whoever looks for the others never sees them."""
     async with a_ledger("a") as ledger:
         db = ledger.store._db
-        sql = ledger.store._write
+        sql = queries("sqlite")
         known = {"queue": "default", "priority": 0, "now": NOW, "namespace": "main", "workflows": "[]"}
         assert "runs USING INDEX runs_ripe (queue=? AND priority=? AND wake_at>? AND wake_at<?)" in plan_of(
             db, sql["ripest"], window=4, **known

@@ -41,9 +41,11 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.port import Store
+from perdure.stores.reads import _quick_rows
 from perdure.stores.records import RunFilter, RunRow, WorkerRow
 from perdure.stores.sqlite import SqliteStore
-from perdure.stores.sqlite_reads import _run_rows
+from perdure.stores.sqlite_steps import answer
+from perdure.stores.steps import Text
 from perdure.testing.memory import MemoryStore, Tables
 from tests.test_store_contract import an_event
 
@@ -247,7 +249,7 @@ async def looked_at(store: Store) -> list[object]:
 def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
     db = store._db
     return {
-        "runs": _run_rows(db, db.execute("select * from runs order by run_id")),
+        "runs": answer(db, _quick_rows(Text("select * from runs order by run_id", {}))),
         "latest": db.execute(
             "select namespace, workflow_id, run_id from runs where is_latest order by 1, 2"
         ).fetchall(),

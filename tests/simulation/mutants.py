@@ -20,7 +20,7 @@ from perdure.engine.committer import Committer, Question
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
-from perdure.stores import sqlite, writes
+from perdure.stores import sqlite, sqlite_steps, sqlite_writes
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import queries
@@ -71,14 +71,14 @@ class _Sql:
     """Named queries as attributes, so that they can be replaced like anything else."""
 
     def __getattr__(self, name: str) -> str:
-        return queries("writes")[name]
+        return queries("sqlite")[name]
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # what is replaced is looked up here
-        return queries("writes")
+        return queries("sqlite")
 
     def __setattr__(self, name: str, value: str) -> None:
-        queries("writes")[name] = value
+        queries("sqlite")[name] = value
         _forget_sql()
 
 
@@ -86,12 +86,11 @@ _sql = _Sql()
 
 
 def _forget_sql() -> None:
-    writes._sql.cache_clear()
-    writes._bulk.cache_clear()
+    sqlite_steps.forget_statements()
 
 
 def changed(name: str, old: str, new: str) -> Patch:
-    text = queries("writes")[name]
+    text = queries("sqlite")[name]
     assert old in text, (name, old)
     return (_sql, name, text.replace(old, new))
 
@@ -124,7 +123,7 @@ def _() -> list[Patch]:
                 return
         real_commit(self, batch, done)
 
-    fence, real_commit = queries("writes")["fence"], SimulatedStore.commit
+    fence, real_commit = queries("sqlite")["fence"], SimulatedStore.commit
     return [(SimulatedStore, "commit", commit), (_sql, "fence", "select 1")]
 
 
@@ -218,7 +217,7 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Group half applied."""
-    return [(store, "is_torn", lambda *_: False) for store in (writes, batches)]
+    return [(store, "is_torn", lambda *_: False) for store in (sqlite, sqlite_writes, batches)]
 
 
 @mutant
@@ -227,7 +226,7 @@ def _() -> list[Patch]:
 
     def transact_singly(self: sqlite.SqliteStore, batch: Batch) -> Any:
         self._db.execute("begin immediate")
-        answers = writes.apply_groups_singly(self._db, batch.groups)
+        answers = sqlite_writes.apply_singly(self._db, batch.groups)
         self._db.execute("rollback")
         return Committed({index: answer for index, answer in answers.items() if not isinstance(answer, Applied)})
 

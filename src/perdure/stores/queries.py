@@ -3,21 +3,32 @@
 import re
 from functools import cache
 from importlib.resources import files
-from itertools import chain
 
 from perdure.stores.records import RunFilter
 
 # `-- name: purpose` opens a query; its statement ends with a semicolon at the end of a line.
 _QUERY = re.compile(r"^-- (\w+): [^\n]*\n(.*?);$", re.MULTILINE | re.DOTALL)
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+@cache
+def named(file: str) -> dict[str, str]:
+    """The queries of `sql/<file>.sql`."""
+    text = files("perdure.stores").joinpath("sql", f"{file}.sql").read_text()
+    return dict(_QUERY.findall(text))
 
 
 @cache
-def queries(name: str) -> dict[str, str]:
-    """The queries of `sql/<name>.sql`."""
-    text = files("perdure.stores").joinpath("sql", f"{name}.sql").read_text()
-    return dict(_QUERY.findall(text))
+def queries(database: str) -> dict[str, str]:
+    """Everything that is asked of a database, by name: the same for all, but for what it has a way of its own for."""
+    shared = {**named("reads"), **named("writes")}
+    if database == "sqlite":
+        return {name: _for_sqlite(sql) for name, sql in shared.items()}
+    return shared | named(database)
+
+
+def _for_sqlite(sql: str) -> str:
+    # The largest of several values is what SQLite calls max; of none that may be null here.
+    return sql.replace("greatest(", "max(").replace("least(", "min(")
 
 
 def migrations(database: str) -> list[str]:
@@ -25,26 +36,6 @@ def migrations(database: str) -> list[str]:
     folder = files("perdure.stores").joinpath("sql", "migrations")
     found = sorted((f for f in folder.iterdir() if f.name.endswith(f"_{database}.sql")), key=lambda f: f.name)
     return [f.read_text() for f in found]
-
-
-class Bulk:
-    """A statement over many rows at once, in a few fixed sizes so that each is compiled only once."""
-
-    def __init__(self, sql: str, columns: int) -> None:
-        self.columns = columns
-        row = f"({', '.join('?' * columns)})"
-        self._by_size = {size: sql.replace(":rows", ", ".join([row] * size)) for size in SIZES}
-
-    def pieces(self, rows: list[tuple[object, ...]]) -> list[tuple[str, list[object]]]:
-        """The statements and parameters that carry these rows; what a size has too many is null."""
-        pieces = []
-        for start in range(0, len(rows), SIZES[-1]):
-            piece = rows[start : start + SIZES[-1]]
-            size = next(size for size in SIZES if size >= len(piece))
-            parameters = list(chain.from_iterable(piece))
-            parameters += [None] * (self.columns * (size - len(piece)))
-            pieces.append((self._by_size[size], parameters))
-        return pieces
 
 
 def listing(wanted: RunFilter, *, walks: bool = False) -> tuple[str, dict[str, object]]:

@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from perdure.clock import elapsed
 from perdure.errors import NewerSchema, NotADatabase, StoreError, StoreUnavailable
-from perdure.stores import writes
 from perdure.stores.answers import Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.locks import FileLock, Presence, is_held
 from perdure.stores.operations import Batch
@@ -27,6 +26,8 @@ from perdure.stores.queries import migrations, queries
 from perdure.stores.sqlite_reads import SqliteReads, is_about_file
 from perdure.stores.sqlite_schema import version_of
 from perdure.stores.sqlite_threads import HELD_UP_SECONDS, Renewals, Writer, blame
+from perdure.stores.sqlite_writes import apply_singly, apply_together
+from perdure.stores.writes import is_torn
 from perdure.threads import Threads
 
 OLDEST_SQLITE = (3, 38, 0)
@@ -47,12 +48,10 @@ class SqliteStore(SqliteReads):
     """A SQLite file, or with path None a database in memory."""
 
     def __init__(self, path: str | None, *, threads: bool = True) -> None:
-        super().__init__()
         self.url = f"sqlite:///{path}" if path else "sqlite://"
         self._path = Path(path) if path else None
         self._threads = threads and path is not None
         self._commit_seconds = INLINE_BELOW / 4
-        self._write = queries("writes")
         self._keepalives: dict[str, FileLock] = {}
         self._data_version = -1
         self._writer: Writer | None = None
@@ -329,11 +328,11 @@ class SqliteStore(SqliteReads):
             if self._is_fenced(batch):
                 db.execute("rollback")
                 return Fenced()
-            answers = writes.apply_groups(db, batch.groups)
+            answers = apply_together(db, batch.groups)
         except Exception as error:  # noqa: BLE001 - the file is to blame, or one group, which is found and answered below
             self._roll_back()
             return Failed(self._unavailable(error)) if is_about_file(error) else self._transact_singly(batch)
-        if answers and writes.is_torn(batch.groups, answers):
+        if answers and is_torn(batch.groups, answers):
             self._roll_back()
             return self._transact_singly(batch)
         return self._finish(Committed(answers))
@@ -343,7 +342,7 @@ class SqliteStore(SqliteReads):
         if batch.worker_id is None:
             return False
         fence = {"worker_id": batch.worker_id, "epoch": batch.epoch}
-        return self._db.execute(self._write["fence"], fence).fetchone() is None
+        return self._db.execute(queries("sqlite")["fence"], fence).fetchone() is None
 
     def _transact_singly(self, batch: Batch) -> Outcome:
         """Each group for itself, so that one that fails, or is refused half-way, harms no other."""
@@ -353,7 +352,7 @@ class SqliteStore(SqliteReads):
             if self._is_fenced(batch):
                 self._db.execute("rollback")
                 return Fenced()
-            answers = writes.apply_groups_singly(self._db, batch.groups)
+            answers = apply_singly(self._db, batch.groups)
         except sqlite3.DatabaseError as error:
             self._roll_back()
             return Failed(self._unavailable(error))
@@ -385,7 +384,7 @@ class SqliteStore(SqliteReads):
         renewals = self._renewals
         if renewals is None:
             lock = self._file_lock("write")
-            renewals = self._renewals = Renewals(self._connect(), lock, self._write["renew_worker"])
+            renewals = self._renewals = Renewals(self._connect(), lock, queries("sqlite")["renew_worker"])
         return renewals.renew(worker_id, epoch, lease_until)
 
     def keep_alive(self, worker_id: str) -> None:

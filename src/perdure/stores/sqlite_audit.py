@@ -32,7 +32,7 @@ from perdure.kernel.events import (
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS
 from perdure.kernel.poison import Death
-from perdure.stores.queries import migrations, queries
+from perdure.stores.queries import migrations, named
 from perdure.stores.sqlite_columns import misfits
 from perdure.stores.sqlite_garbled import is_text
 from perdure.stores.sqlite_health import log_of, looking_at
@@ -206,7 +206,7 @@ def _damage(db: sqlite3.Connection) -> Iterator[tuple[None, None, str]]:
 
 
 def _query(check: str) -> Callable[[sqlite3.Connection], Iterator[tuple[str | None, str | None, str]]]:
-    return lambda db: iter(db.execute(queries("audit")[check]))
+    return lambda db: iter(db.execute(named("audit")[check]))
 
 
 @cache

@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.errors import NotADatabase, StoreUnavailable
 from perdure.stores.locks import is_held
-from perdure.stores.queries import migrations, queries
+from perdure.stores.queries import migrations, named
 from perdure.stores.sqlite import OLDEST_SQLITE
 from perdure.stores.sqlite_schema import differences, version_of
 
@@ -159,7 +159,7 @@ def _settings(db: sqlite3.Connection) -> dict[str, Any]:
 
 
 def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
-    asked = queries("health")
+    asked = named("health")
     open_runs, held_runs = db.execute(asked["open_runs"]).fetchone()
     due_runs, due_since = db.execute(asked["due_runs"], {"now": now}).fetchone()
     (last_written_at,) = db.execute(asked["last_written"]).fetchone()
@@ -176,7 +176,7 @@ def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
 
 def _workers(db: sqlite3.Connection, path: Path) -> tuple[WorkerSeen, ...]:
     db.row_factory = sqlite3.Row
-    found = [_worker(dict(row), path) for row in db.execute(queries("health")["workers"])]
+    found = [_worker(dict(row), path) for row in db.execute(named("health")["workers"])]
     return tuple(worker for worker in found if worker is not None)
 
 

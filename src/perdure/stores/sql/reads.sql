@@ -28,8 +28,19 @@ select events.seq, events.kind, events.place, events.at, coalesce(events.body, p
  order by events.seq
  limit :limit;
 
--- payload: one body too large for its row.
-select body from payloads where run_id = :run_id and seq = :seq;
+-- events_of: all events of these runs.
+select events.run_id, events.seq, events.kind, events.place, events.at, coalesce(events.body, payloads.body) as body
+  from events
+  left join payloads on payloads.run_id = events.run_id and payloads.seq = events.seq
+ where events.run_id in (select value from json_each(:run_ids))
+ order by events.run_id, events.seq;
+
+-- payloads_of: the bodies too large for their rows; an input is that of event 1, an outcome that of the last one.
+select payloads.run_id, payloads.seq, payloads.body
+  from payloads
+  join runs on runs.run_id = payloads.run_id
+ where payloads.run_id in (select value from json_each(:run_ids))
+   and (payloads.seq = 1 or payloads.seq = runs.last_seq);
 
 -- last_event: number and time of a run's last event.
 select seq, at from events where run_id = :run_id order by seq desc limit 1;
@@ -40,6 +51,13 @@ select number, message_id, kind, body, at
  where run_id = :run_id
    and taken_by is null
  order by number;
+
+-- unread_of: the same for several runs.
+select run_id, number, message_id, kind, body, at
+  from inbox
+ where run_id in (select value from json_each(:run_ids))
+   and taken_by is null
+ order by run_id, number;
 
 -- set_aside: the signals that are not what a run's code waits for; they became no event.
 select number, message_id, kind, body, at
@@ -88,6 +106,12 @@ select place, attempt, name, failure, at, next_at
   from attempts
  where run_id = :run_id
  order by place, attempt;
+
+-- attempts_of: the same for several runs.
+select run_id, place, attempt, name, failure, at, next_at
+  from attempts
+ where run_id in (select value from json_each(:run_ids))
+ order by run_id, place, attempt;
 
 -- ripe_levels: the priorities of a queue's free runs, highest first; from one to the next without what is between.
 with recursive levels (priority) as (
@@ -149,6 +173,14 @@ select *
    and namespace = :namespace
  order by close_at
  limit :limit;
+
+-- overdue_all: the same without a limit, since some of them may be unreadable.
+select *
+  from runs indexed by runs_closing
+ where close_at <= :now
+   and closed_at is null
+   and namespace = :namespace
+ order by close_at;
 
 -- held_counts: how many runs are held, by reason; the index is named, or all runs of the namespace would be walked.
 select held, count(*)

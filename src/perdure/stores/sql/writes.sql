@@ -23,7 +23,7 @@ select column1, column2, column3, column4, column5, column6, column7, column8, c
 
 -- supersede_run: make way for another run under the same workflow_id.
 update runs
-   set is_latest = 0
+   set is_latest = false
  where run_id = :run_id
    and (closed_at is not null or owner = :owner);
 
@@ -95,8 +95,8 @@ update runs
    set status = :status,
        outcome = :outcome,
        last_seq = 1 + coalesce((select max(seq) from events where events.run_id = runs.run_id), 1),
-       updated_at = max(:at, created_at, last.at),
-       closed_at = max(:at, created_at, last.at),
+       updated_at = greatest(:at, created_at, last.at),
+       closed_at = greatest(:at, created_at, last.at),
        wake_at = null,
        waiting = null,
        held = null
@@ -114,11 +114,11 @@ update runs
    set status = case when :all_terminate or on_parent_close = 'terminate' then 'TERMINATED' else 'CANCELLED' end,
        outcome = case when :all_terminate or on_parent_close = 'terminate' then :terminate else :cancel end,
        last_seq = 2,
-       updated_at = max(:at, created_at),
-       closed_at = max(:at, created_at),
+       updated_at = greatest(:at, created_at),
+       closed_at = greatest(:at, created_at),
        wake_at = null
  where parent_id = :run_id
-   and parent_place between coalesce(:place, '') and coalesce(:place, char(1114111))
+   and parent_place between coalesce(:place, '') and coalesce(:place, :last_place)
    and closed_at is null
    and owner is null
    and begun_at is null
@@ -136,7 +136,7 @@ select namespace,
        :at
   from runs
  where parent_id = :run_id
-   and parent_place between coalesce(:place, '') and coalesce(:place, char(1114111))
+   and parent_place between coalesce(:place, '') and coalesce(:place, :last_place)
    and closed_at is null
    and on_parent_close <> 'abandon'
    and (:all_terminate or on_parent_close = 'terminate' or cancel_requested_at is null)
@@ -146,7 +146,7 @@ returning run_id, number, kind;
 -- wake_children: make them ripe for it.
 update runs
    set messages = messages + 1,
-       wake_at = min(coalesce(wake_at, :at), :at),
+       wake_at = least(coalesce(wake_at, :at), :at),
        cancel_requested_at = coalesce(cancel_requested_at, :at),
        cancel_reason = coalesce(cancel_reason, :reason)
  where run_id in (select value from json_each(:run_ids));
@@ -156,7 +156,7 @@ update runs
    set cancel_requested_at = coalesce(cancel_requested_at, :at),
        cancel_reason = coalesce(cancel_reason, :reason),
        close_as = case when :close_at < coalesce(close_at, :close_at + 1) then 'CANCELLED' else close_as end,
-       close_at = coalesce(min(close_at, :close_at), close_at, :close_at)
+       close_at = coalesce(least(close_at, :close_at), close_at, :close_at)
  where run_id = :run_id
    and closed_at is null;
 
@@ -198,7 +198,7 @@ update runs
    set messages = messages + told.column2,
        wake_at = case
                    when told.column3 and begun_at is null and delayed_until > told.column4 then wake_at
-                   else min(coalesce(wake_at, told.column4), told.column4)
+                   else least(coalesce(wake_at, told.column4), told.column4)
                  end
   from (values :rows) as told
  where run_id = told.column1
@@ -213,8 +213,8 @@ select number
 -- run_owner: who owns a run, if it is there.
 select owner
   from runs
- where run_id = ?
-   and namespace = ?;
+ where run_id = :run_id
+   and namespace = :namespace;
 
 -- run_status: where a run stands, if it is there.
 select status
@@ -287,7 +287,7 @@ select wake_at, rowid, run_id
 -- claim_runs: take these.
 update runs
    set owner = :worker_id,
-       begun_at = coalesce(begun_at, max(:now, created_at)),
+       begun_at = coalesce(begun_at, greatest(:now, created_at)),
        status = 'RUNNING',
        waiting = null
  where run_id in (select value from json_each(:run_ids));

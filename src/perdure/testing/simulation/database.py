@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch
 from perdure.stores.port import Store
+from perdure.stores.queries import queries
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing.memory import Done, MemoryStore, Tables, Transaction
 
@@ -112,7 +113,7 @@ class ProcessStore(SqliteStore):
     def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
         fence = {"worker_id": worker_id, "epoch": epoch, "lease_until": lease_until}
         self.has_written()
-        return self._db.execute(self._write["renew_worker"], fence).rowcount == 1
+        return self._db.execute(queries("sqlite")["renew_worker"], fence).rowcount == 1
 
     def has_written(self) -> None:
         """Others may notice."""

@@ -1,0 +1,56 @@
+"""Steps: what a store asks its database, one question after the other.
+
+In:   what each question found, sent into a generator.
+Out:  the next question, and in the end what it was all for.
+
+The rules of reading and writing stand in such generators, once for all databases: SQLite is asked on a thread,
+Postgres over the network, and none of the rules knows which.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Query(NamedTuple):
+    """A named query and its parameters; lists are bound as what the database has for them."""
+
+    name: str
+    parameters: Mapping[str, object]
+
+
+class Text(NamedTuple):
+    """A query that has no name, since it is made of conditions."""
+
+    sql: str
+    parameters: Mapping[str, object]
+
+
+class Bulk(NamedTuple):
+    """A named statement over many rows at once."""
+
+    name: str
+    rows: Sequence[Sequence[object]]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Rows, in the order of their columns, and how many rows were found or changed."""
+
+    columns: Sequence[str]
+    rows: Sequence[Any]
+    count: int
+
+    def dicts(self) -> list[dict[str, object]]:
+        """The rows by column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    @property
+    def first(self) -> Any:
+        return self.rows[0] if self.rows else None
+
+
+Question: TypeAlias = Query | Text | Bulk
+Steps: TypeAlias = Generator[Question, Found, T]
