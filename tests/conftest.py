@@ -2,13 +2,17 @@
 
 import asyncio
 import inspect
+import os
 import signal
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.testing import Environment
+from tests.postgres import servers
 
 
 def pytest_sessionstart() -> None:
@@ -31,3 +35,25 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def env(request: pytest.FixtureRequest, tmp_path: Path) -> Environment:
     """A closed environment on a file, live and in zero-cache mode; open it with `async with`."""
     return Environment(str(tmp_path / "test.db"), replay_always=request.param == "replay always")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a Postgres server: one of our own, or the one that PERDURE_TEST_POSTGRES names."""
+    if url := os.environ.get(servers.ENVIRONMENT):
+        yield url
+        return
+    server = servers.Server(servers.folder()).make().start()
+    try:
+        yield server.url
+    finally:
+        server.end()
+
+
+_schemas = count()
+
+
+@pytest.fixture
+def postgres_url(postgres: str) -> str:
+    """The URL of a schema that nobody has used yet."""
+    return f"{postgres}?schema=test_{os.getpid()}_{next(_schemas)}"

@@ -1,5 +1,6 @@
 """The contract every store fulfils: operations in, answers out, all or nothing."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -45,6 +46,7 @@ from perdure.stores.operations import (
     TakeMessage,
 )
 from perdure.stores.port import Store
+from perdure.stores.postgres import PostgresStore
 from perdure.stores.queries import migrations
 from perdure.stores.records import LoadedRun, RunFilter
 from perdure.stores.sqlite import SqliteStore
@@ -53,35 +55,39 @@ from perdure.testing.memory import MemoryStore
 WORKER = "w-1"
 
 
-@pytest.fixture(params=["memory", "file", "simulated"])
+@pytest.fixture(params=["memory", "file", "simulated", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "simulated":
         return MemoryStore()
+    if request.param == "postgres":
+        return PostgresStore(request.getfixturevalue("postgres_url"))
     return SqliteStore(None if request.param == "memory" else str(tmp_path / "contract.db"), threads=False)
 
 
 @asynccontextmanager
 async def opened(store: Store) -> AsyncIterator[Store]:
     await store.open()
-    write(store, RegisterWorker(WORKER, "main", 99_000, ("default",), "host", 1, 1000), worker=None)
+    await write(store, RegisterWorker(WORKER, "main", 99_000, ("default",), "host", 1, 1000), worker=None)
     yield store
     await store.close()
 
 
-def commit(store: Store, groups: Sequence[Sequence[Operation]], worker: str | None = WORKER, epoch: int = 1) -> Outcome:
-    told: list[Outcome] = []
-    store.commit(Batch(groups, worker, epoch), told.append)
-    return told[0]
+async def commit(
+    store: Store, groups: Sequence[Sequence[Operation]], worker: str | None = WORKER, epoch: int = 1
+) -> Outcome:
+    told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    store.commit(Batch(groups, worker, epoch), told.set_result)
+    return await told
 
 
-def answers(store: Store, *groups: Sequence[Operation]) -> list[Answer]:
-    outcome = commit(store, groups)
+async def answers(store: Store, *groups: Sequence[Operation]) -> list[Answer]:
+    outcome = await commit(store, groups)
     assert isinstance(outcome, Committed)
     return [outcome.answers.get(number, Applied()) for number in range(len(groups))]
 
 
-def write(store: Store, *operations: Operation, worker: str | None = WORKER, epoch: int = 1) -> Answer:
-    outcome = commit(store, [operations], worker, epoch)
+async def write(store: Store, *operations: Operation, worker: str | None = WORKER, epoch: int = 1) -> Answer:
+    outcome = await commit(store, [operations], worker, epoch)
     assert isinstance(outcome, Committed)
     return outcome.answers.get(0, Applied())
 
@@ -118,7 +124,7 @@ def a_park(run_id: str, messages: int | None = 0, wake_at: int | None = None) ->
 
 async def test_a_run_is_written_and_read_back(store: Store) -> None:
     async with opened(store):
-        assert write(store, a_run("r1", "order-1")) == Applied()
+        assert await write(store, a_run("r1", "order-1")) == Applied()
         row = await store.run("main", "r1")
         assert row is not None
         assert (row.workflow_id, row.status, row.input, row.seed) == ("order-1", "RUNNING", "{}", 7)
@@ -128,7 +134,7 @@ async def test_a_run_is_written_and_read_back(store: Store) -> None:
 
 async def test_a_taken_workflow_id_is_answered_with_its_run_and_harms_no_neighbour(store: Store) -> None:
     async with opened(store):
-        first, second, third = answers(store, [a_run("r1", "same")], [a_run("r2", "same")], [a_run("r3")])
+        first, second, third = await answers(store, [a_run("r1", "same")], [a_run("r2", "same")], [a_run("r3")])
         assert (first, third) == (Applied(), Applied())
         assert isinstance(second, Taken)
         assert second.run.run_id == "r1"
@@ -137,14 +143,14 @@ async def test_a_taken_workflow_id_is_answered_with_its_run_and_harms_no_neighbo
 async def test_a_start_written_twice_is_applied_once(store: Store) -> None:
     """After a lost answer the same start is written again."""
     async with opened(store):
-        write(store, a_run("r1", "same"))
-        assert write(store, a_run("r1", "same")) == Applied()
+        await write(store, a_run("r1", "same"))
+        assert await write(store, a_run("r1", "same")) == Applied()
         assert len(await store.list_runs(RunFilter("main"))) == 1
 
 
 async def test_a_run_may_start_move_and_end_in_one_batch(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"), an_event("r1", 2), an_end("r1", 3))
+        await write(store, a_run("r1"), an_event("r1", 2), an_end("r1", 3))
         row = await store.run("main", "r1")
         assert row is not None
         assert (row.status, row.closed_at, row.owner) == ("COMPLETED", 2000, None)
@@ -153,7 +159,7 @@ async def test_a_run_may_start_move_and_end_in_one_batch(store: Store) -> None:
 
 async def test_events_are_read_in_order_and_in_pages(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"), *[an_event("r1", seq) for seq in range(2, 8)], an_end("r1", 8))
+        await write(store, a_run("r1"), *[an_event("r1", seq) for seq in range(2, 8)], an_end("r1", 8))
         row = await store.run("main", "r1")
         assert row is not None
         pages = [[e.seq for e in await store.events(row, after, 3)] for after in (0, 3, 6, 8)]
@@ -164,7 +170,7 @@ async def test_large_values_come_back_whole(store: Store) -> None:
     """What is too large for its row has a place of its own, and nobody notices."""
     async with opened(store):
         large = '"' + "x" * 5000 + '"'
-        write(store, a_run("r1", input=large), an_event("r1", 2, large), an_end("r1", 3, large))
+        await write(store, a_run("r1", input=large), an_event("r1", 2, large), an_end("r1", 3, large))
         row = await store.run("main", "r1")
         assert row is not None
         assert (row.input, row.outcome) == (large, large)
@@ -174,16 +180,16 @@ async def test_large_values_come_back_whole(store: Store) -> None:
 
 async def test_a_stale_epoch_writes_nothing(store: Store) -> None:
     async with opened(store):
-        assert isinstance(commit(store, [[a_run("r1")]], epoch=2), Fenced)
-        assert isinstance(commit(store, [[a_run("r1")]], worker="unknown"), Fenced)
+        assert isinstance(await commit(store, [[a_run("r1")]], epoch=2), Fenced)
+        assert isinstance(await commit(store, [[a_run("r1")]], worker="unknown"), Fenced)
         assert await store.run("main", "r1") is None
 
 
 async def test_one_broken_group_harms_no_neighbour(store: Store) -> None:
     """A second event under one number cannot be; the groups around it must not suffer."""
     async with opened(store):
-        write(store, a_run("r1"), an_event("r1", 2))
-        first, broken, last = answers(store, [a_run("r2")], [an_event("r1", 2), an_end("r1", 3)], [a_run("r3")])
+        await write(store, a_run("r1"), an_event("r1", 2))
+        first, broken, last = await answers(store, [a_run("r2")], [an_event("r1", 2), an_end("r1", 3)], [a_run("r3")])
         assert (first, last) == (Applied(), Applied())
         assert isinstance(broken, Broken)
         row = await store.run("main", "r1")
@@ -193,49 +199,49 @@ async def test_one_broken_group_harms_no_neighbour(store: Store) -> None:
 
 async def test_a_run_is_ended_only_by_its_owner(store: Store) -> None:
     async with opened(store):
-        write(store, a_ripe_run("r1"))
-        assert isinstance(write(store, an_end("r1", 2)), Broken)
+        await write(store, a_ripe_run("r1"))
+        assert isinstance(await write(store, an_end("r1", 2)), Broken)
 
 
 async def test_a_message_finds_its_run_open_closed_or_not_at_all(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"))
-        assert write(store, a_message("r1")) == Applied(Posted(1, 1))
-        assert write(store, a_message("r1", "m-2")) == Applied(Posted(2, 2))
-        assert write(store, a_message("nobody")) == Missing()
-        write(store, an_end("r1", 2))
-        assert write(store, a_message("r1", "m-3")) == Closed("COMPLETED")
+        await write(store, a_run("r1"))
+        assert await write(store, a_message("r1")) == Applied(Posted(1, 1))
+        assert await write(store, a_message("r1", "m-2")) == Applied(Posted(2, 2))
+        assert await write(store, a_message("nobody")) == Missing()
+        await write(store, an_end("r1", 2))
+        assert await write(store, a_message("r1", "m-3")) == Closed("COMPLETED")
 
 
 async def test_a_message_written_twice_is_there_once(store: Store) -> None:
     """Also when it was taken in between, and when its run has ended."""
     async with opened(store):
-        write(store, a_run("r1"))
-        write(store, a_message("r1"))
-        assert write(store, a_message("r1")) == Applied(Posted(1, None))
-        write(store, an_event("r1", 2), TakeMessage(1, 2))
-        write(store, an_end("r1", 3))
-        assert write(store, a_message("r1")) == Applied(Posted(1, None))
+        await write(store, a_run("r1"))
+        await write(store, a_message("r1"))
+        assert await write(store, a_message("r1")) == Applied(Posted(1, None))
+        await write(store, an_event("r1", 2), TakeMessage(1, 2))
+        await write(store, an_end("r1", 3))
+        assert await write(store, a_message("r1")) == Applied(Posted(1, None))
         assert await store.unread("r1") == []
 
 
 async def test_signals_that_were_set_aside_can_be_read(store: Store) -> None:
     """They became no event, and are not unread; nothing else tells what came of them."""
     async with opened(store):
-        write(store, a_run("r1"))
+        await write(store, a_run("r1"))
         for number in range(1, 4):
-            write(store, a_message("r1", f"m-{number}"))
-        write(store, TakeMessage(3, 0))
-        write(store, TakeMessage(2, 2))
+            await write(store, a_message("r1", f"m-{number}"))
+        await write(store, TakeMessage(3, 0))
+        await write(store, TakeMessage(2, 2))
         assert [message.message_id for message in await store.set_aside("r1")] == ["m-3"]
 
 
 async def test_unread_messages_are_read_in_order(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"))
+        await write(store, a_run("r1"))
         for number in range(1, 4):
-            write(store, a_message("r1", f"m-{number}"))
-        write(store, TakeMessage(2, 2))
+            await write(store, a_message("r1", f"m-{number}"))
+        await write(store, TakeMessage(2, 2))
         assert [message.message_id for message in await store.unread("r1")] == ["m-1", "m-3"]
         found, last = await store.new_messages(WORKER, 1)
         assert ([(run_id, m.number, had) for run_id, m, had in found if isinstance(m, Message)], last) == (
@@ -249,11 +255,11 @@ async def test_a_run_that_cannot_be_read_is_told_apart_from_those_that_can(store
     failure = '{"type":"builtins.ValueError","message":"no"}'
     async with opened(store):
         for run_id in ("r1", "r2", "r3", "r4", "r5", "r6"):
-            write(store, a_run(run_id), an_event(run_id, 2), a_message(run_id))
-        write(store, an_event("r2", 3)._replace(body="{"))
-        write(store, an_event("r3", 3)._replace(kind="ActivityDreamt"))
-        write(store, RecordAttempt("main", "r4", "step", 1, "step", failure[:-5], 1000, 3000))
-        write(store, a_message("r5", "m-2")._replace(body='{"name":1}'))
+            await write(store, a_run(run_id), an_event(run_id, 2), a_message(run_id))
+        await write(store, an_event("r2", 3)._replace(body="{"))
+        await write(store, an_event("r3", 3)._replace(kind="ActivityDreamt"))
+        await write(store, RecordAttempt("main", "r4", "step", 1, "step", failure[:-5], 1000, 3000))
+        await write(store, a_message("r5", "m-2")._replace(body='{"name":1}'))
         found = await store.load_runs(["r1", "r2", "r3", "r4", "r5", "r6"], WORKER)
         assert [run.row.run_id for run in found if isinstance(run, LoadedRun)] == ["r1", "r6"]
         unreadable = {run.run_id: run for run in found if isinstance(run, RunUnreadable)}
@@ -274,10 +280,10 @@ async def test_a_run_that_cannot_be_read_is_told_apart_from_those_that_can(store
 
 async def test_a_message_that_cannot_be_read_is_told_apart_from_those_that_can(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"))
-        write(store, a_run("r2"))
-        write(store, a_message("r1")._replace(kind="DreamSent"))
-        write(store, a_message("r2"))
+        await write(store, a_run("r1"))
+        await write(store, a_run("r2"))
+        await write(store, a_message("r1")._replace(kind="DreamSent"))
+        await write(store, a_message("r2"))
         found, last = await store.new_messages(WORKER, 0)
         assert ([run_id for run_id, _, _ in found], last) == (["r1", "r2"], 2)
         (_, bad, _), (_, good, _) = found
@@ -291,31 +297,31 @@ async def test_a_message_that_cannot_be_read_is_told_apart_from_those_that_can(s
 
 async def test_parking_is_refused_when_a_message_came_first(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"))
-        write(store, a_message("r1"))
-        assert write(store, a_park("r1", messages=0)) == Moved()
-        assert write(store, a_park("r1", messages=1)) == Applied()
-        assert write(store, a_park("r1", messages=1)) == Moved()
+        await write(store, a_run("r1"))
+        await write(store, a_message("r1"))
+        assert await write(store, a_park("r1", messages=0)) == Moved()
+        assert await write(store, a_park("r1", messages=1)) == Applied()
+        assert await write(store, a_park("r1", messages=1)) == Moved()
 
 
 async def test_a_message_to_a_parked_run_makes_it_ripe(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"))
-        write(store, a_park("r1", wake_at=99_999))
-        assert write(store, a_claim()) == Applied([])
-        write(store, a_message("r1")._replace(at=900))
-        assert write(store, a_claim()) == Applied(["r1"])
+        await write(store, a_run("r1"))
+        await write(store, a_park("r1", wake_at=99_999))
+        assert await write(store, a_claim()) == Applied([])
+        await write(store, a_message("r1")._replace(at=900))
+        assert await write(store, a_claim()) == Applied(["r1"])
 
 
 async def test_a_message_and_a_park_in_one_batch_lose_nothing(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"))
-        assert answers(store, [a_park("r1")], [a_message("r1")]) == [Moved(), Applied(Posted(1, 1))]
+        await write(store, a_run("r1"))
+        assert await answers(store, [a_park("r1")], [a_message("r1")]) == [Moved(), Applied(Posted(1, 1))]
 
 
 async def test_claims_take_the_ripest_first_and_only_what_is_wanted(store: Store) -> None:
     async with opened(store):
-        write(
+        await write(
             store,
             a_ripe_run("r1", priority=0),
             a_ripe_run("r2", priority=5),
@@ -325,7 +331,7 @@ async def test_claims_take_the_ripest_first_and_only_what_is_wanted(store: Store
             a_ripe_run("r6", workflow="unknown"),
             a_run("r7"),
         )
-        first, second = write(store, a_claim(2)), write(store, a_claim())
+        first, second = await write(store, a_claim(2)), await write(store, a_claim())
         assert isinstance(first, Applied)
         assert sorted(first.value) == ["r2", "r3"]  # type: ignore[call-overload]  # a list of ids
         assert second == Applied(["r1"])
@@ -333,34 +339,34 @@ async def test_claims_take_the_ripest_first_and_only_what_is_wanted(store: Store
 
 async def test_a_held_run_is_not_claimed_until_it_is_freed(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"))
-        assert write(store, HoldRun("r1", WORKER, "mismatch", "{}", 1600)) == Applied()
-        write(store, a_message("r1")._replace(at=900))
-        assert write(store, a_claim()) == Applied([])
-        assert write(store, FreeMismatches("main", ("wf",), 1000)) == Applied(1)
-        assert write(store, a_claim()) == Applied(["r1"])
+        await write(store, a_run("r1"))
+        assert await write(store, HoldRun("r1", WORKER, "mismatch", "{}", 1600)) == Applied()
+        await write(store, a_message("r1")._replace(at=900))
+        assert await write(store, a_claim()) == Applied([])
+        assert await write(store, FreeMismatches("main", ("wf",), 1000)) == Applied(1)
+        assert await write(store, a_claim()) == Applied(["r1"])
 
 
 async def test_a_takeover_frees_runs_only_under_the_epoch_it_read(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"), a_run("r2"), a_run("r3"))
+        await write(store, a_run("r1"), a_run("r2"), a_run("r3"))
         stale: list[Operation] = [RaiseEpoch(WORKER, 9), FreeRuns(WORKER, 1000, 10)]
-        assert write(store, *stale, worker=None) == Moved()
+        assert await write(store, *stale, worker=None) == Moved()
         assert len(await store.owned_runs(WORKER)) == 3
         fresh: list[Operation] = [RaiseEpoch(WORKER, 1), FreeRuns(WORKER, 1000, 2)]
-        assert write(store, *fresh, worker=None) == Applied(Freed(2))
-        assert isinstance(commit(store, [[a_run("r4")]]), Fenced)
-        write(store, DeleteWorker(WORKER), worker=None)
+        assert await write(store, *fresh, worker=None) == Applied(Freed(2))
+        assert isinstance(await commit(store, [[a_run("r4")]]), Fenced)
+        await write(store, DeleteWorker(WORKER), worker=None)
         assert len(await store.workers()) == 1
-        assert write(store, FreeRuns(WORKER, 1000, 2), worker=None) == Applied(Freed(1))
-        write(store, DeleteWorker(WORKER), worker=None)
+        assert await write(store, FreeRuns(WORKER, 1000, 2), worker=None) == Applied(Freed(1))
+        await write(store, DeleteWorker(WORKER), worker=None)
         assert await store.workers() == []
 
 
 async def test_a_loaded_run_has_everything(store: Store) -> None:
     async with opened(store):
         failure = '{"type":"builtins.ValueError","message":"no"}'
-        write(
+        await write(
             store,
             a_run("r1"),
             an_event("r1", 2),
@@ -379,8 +385,8 @@ async def test_a_loaded_run_has_everything(store: Store) -> None:
 
 async def test_lists_are_filtered_and_go_from_new_to_old(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"), a_run("r2", workflow="other"), a_run("r3"), a_run("r4", namespace="n"))
-        write(store, an_end("r1", 2))
+        await write(store, a_run("r1"), a_run("r2", workflow="other"), a_run("r3"), a_run("r4", namespace="n"))
+        await write(store, an_end("r1", 2))
 
         async def ids(**wanted: object) -> list[str]:
             return [row.run_id for row in await store.list_runs(RunFilter("main", **wanted))]  # type: ignore[arg-type]  # shorthand
@@ -395,9 +401,9 @@ async def test_lists_are_filtered_and_go_from_new_to_old(store: Store) -> None:
 async def test_lists_of_held_runs_tell_reasons_apart(store: Store) -> None:
     """Whoever looks for runs in quarantine has no use for all those that merely wait."""
     async with opened(store):
-        write(store, *(a_run(f"r{n}") for n in range(1, 5)), a_run("r5", namespace="n"))
+        await write(store, *(a_run(f"r{n}") for n in range(1, 5)), a_run("r5", namespace="n"))
         for run_id, reason in (("r1", "quarantine"), ("r2", "mismatch"), ("r5", "quarantine")):
-            write(store, HoldRun(run_id, WORKER, reason, "{}", 1500))
+            await write(store, HoldRun(run_id, WORKER, reason, "{}", 1500))
 
         async def ids(**wanted: object) -> list[str]:
             return [row.run_id for row in await store.list_runs(RunFilter("main", **wanted))]  # type: ignore[arg-type]  # shorthand
@@ -415,7 +421,7 @@ async def test_lists_of_held_runs_tell_reasons_apart(store: Store) -> None:
 async def test_a_batch_of_thousands_is_one_transaction(store: Store) -> None:
     async with opened(store):
         groups = [[a_run(f"r{n:05}")] for n in range(2500)]
-        assert answers(store, *groups) == [Applied()] * 2500
+        assert await answers(store, *groups) == [Applied()] * 2500
         assert len(await store.list_runs(RunFilter("main", limit=5000))) == 2500
 
 
@@ -432,7 +438,7 @@ async def test_user_code_may_open_the_same_file_in_the_same_process(tmp_path: Pa
                 theirs.execute("insert into theirs values (?)", (number,))
             theirs.close()
             path.read_bytes()
-            assert write(store, a_run(f"r{number:02}")) == Applied()
+            assert await write(store, a_run(f"r{number:02}")) == Applied()
         assert len(await store.list_runs(RunFilter("main"))) == 50
     with sqlite3.connect(path) as theirs:
         assert theirs.execute("select count(*) from runs").fetchone() == (50,)
@@ -487,12 +493,12 @@ async def test_nothing_is_acknowledged_once_the_file_is_gone(tmp_path: Path, act
         path.rename(tmp_path / "elsewhere.db")
         if act == "replaced":
             path.touch()
-        outcome = commit(store, [[a_run("r1")]])
+        outcome = await commit(store, [[a_run("r1")]])
         assert isinstance(outcome, Failed)
         assert "removed or replaced" in str(outcome.error)
         path.unlink(missing_ok=True)
         (tmp_path / "elsewhere.db").rename(path)
-        assert write(store, a_run("r1")) == Applied()
+        assert await write(store, a_run("r1")) == Applied()
 
 
 @pytest.mark.parametrize("name", ["", "missing/folder.db"])

@@ -67,7 +67,9 @@ async def row_of(store: Store, run_id: str) -> RunRow:
 async def test_a_rich_run_keeps_its_traits(store: Store) -> None:
     async with opened(store):
         given = a_rich_run("r", entity_id="e", correlation_id="c", attributes='{"a":1}', timeout_ms=5, close_at=1005)
-        write(store, given._replace(parent_id="p", parent_place="x", continued_from="q", input='"' + "x" * 2000 + '"'))
+        await write(
+            store, given._replace(parent_id="p", parent_place="x", continued_from="q", input='"' + "x" * 2000 + '"')
+        )
         row = await row_of(store, "r")
         traits = rows.traits_of(row)
         assert (traits.entity_id, traits.correlation_id, traits.attributes) == ("e", "c", '{"a":1}')
@@ -78,9 +80,9 @@ async def test_a_rich_run_keeps_its_traits(store: Store) -> None:
 
 async def test_a_free_run_is_closed_by_whoever_asks_and_an_owned_one_is_not(store: Store) -> None:
     async with opened(store):
-        write(store, a_ripe_run("free"))
-        write(store, a_run("owned"))
-        assert answers(store, [a_close("free")], [a_close("owned")], [a_close("free")]) == [
+        await write(store, a_ripe_run("free"))
+        await write(store, a_run("owned"))
+        assert await answers(store, [a_close("free")], [a_close("owned")], [a_close("free")]) == [
             Applied(),
             Moved(),
             Moved(),
@@ -91,37 +93,37 @@ async def test_a_free_run_is_closed_by_whoever_asks_and_an_owned_one_is_not(stor
         closing = rows.closing_event(closed)
         assert closing is not None
         assert rows.body_of(closing.fact) == '{"reason":"enough"}'
-        assert write(store, a_message("free")) == Closed("TERMINATED")
+        assert await write(store, a_message("free")) == Closed("TERMINATED")
 
 
 async def test_closing_by_number_goes_on_after_the_last_event(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r"))
-        write(store, an_event("r", 2), an_event("r", 3))
-        write(store, a_park("r"))
-        write(store, a_close("r"))
+        await write(store, a_run("r"))
+        await write(store, an_event("r", 2), an_event("r", 3))
+        await write(store, a_park("r"))
+        await write(store, a_close("r"))
         assert [event.seq for event in await store.events(await row_of(store, "r"), 0, 10)] == [1, 2, 3, 4]
 
 
 async def test_what_has_begun_is_not_closed_as_unbegun(store: Store) -> None:
     """Once claimed, a run's code may have done something that wants cleaning up."""
     async with opened(store):
-        write(store, a_ripe_run("fresh"))
-        write(store, a_ripe_run("begun", priority=1))
-        write(store, a_claim(limit=1))
+        await write(store, a_ripe_run("fresh"))
+        await write(store, a_ripe_run("begun", priority=1))
+        await write(store, a_claim(limit=1))
         assert (await row_of(store, "begun")).begun_at == 1000
         assert (await row_of(store, "fresh")).begun_at is None
-        assert write(store, a_close("fresh", only_unbegun=True)) == Applied()
-        assert write(store, a_close("begun", only_unbegun=True)) == Moved()
+        assert await write(store, a_close("fresh", only_unbegun=True)) == Applied()
+        assert await write(store, a_close("begun", only_unbegun=True)) == Moved()
 
 
 async def test_a_refused_close_takes_nobody_along(store: Store) -> None:
     """The message to the parent stands or falls with the end it tells of."""
     async with opened(store):
-        write(store, a_run("p"))
-        write(store, a_run("c"))
+        await write(store, a_run("p"))
+        await write(store, a_run("c"))
         tell = TellRun("p", "child:c", "ChildResult", "{}", 3000)
-        refused, neighbour = answers(store, [a_close("c"), tell], [a_run("n")])
+        refused, neighbour = await answers(store, [a_close("c"), tell], [a_run("n")])
         assert (refused, neighbour) == (Moved(), Applied())
         assert await store.unread("p") == []
         assert (await row_of(store, "p")).messages == 0
@@ -129,16 +131,16 @@ async def test_a_refused_close_takes_nobody_along(store: Store) -> None:
 
 async def test_an_id_changes_hands_only_from_a_closed_run(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1", "same"))
-        refused = write(store, SupersedeRun("r1", None), a_run("r2", "same"))
+        await write(store, a_run("r1", "same"))
+        refused = await write(store, SupersedeRun("r1", None), a_run("r2", "same"))
         assert isinstance(refused, Taken)
         assert (refused.run.run_id, (await row_of(store, "r1")).status) == ("r1", "RUNNING")
-        write(store, an_end("r1", 2))
-        assert write(store, SupersedeRun("r1", None), a_run("r2", "same")) == Applied()
+        await write(store, an_end("r1", 2))
+        assert await write(store, SupersedeRun("r1", None), a_run("r2", "same")) == Applied()
         latest = await store.latest_run("main", "same")
         assert latest is not None
         assert latest.run_id == "r2"
-        taken = write(store, a_run("r3", "same"))
+        taken = await write(store, a_run("r3", "same"))
         assert isinstance(taken, Taken)
         assert taken.run.run_id == "r2"
 
@@ -146,15 +148,15 @@ async def test_an_id_changes_hands_only_from_a_closed_run(store: Store) -> None:
 async def test_a_run_hands_over_to_its_successor_in_one_group(store: Store) -> None:
     """Its unread signals go along; what its children told it does not."""
     async with opened(store):
-        write(store, a_run("r1", "same"))
+        await write(store, a_run("r1", "same"))
         for number in (1, 2):
-            write(store, a_message("r1", f"m-{number}"))
-        write(store, TakeMessage(1, 2), an_event("r1", 2))
+            await write(store, a_message("r1", f"m-{number}"))
+        await write(store, TakeMessage(1, 2), an_event("r1", 2))
         child = rows.message_body(ChildResult("x", "wf", "c", "c", msgspec.Raw(b"1")))
-        write(store, TellRun("r1", "child:c", "ChildResult", child, 1500))
+        await write(store, TellRun("r1", "child:c", "ChildResult", child, 1500))
         successor = a_rich_run("r2", workflow_id="same", continued_from="r1")
         supersede, move = SupersedeRun("r1", WORKER), MoveMessages("r1", "r2")
-        assert write(store, supersede, successor, move, an_end("r1", 3)) == Applied()
+        assert await write(store, supersede, successor, move, an_end("r1", 3)) == Applied()
         assert [message.message_id for message in await store.unread("r2")] == ["m-2"]
         assert (await row_of(store, "r2")).messages == 1
         assert [message.message_id for message in await store.unread("r1")] == ["child:c"]
@@ -162,12 +164,12 @@ async def test_a_run_hands_over_to_its_successor_in_one_group(store: Store) -> N
 
 async def test_children_are_asked_to_stop_each_as_it_was_started_to(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("p"))
-        write(store, a_live_child("c1"))
-        write(store, a_live_child("c2", on_parent_close="terminate"))
-        write(store, a_live_child("c3", on_parent_close="abandon"))
-        write(store, a_live_child("other", parent="q"))
-        answer = write(store, a_stop("p"))
+        await write(store, a_run("p"))
+        await write(store, a_live_child("c1"))
+        await write(store, a_live_child("c2", on_parent_close="terminate"))
+        await write(store, a_live_child("c3", on_parent_close="abandon"))
+        await write(store, a_live_child("other", parent="q"))
+        answer = await write(store, a_stop("p"))
         assert isinstance(answer, Applied)
         assert isinstance(answer.value, list)
         assert sorted(child.run_id for child in answer.value) == ["c1", "c2"]
@@ -175,26 +177,26 @@ async def test_children_are_asked_to_stop_each_as_it_was_started_to(store: Store
         assert kinds == {"c1": ["CancelRequest"], "c2": ["TerminateRequest"], "c3": [], "other": []}
         told = await row_of(store, "c1")
         assert (told.messages, told.cancel_reason, told.cancel_requested_at) == (1, "over", 3000)
-        assert write(store, a_stop("p")) == Applied()
+        assert await write(store, a_stop("p")) == Applied()
         assert (await row_of(store, "c1")).messages == 1
 
 
 async def test_one_child_is_asked_by_its_place(store: Store) -> None:
     async with opened(store):
-        write(store, a_live_child("c1"))
-        write(store, a_live_child("c2"))
-        assert write(store, a_stop("p", place="place of c2")) == Applied([Asked("c2", 1, "CancelRequest")])
+        await write(store, a_live_child("c1"))
+        await write(store, a_live_child("c2"))
+        assert await write(store, a_stop("p", place="place of c2")) == Applied([Asked("c2", 1, "CancelRequest")])
         assert await store.unread("c1") == []
 
 
 async def test_children_that_have_not_begun_are_closed_with_their_parent(store: Store) -> None:
     """Their code was never called: there is nothing to clean up, and nobody is needed for it."""
     async with opened(store):
-        write(store, a_child("c1"))
-        write(store, a_child("c2", on_parent_close="terminate"))
-        write(store, a_child("c3", on_parent_close="abandon"))
-        write(store, a_live_child("c4"))
-        assert write(store, a_stop("p")) == Applied([Asked("c4", 1, "CancelRequest")])
+        await write(store, a_child("c1"))
+        await write(store, a_child("c2", on_parent_close="terminate"))
+        await write(store, a_child("c3", on_parent_close="abandon"))
+        await write(store, a_live_child("c4"))
+        assert await write(store, a_stop("p")) == Applied([Asked("c4", 1, "CancelRequest")])
         statuses = [(await row_of(store, run_id)).status for run_id in ("c1", "c2", "c3", "c4")]
         assert statuses == ["CANCELLED", "TERMINATED", "PENDING", "RUNNING"]
         closing = rows.closing_event(await row_of(store, "c1"))
@@ -204,40 +206,40 @@ async def test_children_that_have_not_begun_are_closed_with_their_parent(store: 
 
 async def test_a_request_to_stop_and_ids_of_signals_hold_for_the_successor(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1", "same"))
-        write(store, a_message("r1", "signal:once"))
-        write(store, TakeMessage(1, 2), an_event("r1", 2))
-        write(store, NoteCancel("r1", "enough", 9000, 2000))
+        await write(store, a_run("r1", "same"))
+        await write(store, a_message("r1", "signal:once"))
+        await write(store, TakeMessage(1, 2), an_event("r1", 2))
+        await write(store, NoteCancel("r1", "enough", 9000, 2000))
         supersede, move = SupersedeRun("r1", WORKER), MoveMessages("r1", "r2")
-        write(store, supersede, a_rich_run("r2", workflow_id="same", continued_from="r1"), move, an_end("r1", 3))
+        await write(store, supersede, a_rich_run("r2", workflow_id="same", continued_from="r1"), move, an_end("r1", 3))
         row = await row_of(store, "r2")
         assert (row.cancel_reason, row.close_at, row.close_as) == ("enough", 9000, "CANCELLED")
-        assert write(store, a_message("r2", "signal:once")) == Applied(Posted(1, None))
+        assert await write(store, a_message("r2", "signal:once")) == Applied(Posted(1, None))
         assert await store.unread("r2") == []
 
 
 async def test_nobody_minds_a_message_to_a_run_that_has_ended(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("p"))
-        answer = write(store, TellRun("p", "child:c", "ChildResult", "{}", 1500))
+        await write(store, a_run("p"))
+        answer = await write(store, TellRun("p", "child:c", "ChildResult", "{}", 1500))
         assert answer == Applied(Posted(1, 1))
-        write(store, an_end("p", 2))
-        assert write(store, TellRun("p", "child:d", "ChildResult", "{}", 1500)) == Applied()
-        assert write(store, TellRun("nobody", "child:d", "ChildResult", "{}", 1500)) == Applied()
+        await write(store, an_end("p", 2))
+        assert await write(store, TellRun("p", "child:d", "ChildResult", "{}", 1500)) == Applied()
+        assert await write(store, TellRun("nobody", "child:d", "ChildResult", "{}", 1500)) == Applied()
 
 
 async def test_a_request_to_stop_is_seen_in_the_row_and_the_earliest_end_holds(store: Store) -> None:
     async with opened(store):
-        write(store, a_rich_run("r", timeout_ms=4000, close_at=5000))
-        write(store, NoteCancel("r", "first", None, 2000))
+        await write(store, a_rich_run("r", timeout_ms=4000, close_at=5000))
+        await write(store, NoteCancel("r", "first", None, 2000))
         row = await row_of(store, "r")
         assert (row.cancel_reason, row.cancel_requested_at, row.close_at, row.close_as) == (
             *("first", 2000),
             *(5000, "TIMED_OUT"),
         )
-        write(store, NoteCancel("r", "second", 6000, 2100))
+        await write(store, NoteCancel("r", "second", 6000, 2100))
         assert (await row_of(store, "r")).close_at == 5000
-        write(store, NoteCancel("r", "third", 4000, 2200))
+        await write(store, NoteCancel("r", "third", 4000, 2200))
         row = await row_of(store, "r")
         assert (row.cancel_reason, row.close_at, row.close_as) == ("first", 4000, "CANCELLED")
         assert [found.run_id for found in await store.overdue("main", 3999, 10)] == []
@@ -247,27 +249,27 @@ async def test_a_request_to_stop_is_seen_in_the_row_and_the_earliest_end_holds(s
 
 async def test_a_signal_does_not_wake_a_run_before_its_delay_is_over(store: Store) -> None:
     async with opened(store):
-        write(store, a_rich_run("r", wake_at=9000, delayed_until=9000))
-        write(store, a_message("r"))
+        await write(store, a_rich_run("r", wake_at=9000, delayed_until=9000))
+        await write(store, a_message("r"))
         assert (await row_of(store, "r")).wake_at == 9000
-        write(store, a_message("r", "m-2")._replace(at=9500))
+        await write(store, a_message("r", "m-2")._replace(at=9500))
         assert (await row_of(store, "r")).wake_at == 9000
 
 
 async def test_only_the_owner_says_what_a_run_is_at(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r"))
-        assert write(store, Annotate("r", WORKER, '{"a":2}', "packing", 3000)) == Applied()
+        await write(store, a_run("r"))
+        assert await write(store, Annotate("r", WORKER, '{"a":2}', "packing", 3000)) == Applied()
         row = await row_of(store, "r")
         assert (row.attributes, row.step) == ('{"a":2}', "packing")
-        assert write(store, Annotate("r", "w-2", "{}", None, 3000)) == Moved()
+        assert await write(store, Annotate("r", "w-2", "{}", None, 3000)) == Moved()
 
 
 async def test_a_loaded_run_knows_its_children(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("p"))
-        write(store, a_child("c1"))
-        write(store, a_child("c2"))
+        await write(store, a_run("p"))
+        await write(store, a_child("c1"))
+        await write(store, a_child("c2"))
         (loaded,) = await store.load_runs(["p"], WORKER)
         assert isinstance(loaded, LoadedRun)
         assert loaded.children == {"c1", "c2"}
@@ -276,9 +278,9 @@ async def test_a_loaded_run_knows_its_children(store: Store) -> None:
 async def test_a_run_inserted_as_ones_own_is_not_begun_twice(store: Store) -> None:
     """A child's id follows from its parent: a new owner of the parent may insert it once more."""
     async with opened(store):
-        write(store, a_child("c"))
+        await write(store, a_child("c"))
         mine = a_child("c", owner=WORKER, status="RUNNING", wake_at=None)
-        answer = write(store, mine)
+        answer = await write(store, mine)
         assert isinstance(answer, Taken)
         assert (answer.run.run_id, answer.run.owner) == ("c", None)
 
@@ -286,12 +288,12 @@ async def test_a_run_inserted_as_ones_own_is_not_begun_twice(store: Store) -> No
 async def test_messages_of_one_batch_keep_their_order_and_are_counted_each(store: Store) -> None:
     """One statement puts them all; each is answered as if it had come alone."""
     async with opened(store):
-        write(store, a_run("r1"))
-        write(store, a_run("r2"))
-        write(store, a_run("over"))
-        write(store, an_end("over", 2))
-        write(store, a_message("r1", "known"))
-        told = answers(
+        await write(store, a_run("r1"))
+        await write(store, a_run("r2"))
+        await write(store, a_run("over"))
+        await write(store, an_end("over", 2))
+        await write(store, a_message("r1", "known"))
+        told = await answers(
             store,
             [a_message("r1", "a")],
             [a_message("r2", "b")],

@@ -11,21 +11,21 @@ __all__ = ["store"]
 async def test_a_message_beside_a_start_that_is_refused_is_not_sent(store: Store) -> None:
     """A caller who is told Applied would wait for a run that was never started."""
     async with opened(store):
-        write(store, a_run("r1", "same"), a_run("r2"))
-        assert isinstance(write(store, a_run("r3", "same"), a_message("r2")), Taken)
+        await write(store, a_run("r1", "same"), a_run("r2"))
+        assert isinstance(await write(store, a_run("r3", "same"), a_message("r2")), Taken)
         assert await store.unread("r2") == []
 
 
 async def test_a_message_beside_an_id_that_is_not_given_up_is_not_sent(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"), a_run("r2"))
-        assert write(store, SupersedeRun("r1", None), a_message("r2")) == Moved()
+        await write(store, a_run("r1"), a_run("r2"))
+        assert await write(store, SupersedeRun("r1", None), a_message("r2")) == Moved()
         assert await store.unread("r2") == []
 
 
 async def test_of_two_messages_in_a_group_none_is_sent_when_one_is_refused(store: Store) -> None:
     async with opened(store):
-        write(store, a_run("r1"))
-        assert write(store, a_message("nobody"), a_message("r1")) == Missing()
+        await write(store, a_run("r1"))
+        assert await write(store, a_message("nobody"), a_message("r1")) == Missing()
         assert await store.unread("r1") == []
-        assert write(store, a_message("r1")) != Applied()
+        assert await write(store, a_message("r1")) != Applied()

@@ -11,8 +11,8 @@ __all__ = ["store"]
 async def test_a_cancel_written_after_a_continuation_in_one_batch_holds_for_the_successor(store: Store) -> None:
     """The message is handed on to the successor; so must be what its row says of it, and the end it sets."""
     async with opened(store):
-        write(store, a_run("before", "id"))
-        answers(
+        await write(store, a_run("before", "id"))
+        await answers(
             store,
             [
                 SupersedeRun("before", WORKER),
@@ -35,9 +35,9 @@ async def test_a_cancel_written_after_a_continuation_in_one_batch_holds_for_the_
 async def test_a_free_run_is_not_closed_before_its_last_event(store: Store) -> None:
     """The clock of whoever closes it may be behind; the times of a history never go back."""
     async with opened(store):
-        write(store, a_run("r"), an_event("r", 2)._replace(at=5000))
-        write(store, a_park("r"))
-        write(store, CloseFreeRun("r", "main", "TERMINATED", "{}", 3000, only_unbegun=False))
+        await write(store, a_run("r"), an_event("r", 2)._replace(at=5000))
+        await write(store, a_park("r"))
+        await write(store, CloseFreeRun("r", "main", "TERMINATED", "{}", 3000, only_unbegun=False))
         row = await store.run("main", "r")
         assert row is not None
         assert row.closed_at == row.updated_at == 5000

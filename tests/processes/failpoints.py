@@ -72,7 +72,7 @@ FAILPOINTS: dict[str, Failpoint] = {
     "in_migration": Failpoint(SqliteStore, "_migrate", "inside", Situation.START, often=2),
     "after_migration": Failpoint(SqliteStore, "_migrate", "after", Situation.START),
     "before_register": Failpoint(Lease, "begin", "before", Situation.START),
-    "before_row": Failpoint(SqliteStore, "keep_alive", "after", Situation.START),
+    "before_row": Failpoint(SqliteStore, "_hold_lock", "after", Situation.START),
     "after_register": Failpoint(Lease, "begin", "after", Situation.START),
     "before_watch": Failpoint(Watch, "begin", "before", Situation.START),
     # Writing

@@ -57,14 +57,14 @@ class Lease:
         """Become a worker: a new random id, a lock that shows we are alive, a row."""
         self._queues = queues
         worker_id = self._ids.token()
-        self._store.keep_alive(worker_id)
+        await self._store.keep_alive(worker_id)
         now, began = self._clock.now(), self._clock.monotonic()
         process = (socket.gethostname(), os.getpid())
         self._until = now + self._lease_ms
         registration = RegisterWorker(worker_id, self.namespace, self._until, queues, *process, now, self._lease_ms)
         outcome = await self._committer.write_alone(registration)
         if not isinstance(outcome, Committed):
-            self._store.let_die(worker_id)
+            await self._store.let_die(worker_id)
             if isinstance(outcome, Failed | Unknown):
                 raise outcome.error
             raise StoreUnavailable(self._store.url, f"the worker could not register: {outcome}")
@@ -80,7 +80,7 @@ class Lease:
     async def end(self) -> None:
         """Give the row back; if that cannot be, others see that we are gone when the store is closed."""
         if isinstance(await self._committer.apply(DeleteWorker(self.worker_id)), Applied):
-            self._store.let_die(self.worker_id)
+            await self._store.let_die(self.worker_id)
 
     async def recover(self) -> list[str]:
         """After a loss or an unknown outcome: a new epoch. Answers the runs that are still ours."""
@@ -89,7 +89,7 @@ class Lease:
             raise StoreUnavailable(self._store.url, "the worker's epoch could not be raised")
         if isinstance(outcome.answers.get(0), Moved):
             log.warning("lease lost", extra={"event": "lease_lost", "worker_id": self.worker_id})
-            self._store.let_die(self.worker_id)
+            await self._store.let_die(self.worker_id)
             await self.begin(self._queues)
             return []
         self.epoch += 1
@@ -116,8 +116,10 @@ class Lease:
         workers = await self._store.workers()
         known = {worker.worker_id for worker in workers}
         self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in known}
-        for worker in workers:
-            if worker.worker_id != self.worker_id and self._is_gone(worker):
+        others = [worker for worker in workers if worker.worker_id != self.worker_id]
+        dead = await self._store.dead_among([worker.worker_id for worker in others])
+        for worker in others:
+            if worker.worker_id in dead or self._is_silent(worker):
                 freed += await self._take_over(worker)
         if self._clock.monotonic() >= self._next_orphans_at:
             self._next_orphans_at = self._clock.monotonic() + ORPHANS_MS
@@ -153,18 +155,16 @@ class Lease:
         """
         for worker in await self._store.workers():
             if worker.worker_id == worker_id:
-                if not self._is_gone(worker):
+                if not await self._store.dead_among([worker_id]) and not self._is_silent(worker):
                     return False
                 await self._take_over(worker)
         return True
 
-    def _is_gone(self, worker: WorkerRow) -> bool:
-        """Whether its lock is free, or its row has not changed for as long as its lease is, by our own clock.
+    def _is_silent(self, worker: WorkerRow) -> bool:
+        """Whether its row has not changed for as long as its lease is, by our own clock.
 
         Whoever starts beside a worker that hangs has seen nothing of it yet, and waits for one lease.
         """
-        if self._store.is_dead(worker.worker_id) is True:
-            return True
         if self._store.is_held_up:
             # Nobody can write, so nobody can renew.
             self._seen.clear()

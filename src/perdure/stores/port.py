@@ -45,14 +45,14 @@ class Store(Protocol):
     def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
         """Prolong a lease, from any thread; False when the epoch moved."""
 
-    def keep_alive(self, worker_id: str) -> None:
+    async def keep_alive(self, worker_id: str) -> None:
         """Hold the lock that lets others see at once when this process dies."""
 
-    def let_die(self, worker_id: str) -> None:
+    async def let_die(self, worker_id: str) -> None:
         """Give up that lock."""
 
-    def is_dead(self, worker_id: str) -> bool | None:
-        """Whether that lock is free; None when this cannot be told, and the lease must decide."""
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        """Those of these workers whose lock is free; of any other the lease must decide."""
 
     def forget(self, worker_id: str) -> None:
         """Remove what a dead worker left beside the database."""

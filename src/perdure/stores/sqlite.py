@@ -13,7 +13,7 @@ Knows nothing of workflows, leases or retries.
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -387,22 +387,25 @@ class SqliteStore(SqliteReads):
             renewals = self._renewals = Renewals(self._connect(), lock, queries("sqlite")["renew_worker"])
         return renewals.renew(worker_id, epoch, lease_until)
 
-    def keep_alive(self, worker_id: str) -> None:
+    async def keep_alive(self, worker_id: str) -> None:
         if self._path is not None:
-            lock = self._file_lock(worker_id)
-            lock.acquire(wait=True)
-            self._keepalives[worker_id] = lock
+            self._hold_lock(worker_id)
 
-    def let_die(self, worker_id: str) -> None:
+    def _hold_lock(self, worker_id: str) -> None:
+        lock = self._file_lock(worker_id)
+        lock.acquire(wait=True)
+        self._keepalives[worker_id] = lock
+
+    async def let_die(self, worker_id: str) -> None:
         lock = self._keepalives.pop(worker_id, None)
         if lock is not None:
             lock.close(remove=True)
 
-    def is_dead(self, worker_id: str) -> bool | None:
-        if self._path is None or not _is_file_name(worker_id):
-            return None
-        held = is_held(self._lock_path(worker_id))
-        return None if held is None else not held
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        if self._path is None:
+            return set()
+        known = [worker_id for worker_id in worker_ids if _is_file_name(worker_id)]
+        return {worker_id for worker_id in known if is_held(self._lock_path(worker_id)) is False}
 
     def forget(self, worker_id: str) -> None:
         """Remove what a dead worker left beside the database."""

@@ -313,6 +313,12 @@ def _update(name: str) -> Callable[[Any], Steps[Answer | None]]:
     return update
 
 
+def _raise_epoch(fence: RaiseEpoch) -> Steps[Answer | None]:
+    """Whoever raises its own epoch waits for what it has under way; nobody waits for another one's."""
+    name = "raise_own_epoch" if fence.lease_until is None else "raise_epoch"
+    return None if (yield Query(name, fence._asdict())).count == 1 else Moved()
+
+
 def _count(name: str) -> Callable[[Any], Steps[Answer]]:
     """An operation that is one update of many rows, answered with how many."""
 
@@ -341,9 +347,14 @@ def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
             break
         level = known | {"queue": queue, "priority": priority, "limit": share}
         if ripest := (yield from _ripest(claim.workflows, level, share)):
-            yield Query("claim_runs", known | {"run_ids": ripest})
-            taken += sorted(ripest)
+            taken += yield from _take(known, ripest, share)
     return Applied(taken)
+
+
+def _take(known: dict[str, object], run_ids: list[str], limit: int) -> Steps[list[str]]:
+    """Take the first of these runs that nobody else is just taking."""
+    found = yield Query("claim_runs", known | {"run_ids": run_ids, "limit": limit})
+    return sorted(run_id for (run_id,) in found.rows)
 
 
 def _ripest(workflows: Sequence[str], level: dict[str, object], limit: int) -> Steps[list[str]]:
@@ -352,11 +363,11 @@ def _ripest(workflows: Sequence[str], level: dict[str, object], limit: int) -> S
     found = (yield Query("ripest", level | {"window": window})).rows
     wanted = [_claimable(run_id) for run_id, is_wanted in found if is_wanted]
     if len(wanted) >= limit or len(found) < window:
-        return wanted[:limit]
+        return wanted
     each: list[tuple[Any, ...]] = []
     for name in workflows:
         each += [(*row,) for row in (yield Query("ripest_of", level | {"workflow": name})).rows]
-    return [_claimable(run_id) for _, _, run_id in sorted(each)[:limit]]
+    return [_claimable(run_id) for _, _, run_id in sorted(each)]
 
 
 def _orderable(priority: int) -> int:
@@ -386,9 +397,7 @@ def _claim_suspects(claim: ClaimRuns, known: dict[str, object], above: int | Non
         return []
     limit = suspects_at_once(claim.suspects, losses, claim.limit)
     alike = yield Query("suspects_like_it", known | {"queue": queue, "losses": losses, "limit": limit})
-    taken = [_claimable(run_id) for (run_id,) in alike.rows]
-    yield Query("claim_runs", known | {"run_ids": taken})
-    return taken
+    return (yield from _take(known, [_claimable(run_id) for (run_id,) in alike.rows], limit))
 
 
 def _register_worker(worker: RegisterWorker) -> Steps[None]:
@@ -449,7 +458,7 @@ SINGLE: dict[type[Operation], Callable[[Any], Steps[Answer | None]]] = {
     MoveMessages: _move_messages,
     CloseFreeRun: _update("close_free_run"),
     StopChildren: _stop_children,
-    RaiseEpoch: _update("raise_epoch"),
+    RaiseEpoch: _raise_epoch,
     ClaimRuns: claim_runs,
     NoteLosses: _update("note_losses"),
     ResumeRun: _update("resume_run"),

@@ -284,13 +284,14 @@ select wake_at, rowid, run_id
  order by wake_at
  limit :limit;
 
--- claim_runs: take these.
+-- claim_runs: take the first of these.
 update runs
    set owner = :worker_id,
        begun_at = coalesce(begun_at, greatest(:now, created_at)),
        status = 'RUNNING',
        waiting = null
- where run_id in (select value from json_each(:run_ids));
+ where run_id in (select value from json_each(:run_ids) limit :limit)
+returning run_id;
 
 -- hold_unclaimable: free runs without an id, a priority or a time to wake that can be read, whatever holds them already.
 update runs
@@ -383,12 +384,18 @@ update workers
  where worker_id = :worker_id
    and epoch = :epoch;
 
--- raise_epoch: fence out whatever this worker, or who believes to be it, still has under way.
+-- raise_own_epoch: fence out whatever this worker itself still has under way.
+update workers
+   set epoch = epoch + 1
+ where worker_id = :worker_id
+   and epoch = :epoch;
+
+-- raise_epoch: fence out whatever another worker still has under way, if it has not stirred since.
 update workers
    set epoch = epoch + 1
  where worker_id = :worker_id
    and epoch = :epoch
-   and lease_until = coalesce(:lease_until, lease_until);
+   and lease_until = :lease_until;
 
 -- judge_worker: once for each worker that is lost, it is looked whether one of its runs is to blame.
 update workers

@@ -5,7 +5,7 @@ In:   batches; each becomes a transaction, which runs to its end at once, or is 
 Out:  their outcomes, and reads of what is committed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -78,16 +78,16 @@ class MemoryStore(MemoryReads):
         self.tables.version += 1
         return True
 
-    def keep_alive(self, worker_id: str) -> None:
+    async def keep_alive(self, worker_id: str) -> None:
         if self.tables.living is not None:
             self.tables.living.add(worker_id)
 
-    def let_die(self, worker_id: str) -> None:
+    async def let_die(self, worker_id: str) -> None:
         if self.tables.living is not None:
             self.tables.living.discard(worker_id)
 
-    def is_dead(self, worker_id: str) -> bool | None:
-        return None if self.tables.living is None else worker_id not in self.tables.living
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        return set() if self.tables.living is None else {*worker_ids} - self.tables.living
 
     def forget(self, worker_id: str) -> None:
         pass

@@ -5,7 +5,7 @@ Out:  writes under way, to be moved on step by step; stores to read through.
 Knows nothing of faults; who breaks things does that around it.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
@@ -120,14 +120,14 @@ class ProcessStore(SqliteStore):
         self.database.writes += 1
         self._own_writes += 1
 
-    def keep_alive(self, worker_id: str) -> None:
+    async def keep_alive(self, worker_id: str) -> None:
         self.database.holders[worker_id] = self._holder
 
-    def let_die(self, worker_id: str) -> None:
+    async def let_die(self, worker_id: str) -> None:
         self.database.holders.pop(worker_id, None)
 
-    def is_dead(self, worker_id: str) -> bool | None:
-        return worker_id not in self.database.holders if self.database.has_locks else None
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        return {*worker_ids} - self.database.holders.keys() if self.database.has_locks else set()
 
     def forget(self, worker_id: str) -> None:
         self.database.holders.pop(worker_id, None)
@@ -182,14 +182,14 @@ class OverlappingStore(MemoryStore):
         self._database = database
         self._holder = holder
 
-    def keep_alive(self, worker_id: str) -> None:
+    async def keep_alive(self, worker_id: str) -> None:
         self._database.holders[worker_id] = self._holder
 
-    def let_die(self, worker_id: str) -> None:
+    async def let_die(self, worker_id: str) -> None:
         self._database.holders.pop(worker_id, None)
 
-    def is_dead(self, worker_id: str) -> bool | None:
-        return worker_id not in self._database.holders if self._database.has_locks else None
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        return {*worker_ids} - self._database.holders.keys() if self._database.has_locks else set()
 
 
 @cache

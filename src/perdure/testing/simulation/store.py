@@ -7,7 +7,7 @@ A process on a quick disk writes and reads at once, as the engine does where com
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -126,14 +126,14 @@ class SimulatedStore:
         self._process.renews()
         return self.inner.renew(worker_id, epoch, lease_until)
 
-    def keep_alive(self, worker_id: str) -> None:
-        self.inner.keep_alive(worker_id)
+    async def keep_alive(self, worker_id: str) -> None:
+        await self.inner.keep_alive(worker_id)
 
-    def let_die(self, worker_id: str) -> None:
-        self.inner.let_die(worker_id)
+    async def let_die(self, worker_id: str) -> None:
+        await self.inner.let_die(worker_id)
 
-    def is_dead(self, worker_id: str) -> bool | None:
-        return self.inner.is_dead(worker_id)
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        return await self.inner.dead_among(worker_ids)
 
     def forget(self, worker_id: str) -> None:
         self.inner.forget(worker_id)

@@ -1,0 +1,132 @@
+"""Links: connections to Postgres that are made when they are needed, and made again after they were lost.
+
+In:   an address.
+Out:  asyncpg connections, and what their errors mean.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncpg
+
+from perdure.errors import StoreUnavailable
+from perdure.stores.postgres_address import Address
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+else:
+    # It takes no parameter when it runs.
+    Connection = asyncpg.Connection
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+# A process that was stopped inside a transaction must not hold its locks for ever.
+IDLE_IN_TRANSACTION_MS = 10_000
+# Nothing of ours waits for longer than this for a row that somebody else holds.
+LOCK_MS = 5000
+STATEMENTS = 300
+SETTINGS = {
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
+    "lock_timeout": str(LOCK_MS),
+    "jit": "off",
+}
+
+# What goes wrong on the way to the server, on it, or because it cannot take more.
+LOST = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncio.TimeoutError)
+_OF_THE_DATA = ("22", "23", "54")
+
+
+def is_of_the_data(error: BaseException) -> bool:
+    """Whether what was to be written is to blame, and not the database."""
+    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in _OF_THE_DATA
+
+
+def is_about_database(error: BaseException) -> bool:
+    """Whether the database is to blame: it cannot be reached, or does not do now what it is told."""
+    return isinstance(error, (*LOST, asyncpg.PostgresError)) and not is_of_the_data(error)
+
+
+def trouble(error: BaseException) -> str:
+    """What is wrong, in words."""
+    if isinstance(error, TimeoutError):
+        return "the server does not answer"
+    said = str(error).strip() or type(error).__name__
+    return said.splitlines()[0]
+
+
+def unavailable(shown: str, error: BaseException) -> StoreUnavailable:
+    return StoreUnavailable(shown, f"{trouble(error)}; nothing was changed, try again")
+
+
+class Link:
+    """One connection."""
+
+    def __init__(self, address: Address, purpose: str) -> None:
+        self._address = address
+        self._purpose = purpose
+        self._connection: Connection | None = None
+
+    async def connection(self) -> Connection:
+        """The connection; a new one when it was lost."""
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            connection = self._connection = await dial(self._address, self._purpose)
+        return connection
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there is no connection now."""
+        return self._connection is None or self._connection.is_closed()
+
+    def drop(self) -> None:
+        """Let go of the connection; whatever it has under way is undone by the server."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def close(self) -> None:
+        """Say farewell, if anybody listens."""
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            try:
+                await connection.close(timeout=1.0)
+            except LOST:
+                connection.terminate()
+
+
+async def dial(address: Address, purpose: str) -> Connection:
+    """A new connection, set up as ours are."""
+    return await asyncpg.connect(
+        address.dsn,
+        timeout=CONNECT_SECONDS,
+        command_timeout=ANSWER_SECONDS,
+        statement_cache_size=STATEMENTS,
+        server_settings=SETTINGS | {"application_name": f"perdure {purpose}"},
+    )
+
+
+class Links:
+    """A few connections that take turns."""
+
+    def __init__(self, address: Address, purpose: str, count: int) -> None:
+        self._all = [Link(address, purpose) for _ in range(count)]
+        self._idle: asyncio.LifoQueue[Link] = asyncio.LifoQueue()
+        for link in self._all:
+            self._idle.put_nowait(link)
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[Link]:
+        """One that nobody else uses meanwhile."""
+        link = await self._idle.get()
+        try:
+            yield link
+        finally:
+            self._idle.put_nowait(link)
+
+    async def close(self) -> None:
+        for link in self._all:
+            await link.close()

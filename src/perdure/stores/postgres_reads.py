@@ -1,0 +1,52 @@
+"""What the Postgres store reads, on connections of their own, so that no read waits for a write."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from perdure.stores.postgres_address import Address
+from perdure.stores.postgres_links import LOST, Links, is_about_database, unavailable
+from perdure.stores.postgres_steps import answer
+from perdure.stores.queries import listing
+from perdure.stores.reads import Reads
+from perdure.stores.records import RunFilter
+from perdure.stores.rows import Garbled
+from perdure.stores.steps import Steps, Text
+
+T = TypeVar("T")
+
+# So many reads go on at once.
+READERS = 3
+
+
+class PostgresReads(Reads):
+    """The reading half of the store."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.url = address.shown
+        self._readers = Links(address, "reads", READERS)
+
+    async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:
+        try:
+            return await self._read(quickly)
+        except Garbled:
+            return await self._read(slowly or quickly)
+
+    async def _read(self, steps: Callable[[], Steps[T]]) -> T:
+        async with self._readers.one() as link:
+            try:
+                try:
+                    return await answer(await link.connection(), self.address.schema, steps())
+                except LOST:
+                    # It may have been lost while nobody needed it.
+                    link.drop()
+                    return await answer(await link.connection(), self.address.schema, steps())
+            except Exception as error:
+                if not is_about_database(error):
+                    raise
+                link.drop()
+                raise unavailable(self.url, error) from None
+
+    def _listing(self, wanted: RunFilter, *, is_large: bool) -> Text:
+        sql, parameters = listing(wanted)
+        return Text(sql, parameters)

