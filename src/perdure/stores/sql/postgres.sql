@@ -166,6 +166,35 @@ select wake_at, run_id, run_id
  order by wake_at, run_id
  limit :limit;
 
+-- first_suspect: the ripest suspect of one queue that this worker has code for.
+select priority, wake_at, losses
+  from runs
+ where queue = :queue
+   and owner is null
+   and wake_at is not null
+   and losses >= 2
+   and wake_at <= :now
+   and held is null
+   and namespace = :namespace
+   and workflow = any(:workflows)
+ order by priority desc, wake_at, run_id
+ limit 1;
+
+-- suspects_like_it: the ripest suspects of one queue that were lost as often.
+select run_id
+  from runs
+ where queue = :queue
+   and owner is null
+   and wake_at is not null
+   and losses >= 2
+   and losses = :losses
+   and wake_at <= :now
+   and held is null
+   and namespace = :namespace
+   and workflow = any(:workflows)
+ order by priority desc, wake_at, run_id
+ limit :limit;
+
 -- claim_runs: take the first of these, but for those that somebody else takes or holds just now.
 with free as materialized (
     select run_id
@@ -175,7 +204,7 @@ with free as materialized (
        and wake_at is not null
        and held is null
        and closed_at is null
-     order by wake_at, run_id
+     order by array_position(:run_ids, run_id)
      limit :limit
        for no key update skip locked
 )

@@ -17,7 +17,8 @@ select workflow_id from runs where run_id = :run_id;
 select run_id
   from runs
  where owner = :worker_id
-   and closed_at is null;
+   and closed_at is null
+ order by run_id;
 
 -- events: a run's events after a number.
 select events.seq, events.kind, events.place, events.at, coalesce(events.body, payloads.body) as body
@@ -171,7 +172,7 @@ select *
  where close_at <= :now
    and closed_at is null
    and namespace = :namespace
- order by close_at
+ order by close_at, run_id
  limit :limit;
 
 -- overdue_all: the same without a limit, since some of them may be unreadable.
@@ -180,7 +181,7 @@ select *
  where close_at <= :now
    and closed_at is null
    and namespace = :namespace
- order by close_at;
+ order by close_at, run_id;
 
 -- held_counts: how many runs are held, by reason; the index is named, or all runs of the namespace would be walked.
 select held, count(*)
@@ -193,7 +194,8 @@ select held, count(*)
 select *
   from runs
  where run_id in (select value from json_each(:run_ids))
-   and (closed_at is not null or held is not null);
+   and (closed_at is not null or held is not null)
+ order by run_id;
 
 -- workers: all workers.
 select * from workers order by started_at, worker_id;

@@ -54,7 +54,7 @@ create index runs_ripe on {schema}.runs (queue, priority desc, wake_at, run_id)
 create index runs_waking on {schema}.runs (queue, priority desc, namespace, workflow, wake_at, run_id)
     where owner is null and wake_at is not null and losses < 2;
 -- Suspects are claimed a few at a time, and must not lie in the way of all others.
-create index runs_suspected on {schema}.runs (queue, priority desc, wake_at)
+create index runs_suspected on {schema}.runs (queue, priority desc, wake_at, run_id)
     where owner is null and wake_at is not null and losses >= 2;
 create index runs_open on {schema}.runs (owner, run_id) where closed_at is null;
 create index runs_ended_badly on {schema}.runs (namespace, status, run_id)

@@ -1,0 +1,151 @@
+"""Stores answer alike: what is drawn at random is written to Postgres, to SQLite and to the tables in memory."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from perdure.stores.answers import Applied, Asked, Committed, Outcome, Posted
+from perdure.stores.operations import Batch, TakeMessage
+from perdure.stores.port import Store
+from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres_steps import answer
+from perdure.stores.reads import _quick_rows
+from perdure.stores.records import WorkerRow
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.steps import Text
+from perdure.testing.memory import MemoryStore, Tables
+from tests.test_store_conformance import BEGIN, QUICK, comparable, histories, looked_at, losses, memory_dump
+
+# Quicker than to truncate them.
+EMPTY = "; ".join(
+    [
+        *(f"delete from {table}" for table in ("runs", "events", "payloads", "inbox", "attempts", "workers")),
+        "alter sequence inbox_number_seq restart",
+    ]
+)
+DUMP = {
+    "latest": "select namespace, workflow_id, run_id from runs where is_latest order by 1, 2",
+    "events": "select e.namespace, e.run_id, e.seq, e.kind, e.place, e.at, coalesce(e.body, p.body)"
+    " from events e left join payloads p on p.run_id = e.run_id and p.seq = e.seq order by e.run_id, e.seq",
+    "inbox": "select number, namespace, run_id, message_id, kind, body, at, taken_by from inbox order by number",
+    "attempts": "select namespace, run_id, place, attempt, name, failure, at, next_at from attempts order by 2, 3, 4",
+    "deaths": "select run_id, deaths from runs where deaths is not null order by 1",
+    "judged": "select worker_id, judged_at from workers where judged_at is not null order by 1",
+    "workers": f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id",
+}
+
+
+class Bench:
+    """A schema that is emptied before each history, and a loop that outlives them."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self.store = PostgresStore(url)
+        self._schema = self.store.address.schema
+        self._runner.run(self._open())
+
+    async def _open(self) -> None:
+        await self.store.open()
+        self._db = await asyncpg.connect(self.store.address.dsn, server_settings={"search_path": self._schema})
+
+    def compare(self, history: Sequence[Batch]) -> None:
+        self._runner.run(self._compare(history))
+
+    async def _compare(self, history: Sequence[Batch]) -> None:
+        await self._db.execute(EMPTY)
+        sqlite, memory = SqliteStore(None), MemoryStore(Tables())
+        await sqlite.open()
+        numbers = Numbers()
+        try:
+            for batch in [BEGIN, *history]:
+                ours = await told(self.store, batch)
+                assert comparable(ours) == comparable(await told(memory, batch))
+                theirs = await told(sqlite, numbers.translated(batch))
+                assert comparable(numbers.noted(ours, theirs)) == comparable(theirs)
+            assert await self._dump() == memory_dump(memory.tables)
+            assert await looked_at(self.store) == await looked_at(memory)
+        finally:
+            await sqlite.close()
+
+    async def _dump(self) -> dict[str, Sequence[object]]:
+        rows = Text("select * from runs order by run_id", {})
+        dump: dict[str, Sequence[object]] = {"runs": await answer(self._db, self._schema, _quick_rows(rows))}
+        for name, sql in DUMP.items():
+            dump[name] = [tuple(row) for row in await self._db.fetch(sql)]
+        return dump
+
+    def close(self) -> None:
+        self._runner.run(self._db.close())
+        self._runner.run(self.store.close())
+        self._runner.close()
+
+
+class Numbers:
+    """Which number of SQLite's a message of Postgres has: sequences do not give back what was not used."""
+
+    def __init__(self) -> None:
+        self._theirs: dict[int, int] = {}
+
+    def translated(self, batch: Batch) -> Batch:
+        groups = [
+            [
+                op._replace(number=self._theirs.get(op.number, -op.number)) if isinstance(op, TakeMessage) else op
+                for op in group
+            ]
+            for group in batch.groups
+        ]
+        return batch._replace(groups=groups)
+
+    def noted(self, ours: Outcome, theirs: Outcome) -> Outcome:
+        """Our outcome with their numbers, if it is the same apart from them."""
+        if not isinstance(ours, Committed) or not isinstance(theirs, Committed):
+            return ours
+        answers: dict[int, Any] = dict(ours.answers)
+        for index, found in ours.answers.items():
+            other = theirs.answers.get(index)
+            if isinstance(found, Applied) and isinstance(other, Applied):
+                answers[index] = Applied(self._pair(found.value, other.value))
+        return Committed(answers)
+
+    def _pair(self, ours: object, theirs: object) -> object:
+        if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+            return [self._pair(a, b) for a, b in zip(ours, theirs, strict=True)]
+        if isinstance(ours, Posted | Asked) and type(ours) is type(theirs):
+            return msgspec.structs.replace(ours, number=self._theirs.setdefault(ours.number, theirs.number))
+        return ours
+
+
+async def told(store: Store, batch: Batch) -> Outcome:
+    outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    store.commit(batch, outcome.set_result)
+    return await outcome
+
+
+def check(url: str, examples: int) -> None:
+    bench = Bench(url)
+    try:
+
+        @settings(QUICK, max_examples=examples)
+        @given(histories | losses)
+        def alike(history: list[Batch]) -> None:
+            bench.compare(history)
+
+        alike()
+    finally:
+        bench.close()
+
+
+def test_postgres_answers_as_sqlite_and_the_store_in_memory_do(postgres_url: str) -> None:
+    """A simulation is worth as much as its database is like a real one."""
+    check(postgres_url, 60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_postgres_answers_as_sqlite_and_the_store_in_memory_do_for_long(postgres_url: str) -> None:
+    check(postgres_url, 3000)
