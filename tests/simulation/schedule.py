@@ -31,8 +31,8 @@ MOST_STEPS = 30_000
 LEASE_S = 30
 # Who was the only suspect each time so many workers died of something else is held as well: nobody can tell.
 LOST_TOO_OFTEN = SUSPECT_FROM + QUARANTINE_FROM
-# Longer than a look around takes, with all its answers, however late these come.
-CALM_MS = 30_000
+# Longer than a look around takes, with all its answers, however late these come: 40 s were seen.
+CALM_MS = 60_000
 
 
 class Report(msgspec.Struct, frozen=True):
