@@ -31,9 +31,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture(params=["live", "replay always"])
+@pytest.fixture(params=["live", "replay always", "postgres"])
 def env(request: pytest.FixtureRequest, tmp_path: Path) -> Environment:
-    """A closed environment on a file, live and in zero-cache mode; open it with `async with`."""
+    """A closed environment: on a file, live and in zero-cache mode, and on Postgres; open it with `async with`."""
+    if request.param == "postgres":
+        return Environment(request.getfixturevalue("postgres_url"))
     return Environment(str(tmp_path / "test.db"), replay_always=request.param == "replay always")
 
 

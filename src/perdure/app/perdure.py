@@ -364,13 +364,25 @@ def _bound(call: object) -> BoundCall[Any]:
 def store_for(url: str) -> Store:
     """The store behind a URL; BadOption when it names none."""
     scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if separator and scheme in {"postgresql", "postgres"}:
+        return _postgres(url)
     if not separator or scheme != "sqlite":
-        raise BadOption(f"the URL {url!r} names no store; use sqlite:///file.db, or sqlite:// for memory")
+        raise BadOption(
+            f"the URL {url!r} names no store; use sqlite:///file.db, sqlite:// for memory, or postgresql://host/database"
+        )
     if not rest:
         return SqliteStore(None)
     if not rest.startswith("/") or rest == "/":
         raise BadOption(f"the URL {url!r} names no file; use sqlite:///file.db, or sqlite:////absolute/path.db")
     return SqliteStore(unquote(rest[1:]))
+
+
+def _postgres(url: str) -> Store:
+    try:
+        from perdure.stores.postgres import PostgresStore  # noqa: PLC0415 - its driver is an extra
+    except ModuleNotFoundError as error:
+        raise BadOption(f"Postgres needs the package {error.name}: pip install 'perdure[postgres]'") from None
+    return PostgresStore(url)
 
 
 def _request(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest:

@@ -68,6 +68,17 @@ class PostgresStore(PostgresReads):
         await self._locks.close()
         await self._readers.close()
 
+    def abandon(self) -> None:
+        """Let go of everything at once, as if the process had died."""
+        if self._writing is not None:
+            self._writing.cancel()
+        if self._renewals is not None:
+            self._renewals.close()
+            self._renewals = None
+        self._writes.drop()
+        self._locks.drop()
+        self._readers.drop()
+
     # Writing
 
     def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:

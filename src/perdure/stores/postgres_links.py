@@ -130,3 +130,7 @@ class Links:
     async def close(self) -> None:
         for link in self._all:
             await link.close()
+
+    def drop(self) -> None:
+        for link in self._all:
+            link.drop()

@@ -49,6 +49,9 @@ class Writes:
     async def close(self) -> None:
         await self._link.close()
 
+    def drop(self) -> None:
+        self._link.drop()
+
     async def _write(self, batch: Batch) -> Outcome:
         try:
             connection = await self._begun(batch)

@@ -1,4 +1,4 @@
-"""An environment for tests: real engine and real SQLite, virtual time, faults on demand, no sleeps.
+"""An environment for tests: real engine and real database, virtual time, faults on demand, no sleeps.
 
 `settle` runs everything that can run without time passing; `pass_time` lets time pass.
 `crash` is a kill -9 of the one process in it: whatever was not committed is gone.
@@ -8,7 +8,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
@@ -37,7 +37,7 @@ _seeds = itertools.count(1)
 
 
 class Environment:
-    """One simulated process over one database, opened with `async with`."""
+    """One simulated process over one database, a file or the URL of a Postgres schema; opened with `async with`."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class Environment:
 
     async def open(self, fault: tuple[int, Fault] | None = None) -> None:
         """Start the process; with a fault, one that is to come at that of its commits."""
-        url = "sqlite://" if self.path is None else f"sqlite:///{self.path}"
+        is_postgres = self.path is not None and self.path.startswith("postgres")
+        url = "sqlite://" if self.path is None else self.path if is_postgres else f"sqlite:///{self.path}"
         app = Perdure(
             url,
             workflows=self.workflows,
@@ -93,7 +94,7 @@ class Environment:
             namespace=self._namespace,
             resources=self._resources,
         )
-        self.store = FaultyStore(self.path)
+        self.store: FaultyStore = _faulty(url) if is_postgres else FaultyStore(self.path)
         if fault is not None:
             self.store.fail_at(*fault)
         app._store = self.store
@@ -151,6 +152,8 @@ class Environment:
         calm = 0
         while calm < self._enough() and not self._died.is_set():
             await asyncio.sleep(0)
+            if self.store.under_way:
+                await self.store.next_answer()
             calm = calm + 1 if self._is_idle() else 0
 
     def _enough(self) -> int:
@@ -176,6 +179,8 @@ class Environment:
 
     def _is_idle(self) -> bool:
         engine, worker = self._engine, self.app._worker
+        if self.store.under_way:
+            return False
         if engine is None or engine.is_stalled:
             return True
         return engine.is_idle and (worker is None or worker.is_idle)
@@ -221,6 +226,13 @@ class Environment:
         self.bury()
         await asyncio.sleep(0)
         await self.open(fault)
+
+
+def _faulty(url: str) -> FaultyStore:
+    """A store over Postgres; what an environment does with it, it does with either."""
+    from perdure.testing.postgres_faults import FaultyPostgres  # noqa: PLC0415 - its driver is an extra
+
+    return cast("FaultyStore", FaultyPostgres(url))
 
 
 def _is_housekeeping(callback: Callable[[], None]) -> bool:

@@ -4,9 +4,11 @@ The commits of a store are numbered from 1. At the chosen one the process dies b
 in or after it; or the commit happens, or does not, and its answer is lost.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from enum import Enum
+from typing import Any
 
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Committed, Failed, Outcome, Unknown
@@ -25,6 +27,10 @@ class Fault(Enum):
     REFUSED = "the database refuses the commit and says so"
 
 
+# What is not answered by then is left alone; whoever waits for it says so.
+LONGEST_ANSWER_SECONDS = 0.05
+
+
 class Crash(Exception):  # noqa: N818 - it is what it says
     """The simulated process died; the environment starts another one."""
 
@@ -32,20 +38,42 @@ class Crash(Exception):  # noqa: N818 - it is what it says
 _CRASHES = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_IN, Fault.CRASH_AFTER})
 
 
-class FaultyStore(SqliteStore):
-    """The real SQLite store, on the loop's thread, with one fault to come."""
+class Faulty:
+    """A store with one fault to come; mixed into a real one."""
 
-    def __init__(self, path: str | None) -> None:
-        super().__init__(path, threads=False)
+    url: str
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.commits = 0
+        # Questions and batches that were given in and are not answered yet.
+        self.under_way = 0
+        self._answered = asyncio.Event()
         self.has_crashed = False
         self.crashed: Callable[[], None] = lambda: None
         self.before_commit: Callable[[Batch], None] = lambda _: None
         self.after_commit: Callable[[Batch], None] = lambda _: None
         self._fault: tuple[int, Fault] | None = None
-        self._dies_in_commit = False
         # While this is so, nobody knows what becomes of a commit, and nothing does.
         self.is_broken = False
+
+    def really_commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        """Commit as the store does."""
+        raise NotImplementedError
+
+    def die_in(self, batch: Batch, died: Callable[[], None]) -> None:
+        """Do everything but commit."""
+        raise NotImplementedError
+
+    def answered(self) -> None:
+        """Something that was under way is not any more."""
+        self.under_way -= 1
+        self._answered.set()
+
+    async def next_answer(self) -> None:
+        """Until something that is under way is answered; at once where nothing takes any time."""
+        self._answered.clear()
+        await asyncio.wait([asyncio.ensure_future(self._answered.wait())], timeout=LONGEST_ANSWER_SECONDS)
 
     def fail_at(self, number: int, fault: Fault) -> None:
         """Do this at the commit of that number, counted from now on."""
@@ -64,8 +92,9 @@ class FaultyStore(SqliteStore):
         if self.is_broken:
             done(Unknown(StoreUnavailable(self.url, "injected: the disk is broken")))
             return
+        self.under_way += 1
         if self._fault is None or self.commits < self._fault[0]:
-            super().commit(batch, lambda outcome: self._told(batch, outcome, done))
+            self.really_commit(batch, lambda outcome: self._told(batch, outcome, done))
             return
         fault, self._fault = self._fault[1], None
         if fault in _CRASHES:
@@ -74,30 +103,60 @@ class FaultyStore(SqliteStore):
             self._lie(batch, fault, done)
 
     def _told(self, batch: Batch, outcome: Outcome, done: Callable[[Outcome], None]) -> None:
+        self.answered()
+        if self.has_crashed:
+            return
         self.after_commit(batch)
         done(outcome)
 
     def _crash(self, batch: Batch, fault: Fault) -> None:
         if fault is Fault.CRASH_AFTER:
-            super().commit(batch, lambda _: None)
+            self.really_commit(batch, lambda _: self._die())
         elif fault is Fault.CRASH_IN:
-            self._dies_in_commit = True
-            with contextlib.suppress(_DiedInCommit):
-                self._apply(batch)
+            self.die_in(batch, self._die)
+        else:
+            self._die()
+
+    def _die(self) -> None:
+        self.answered()
         self.has_crashed = True
         self.crashed()
+
+    def _lie(self, batch: Batch, fault: Fault, done: Callable[[Outcome], None]) -> None:
+        error = StoreUnavailable(self.url, f"injected: {fault.value}")
+        told = Failed(error) if fault is Fault.REFUSED else Unknown(error)
+
+        def tell(_: Outcome) -> None:
+            self.answered()
+            done(told)
+
+        if fault is Fault.LOST_ANSWER:
+            self.really_commit(batch, tell)
+        else:
+            tell(told)
+
+
+class FaultyStore(Faulty, SqliteStore):
+    """The real SQLite store, on the loop's thread."""
+
+    def __init__(self, path: str | None) -> None:
+        super().__init__(path, threads=False)
+        self._dies_in_commit = False
+
+    def really_commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        SqliteStore.commit(self, batch, done)
+
+    def die_in(self, batch: Batch, died: Callable[[], None]) -> None:
+        self._dies_in_commit = True
+        with contextlib.suppress(_DiedInCommit):
+            self._apply(batch)
+        died()
 
     def _finish(self, committed: Committed) -> Outcome:
         if self._dies_in_commit:
             self._roll_back()
             raise _DiedInCommit
         return super()._finish(committed)
-
-    def _lie(self, batch: Batch, fault: Fault, done: Callable[[Outcome], None]) -> None:
-        if fault is Fault.LOST_ANSWER:
-            super().commit(batch, lambda _: None)
-        error = StoreUnavailable(self.url, f"injected: {fault.value}")
-        done(Failed(error) if fault is Fault.REFUSED else Unknown(error))
 
 
 class _DiedInCommit(Exception):  # noqa: N818 - never leaves this module

@@ -1,0 +1,67 @@
+"""Faults around the real Postgres store, in the one process of an environment."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeVar
+
+from perdure.stores.answers import Committed, Outcome
+from perdure.stores.operations import Batch
+from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres_links import Connection
+from perdure.stores.postgres_writes import Writes
+from perdure.stores.steps import Steps
+from perdure.testing.faults import Faulty
+
+T = TypeVar("T")
+
+
+class FaultyPostgres(Faulty, PostgresStore):
+    """The real Postgres store. Who lives is known in the process: here time does not pass while one waits for it."""
+
+    living: ClassVar[set[str]] = set()
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._own: set[str] = set()
+
+    def really_commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        PostgresStore.commit(self, batch, done)
+
+    def die_in(self, batch: Batch, died: Callable[[], None]) -> None:
+        async def die() -> None:
+            writes = DyingWrites(self.address)
+            await writes.write(batch)
+            died()
+
+        self._dying = asyncio.get_running_loop().create_task(die())
+
+    async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:
+        self.under_way += 1
+        try:
+            return await super()._ask(quickly, slowly)
+        finally:
+            self.answered()
+
+    async def keep_alive(self, worker_id: str) -> None:
+        self._own.add(worker_id)
+        self.living.add(worker_id)
+
+    async def let_die(self, worker_id: str) -> None:
+        self._own.discard(worker_id)
+        self.living.discard(worker_id)
+
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        return {*worker_ids} - self.living
+
+    def abandon(self) -> None:
+        """Let go of everything at once, as if the process had died."""
+        self.living.difference_update(self._own)
+        super().abandon()
+
+
+class DyingWrites(Writes):
+    """A connection whose process dies with its transaction open."""
+
+    async def _commit(self, connection: Connection, committed: Committed) -> Outcome:
+        self._link.drop()
+        return committed
