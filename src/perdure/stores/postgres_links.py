@@ -40,6 +40,15 @@ LOST = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncio.Ti
 _OF_THE_DATA = ("22", "23", "54")
 
 
+# The server ends the connection, and whatever was under way on it may have been done before.
+_ENDS = ("08", "57P01", "57P02", "57P03", "57P05")
+
+
+def is_lost(error: asyncpg.PostgresError) -> bool:
+    """Whether the server says farewell, and not what became of what it was told."""
+    return (error.sqlstate or "").startswith(_ENDS)
+
+
 def is_of_the_data(error: BaseException) -> bool:
     """Whether what was to be written is to blame, and not the database."""
     return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in _OF_THE_DATA

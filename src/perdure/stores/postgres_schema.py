@@ -10,7 +10,7 @@ from perdure.errors import NewerSchema, NotADatabase, StoreError
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_life import key_of
 from perdure.stores.postgres_links import Connection
-from perdure.stores.postgres_sql import TABLES, migrations_for, quoted
+from perdure.stores.postgres_sql import TABLES, Function, migrations_for, quoted, write_batch
 
 OLDEST = 14
 # Settings under which what was answered with success may be lost, and what they lose it to.
@@ -38,8 +38,9 @@ async def check_server(connection: Connection, address: Address) -> None:
 async def migrate(connection: Connection, address: Address) -> None:
     """Bring the schema up to date; processes that do so at the same time wait for each other."""
     steps = migrations_for(address.schema)
+    function = write_batch(address.schema)
     table = f"{quoted(address.schema)}.perdure_schema"
-    if await version_of(connection, address) == len(steps):
+    if await version_of(connection, address) == len(steps) and await _has(connection, function):
         return
     async with connection.transaction(isolation="read_committed"):
         await connection.execute("set local lock_timeout = '60s'")
@@ -51,11 +52,16 @@ async def migrate(connection: Connection, address: Address) -> None:
             for number, step in enumerate(steps[found:], start=found + 1):
                 await connection.execute(step)
                 await connection.execute(f"update {table} set version = {number}")  # noqa: S608 - a quoted name
+            await connection.execute(function.sql)
         except asyncpg.InsufficientPrivilegeError as error:
             raise StoreError(
                 address.shown,
                 f"its tables cannot be made: {error}; run `perdure migrate` as a role that may, nothing was changed",
             ) from None
+
+
+async def _has(connection: Connection, function: Function) -> bool:
+    return await connection.fetchval("select to_regproc($1) is not null", function.name) is True
 
 
 async def version_of(connection: Connection, address: Address) -> int:

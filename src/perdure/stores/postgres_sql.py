@@ -4,9 +4,11 @@ In:   a query as SQLite could take it, or one of Postgres' own.
 Out:  the same for asyncpg, and the order in which it wants its parameters.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from typing import NamedTuple
 
 import msgspec
@@ -55,7 +57,7 @@ def prepare(sql: str, schema: str) -> Prepared:
     """Any query; one that changes rows answers with one for each."""
     sql = _INDEXED_BY.sub("", _COMMENT.sub("", sql))
     sql = _IN_LIST.sub(r"= any(\1)", sql)
-    sql = _TABLE.sub(lambda found: f"{found[1]} {quoted(schema)}.{found[2]}", sql)
+    sql = _qualified(sql, schema)
     if _CHANGES.match(sql) and "returning" not in sql:
         sql += "\nreturning 1"
     names = list(dict.fromkeys(_NAME.findall(sql)))
@@ -86,6 +88,43 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """A text as it stands in SQL."""
     return "'" + text.replace("'", "''") + "'"
+
+
+# The statements of a batch in one round trip, and where each finds its rows.
+_ROWS = dict.fromkeys(
+    (
+        *("insert_runs", "insert_rich_runs", "put_payloads", "post_messages", "append_events", "take_messages"),
+        *("record_attempts", "end_runs"),
+    )
+) | {"count_posted": "told"}
+
+
+class Function(NamedTuple):
+    """A function of ours in the database; its name says which text it has, so that versions do not meet."""
+
+    name: str
+    sql: str
+
+
+@cache
+def write_batch(schema: str) -> Function:
+    """The function that writes a batch in one round trip."""
+    text = files("perdure.stores").joinpath("sql", "postgres_functions.sql").read_text()
+    statements = {
+        name: _with_rows(queries("postgres")[name], variable or f"(given -> '{name}')", schema)
+        for name, variable in _ROWS.items()
+    }
+    anonymous = text.format(schema=quoted(schema), function="{function}", **statements)
+    name = f"write_batch_{hashlib.blake2b(anonymous.encode(), digest_size=6).hexdigest()}"
+    return Function(f"{quoted(schema)}.{name}", anonymous.replace("{function}", name))
+
+
+def _with_rows(sql: str, rows: str, schema: str) -> str:
+    return _qualified(_COMMENT.sub("", sql), schema).replace(":rows", rows)
+
+
+def _qualified(sql: str, schema: str) -> str:
+    return _TABLE.sub(lambda found: f"{found[1]} {quoted(schema)}.{found[2]}", sql)
 
 
 def migrations_for(schema: str) -> list[str]:

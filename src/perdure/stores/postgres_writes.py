@@ -8,18 +8,30 @@ before that it certainly is not.
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import asyncpg
+import msgspec
 
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Answer, Broken, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address
-from perdure.stores.postgres_links import LOST, Connection, Link, is_about_database, trouble, unavailable
-from perdure.stores.postgres_sql import literal, quoted
+from perdure.stores.postgres_links import (
+    LOST,
+    Connection,
+    Link,
+    is_about_database,
+    is_lost,
+    is_of_the_data,
+    trouble,
+    unavailable,
+)
+from perdure.stores.postgres_sql import literal, quoted, write_batch
 from perdure.stores.postgres_steps import answer
 from perdure.stores.rows import Garbled
-from perdure.stores.writes import Answers, apply_groups, is_torn, touched_runs
+from perdure.stores.steps import Bulk, Found
+from perdure.stores.writes import Answers, Sorted, apply_groups, is_torn, post_messages, touched_runs
 
 # Rows are looked up by their keys, whatever the planner believes of tables it has not counted yet.
 PLAN = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off"
@@ -27,6 +39,61 @@ BEGIN = f"begin isolation level read committed; {PLAN}"
 # A circle of waiting transactions, or too many changes at once: the same works when it is done again.
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 MOST_TIMES = 5
+# What our function says when something was refused and all of it undone.
+REFUSED = "PD409"
+# More than so many characters of what is too large for its row do not go in one round trip.
+LARGEST_AT_ONCE = 8_000_000
+
+
+Rows: TypeAlias = dict[str, list[Sequence[object]]]
+
+
+class Told(msgspec.Struct):
+    """What a batch in one round trip is answered with; what is not of this is as it was asked for."""
+
+    fenced: bool = False
+    posted: list[tuple[int, str, str, str, int]] | None = None
+    counts: list[tuple[str, int]] | None = None
+
+
+def rows_of(groups: Sequence[Sequence[Operation]]) -> Rows | None:
+    """The rows of a batch that holds only what goes in bulk, if nothing of it is refused; None for any other."""
+    rows: Rows = {}
+    steps = apply_groups(groups)
+    try:
+        question = next(steps)
+        while isinstance(question, Bulk):
+            rows.setdefault(question.name, []).extend(question.rows)
+            question = steps.send(_as_hoped(question))
+    except StopIteration:
+        is_large = sum(len(str(row[3])) for row in rows.get("put_payloads", ())) > LARGEST_AT_ONCE
+        return None if is_large else rows
+    steps.close()
+    return None
+
+
+def _as_hoped(question: Bulk) -> Found:
+    """What a bulk statement finds when nothing is in its way."""
+    match question.name:
+        case "post_messages":
+            return Found((), [(0, row[0], row[1]) for row in question.rows], len(question.rows))
+        case "count_posted":
+            return Found((), [(row[0], row[1]) for row in question.rows], len(question.rows))
+        case _:
+            return Found((), (), len(question.rows))
+
+
+def answers_to(groups: Sequence[Sequence[Operation]], told: Told) -> Answers:
+    """The answers to the messages of a batch, none of which was refused."""
+    answers: Answers = {}
+    steps = post_messages(Sorted(groups).posts, answers)
+    next(steps)
+    try:
+        steps.send(Found((), told.posted or (), 0))
+        steps.send(Found((), told.counts or (), 0))
+    except StopIteration:
+        return answers
+    raise AssertionError("messages that were posted leave nothing to ask")
 
 
 class Writes:
@@ -36,6 +103,7 @@ class Writes:
         self._address = address
         self._schema = address.schema
         self._link = Link(address, "writes")
+        self._at_once = f"select {write_batch(address.schema).name}($1, $2, $3)"
 
     async def write(self, batch: Batch) -> Outcome:
         """Write a batch."""
@@ -53,6 +121,42 @@ class Writes:
         self._link.drop()
 
     async def _write(self, batch: Batch) -> Outcome:
+        if (rows := rows_of(batch.groups)) is not None:
+            outcome = await self._write_at_once(batch, rows)
+            if outcome is not None:
+                return outcome
+        return await self._write_in_steps(batch)
+
+    async def _write_at_once(self, batch: Batch, rows: Rows) -> Outcome | None:
+        """In one round trip; None when something of it is refused, or breaks a rule, and nothing was written."""
+        try:
+            connection = await self._link.connection()
+        except Exception as error:
+            if not is_about_database(error):
+                raise
+            return Failed(unavailable(self._address.shown, error))
+        given = msgspec.json.encode(rows).decode()
+        try:
+            told = await connection.fetchval(self._at_once, batch.worker_id, batch.epoch, given)
+        except AGAIN:
+            raise
+        except asyncpg.PostgresError as error:
+            if is_lost(error):
+                return self._unknown(error)
+            if is_of_the_data(error) or error.sqlstate == REFUSED:
+                return None
+            return Failed(unavailable(self._address.shown, error))
+        except LOST as error:
+            return self._unknown(error)
+        found = msgspec.json.decode(told, type=Told)
+        return Fenced() if found.fenced else Committed(answers_to(batch.groups, found) if found.posted else {})
+
+    def _unknown(self, error: BaseException) -> Unknown:
+        self._link.drop()
+        text = f"{trouble(error)}; whether the change is on disk is not known"
+        return Unknown(StoreUnavailable(self._address.shown, text))
+
+    async def _write_in_steps(self, batch: Batch) -> Outcome:
         try:
             connection = await self._begun(batch)
             if connection is None:
@@ -141,9 +245,7 @@ class Writes:
         try:
             said = await connection.execute("commit")
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody knows what became of the batch
-            self._link.drop()
-            text = f"{trouble(error)}; whether the change is on disk is not known"
-            return Unknown(StoreUnavailable(self._address.shown, text))
+            return self._unknown(error)
         if said != "COMMIT":
             return Failed(StoreUnavailable(self._address.shown, "the server undid the change; try again"))
         return committed

@@ -119,7 +119,7 @@ def apply_groups(groups: Sequence[Sequence[Operation]]) -> Steps[Answers]:
     if batch.inserts:
         yield from _insert_runs(batch.inserts, answers)
     if batch.posts:
-        yield from _post_messages(batch.posts, answers)
+        yield from post_messages(batch.posts, answers)
     # Before any run hands its messages on: with a request to stop goes what its row says of it.
     for cancel in batch.cancels:
         yield Query("note_cancel", cancel._asdict())
@@ -235,9 +235,9 @@ def rows_of_ends(ends: list[EndRun]) -> tuple[list[Sequence[object]], list[Seque
     return rows, payloads
 
 
-def _post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
+def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
     found = yield Bulk("post_messages", [(*post, place) for place, (_, post) in enumerate(posts)])
-    inserted = {(run_id, message_id): number for number, run_id, message_id in found.rows}
+    inserted = {(run_id, message_id): number for number, run_id, message_id, *_ in found.rows}
     # Whoever posts the same twice in one batch is answered by the first.
     new: dict[str, list[PostMessage | TellRun]] = {}
     posted: list[tuple[int, str, int, int]] = []

@@ -76,7 +76,7 @@ select open.namespace, open.run_id, given.message_id, given.kind, given.body, gi
   join open on open.run_id = given.run_id
  order by given.place
     on conflict do nothing
-returning number, run_id, message_id;
+returning number, run_id, message_id, kind, at;
 
 -- count_posted: tell the runs' rows how many messages came, and make them ripe; signals do not end a delay.
 -- A delay is over once the code has begun, whatever the clock of whoever sends a signal says.
