@@ -19,7 +19,6 @@ from perdure.stores.operations import (
     DeleteWorker,
     FreeRuns,
     NoteCancel,
-    Operation,
     RaiseEpoch,
 )
 from perdure.testing import Environment, VirtualClock
@@ -208,10 +207,9 @@ async def test_a_lease_lost_after_the_end_changes_no_result(env: Environment) ->
         run = await env.start(two_logged_steps.options(id="done"), "done")
         assert await env.result(run) == "done onedone two"
         history = await env.events("done")
-        told: list[Outcome] = []
         worker_id = env.engine.worker_id
-        env.store.commit(Batch([[RaiseEpoch(worker_id, 1)], [FreeRuns(worker_id, 0, 500)]], None, 0), told.append)
-        assert isinstance(told[0], Committed)
+        outcome = await env.elsewhere([RaiseEpoch(worker_id, 1)], [FreeRuns(worker_id, 0, 500)])
+        assert isinstance(outcome, Committed)
         await env.pass_time(60)
         again = await env.app.get("done")
         assert (await again.describe()).status is Status.COMPLETED
@@ -223,10 +221,8 @@ async def test_a_worker_whose_row_is_gone_learns_of_it_and_goes_on(env: Environm
     async with env:
         run = await env.start(waits_between_steps.options(id="kept"), "kept")
         await env.settle()
-        told: list[Outcome] = []
         worker_id = env.engine.worker_id
-        rescue: list[Operation] = [RaiseEpoch(worker_id, 1), FreeRuns(worker_id, 0, 500)]
-        env.store.commit(Batch([rescue, [DeleteWorker(worker_id)]], None, 0), told.append)
+        await env.elsewhere([RaiseEpoch(worker_id, 1), FreeRuns(worker_id, 0, 500)], [DeleteWorker(worker_id)])
         await env.alive(run.signal(proceed, 8))
         assert await env.result(run) == 8
         assert env.engine.worker_id != worker_id

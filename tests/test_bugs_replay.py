@@ -17,6 +17,7 @@ from perdure.kernel.events import ActivityCompleted, CancelRequested, Event, Raw
 from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import AlreadyClosed, RunState, TooEarly, decide, evolve
 from perdure.kernel.status import OPEN, Status
+from perdure.stores.operations import Batch
 from perdure.testing import Environment
 
 hint = Signal("hint", str)
@@ -129,6 +130,11 @@ async def test_results_reach_the_code_in_the_order_they_were_recorded(env: Envir
         assert await env.result(again) == [*order, "0"]
 
 
+def collect_garbage(_: Batch) -> None:
+    """At every step."""
+    gc.collect()
+
+
 @pytest.mark.parametrize("place", range(4))
 async def test_a_signal_is_seen_on_replay_where_it_was_seen_live(env: Environment, place: int) -> None:
     """R25: on replay all signals came first, before the results they had come after."""
@@ -154,7 +160,7 @@ async def test_the_collector_takes_nothing_of_a_run_that_waits(tmp_path: Path) -
     """R17: nobody held the task of a run, and the garbage collector took it away in the middle."""
     async with Environment(str(tmp_path / "gc.db")) as env:
         run = await env.start(holds_on_by_a_thread)
-        env.store.after_commit = lambda _: gc.collect()  # type: ignore[assignment]  # at every step
+        env.store.after_commit = collect_garbage
         await env.settle()
         gc.collect()
         await run.signal(hint, "still here")

@@ -7,8 +7,7 @@ from perdure import Signal, workflow
 from perdure.engine.watch import in_their_order
 from perdure.errors import RunUnreadable
 from perdure.kernel.messages import Message, SignalSent
-from perdure.stores.answers import Outcome
-from perdure.stores.operations import Batch, PostMessage
+from perdure.stores.operations import PostMessage
 from perdure.stores.records import LoadedRun, NewMessage
 from perdure.testing import Environment, VirtualClock
 
@@ -20,11 +19,10 @@ async def spells(count: int) -> str:
     return "".join([await letter.receive() for _ in range(count)])
 
 
-def posted(env: Environment, run_id: str, text: str) -> None:
+async def posted(env: Environment, run_id: str, text: str) -> None:
     """Written by another process: nobody here is told."""
     body = f'{{"name":"letter","payload":"{text}"}}'
-    told: list[Outcome] = []
-    env.store.commit(Batch([[PostMessage(run_id, f"m-{text}", "SignalSent", body, 1)]], None, 0), told.append)
+    await env.elsewhere([PostMessage(run_id, f"m-{text}", "SignalSent", body, 1)])
 
 
 async def test_a_message_that_became_visible_late_is_not_overtaken(env: Environment) -> None:
@@ -32,10 +30,10 @@ async def test_a_message_that_became_visible_late_is_not_overtaken(env: Environm
     async with env:
         run = await env.start(spells, 3)
         await env.settle()
-        posted(env, run.run_id, "a")
+        await posted(env, run.run_id, "a")
         # Somebody's higher number was seen before this one was there.
         env.engine._watch._last_message = await env.store.last_message()
-        posted(env, run.run_id, "b")
+        await posted(env, run.run_id, "b")
         await env.pass_time(1)
         await run.signal(letter, "c")
         assert await env.result(run) == "abc"
@@ -52,12 +50,12 @@ async def test_a_message_sent_while_its_run_is_being_read_does_not_overtake_anot
 
         async def load_runs(run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
             found = await read(run_ids, worker_id)
-            posted(env, run.run_id, "b")
+            await posted(env, run.run_id, "b")
             await run.signal(letter, "c")
             return found
 
         env.store.load_runs = load_runs  # type: ignore[method-assign]  # something happens in between
-        posted(env, run.run_id, "a")
+        await posted(env, run.run_id, "a")
         assert await env.result(run) == "abc"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Retry, Signal, activity, workflow
-from perdure.stores.answers import Committed, Outcome
+from perdure.stores.answers import Committed
 from perdure.stores.operations import Batch, RaiseEpoch
 from perdure.testing import Environment, VirtualClock
 
@@ -75,9 +75,7 @@ async def test_a_worker_whose_epoch_was_raised_goes_on_with_its_own_runs(env: En
     async with env:
         run = await env.start(adds_up, 1)
         await env.settle()
-        told: list[Outcome] = []
-        env.store.commit(Batch([[RaiseEpoch(worker_ids(env), 1)]], None, 0), told.append)
-        assert told == [Committed({})]
+        assert await env.elsewhere([RaiseEpoch(worker_ids(env), 1)]) == Committed({})
         with pytest.raises(TimeoutError):
             await env.result(run, patience=5)
         await env.pass_time(1)

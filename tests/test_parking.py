@@ -10,9 +10,8 @@ import pytest
 from perdure import Retry, Signal, Status, activity, sleep, workflow
 from perdure.kernel.messages import Message, SignalSent
 from perdure.stores import rows
-from perdure.stores.answers import Outcome
+from perdure.stores.answers import Committed
 from perdure.stores.operations import Batch, InsertRun, ParkRun, PostMessage
-from perdure.stores.sqlite import SqliteStore
 from perdure.testing import Environment, VirtualClock
 from perdure.worker import parking, worker
 
@@ -57,15 +56,11 @@ async def collects(count: int) -> list[str]:
     return [await approved.receive() for _ in range(count)]
 
 
-async def post_from_elsewhere(path: str, run_id: str, text: str) -> None:
+async def post_from_elsewhere(env: Environment, run_id: str, text: str) -> None:
     """What another process does when it sends a signal."""
-    other = SqliteStore(path, threads=False)
-    await other.open()
-    told: list[Outcome] = []
     body = f'{{"name":"approved","payload":"{text}"}}'
-    other.commit(Batch([[PostMessage(run_id, f"m-{text}", "SignalSent", body, 0)]], None, 0), told.append)
-    assert told
-    await other.close()
+    told = await env.elsewhere([PostMessage(run_id, f"m-{text}", "SignalSent", body, 0)])
+    assert isinstance(told, Committed)
 
 
 @pytest.mark.parametrize("when", ["before the park", "after the park"])
@@ -76,14 +71,12 @@ async def test_a_signal_that_lands_while_parking_wakes_the_run(env: Environment,
         await env.settle()
         posted: list[str] = []
 
-        def post(batch: Batch) -> None:
+        async def post(batch: Batch) -> None:
             parks = any(isinstance(operation, ParkRun) for group in batch.groups for operation in group)
             if parks and not posted:
                 posted.append(run.run_id)
                 # Written at once, by another connection, on one side of the park's commit.
-                coroutine = post_from_elsewhere(str(env.path), run.run_id, "ann")
-                with pytest.raises(StopIteration):
-                    coroutine.send(None)
+                await post_from_elsewhere(env, run.run_id, "ann")
 
         if when == "before the park":
             env.store.before_commit = post
@@ -98,11 +91,10 @@ async def test_a_signal_noticed_before_its_run_lives_is_not_lost(env: Environmen
     """Its start is on disk and another process has seen it; here that is not known yet."""
     async with env:
 
-        def post(batch: Batch) -> None:
+        async def post(batch: Batch) -> None:
             for group in batch.groups:
                 if isinstance(group[0], InsertRun):
-                    with pytest.raises(StopIteration):
-                        post_from_elsewhere(str(env.path), group[0].run_id, "dan").send(None)
+                    await post_from_elsewhere(env, group[0].run_id, "dan")
                     sent = SignalSent("approved", msgspec.Raw(b'"dan"'))
                     env.engine._notice(group[0].run_id, Message(1, "m-dan", sent, 0), None)
 
@@ -147,10 +139,10 @@ async def test_signals_are_received_once_each_in_the_order_they_were_sent(env: E
         await run.signal(approved, "1")
         await run.signal(approved, "2")
         await env.pass_time(30)
-        await post_from_elsewhere(str(env.path), run.run_id, "3")
+        await post_from_elsewhere(env, run.run_id, "3")
         await run.signal(approved, "4")
         await env.settle()
-        await post_from_elsewhere(str(env.path), run.run_id, "5")
+        await post_from_elsewhere(env, run.run_id, "5")
         await run.signal(approved, "6")
         assert await env.result(run) == ["1", "2", "3", "4", "5", "6"]
 
@@ -238,18 +230,17 @@ async def test_a_signal_wakes_a_run_whose_delay_is_over_whatever_the_sender_take
 
 async def test_an_attempt_that_falls_due_while_its_run_is_being_parked_is_made(env: Environment) -> None:
     """A message keeps the run from being parked; nobody else will ring for the attempt a second time."""
-    key = f"due while parking {env._replay_always}"
+    key = f"due while parking {env.path} {env._replay_always}"
     async with env:
         run = await env.start(tries_again, key)
         await env.settle()
         posted: list[str] = []
 
-        def post_and_wait(batch: Batch) -> None:
+        async def post_and_wait(batch: Batch) -> None:
             parks = any(isinstance(operation, ParkRun) for group in batch.groups for operation in group)
             if parks and not posted:
                 posted.append(run.run_id)
-                with pytest.raises(StopIteration):
-                    post_from_elsewhere(str(env.path), run.run_id, "ann").send(None)
+                await post_from_elsewhere(env, run.run_id, "ann")
                 env.clock.advance(30_000)
 
         env.store.before_commit = post_and_wait

@@ -607,10 +607,9 @@ async def test_a_run_held_for_a_mismatch_can_be_resumed_without_a_restart(env: E
     async with env:
         run = await env.start(awaits_a_word, "a")
         await env.settle()
-        told: list[Outcome] = []
         hold = HoldRun(run.run_id, env.engine.worker_id, "mismatch", "{}", env.clock.now())
         env.worker.drop(env.worker._live[run.run_id])
-        env.store.commit(Batch([[hold]], None, 0), told.append)
+        await env.elsewhere([hold])
         await run.signal(go_ahead, 7)
         await env.pass_time(60)
         assert (await run.describe()).held == "mismatch"

@@ -1,8 +1,9 @@
 """The contract of stores, on order: what one batch does in which order, and times that never go back."""
 
+from perdure.stores.answers import Applied, Closed, Posted
 from perdure.stores.operations import CloseFreeRun, MoveMessages, NoteCancel, PostMessage, SupersedeRun
 from perdure.stores.port import Store
-from tests.test_store_contract import WORKER, a_park, a_run, an_end, an_event, answers, opened, store, write
+from tests.test_store_contract import WORKER, a_message, a_park, a_run, an_end, an_event, answers, opened, store, write
 from tests.test_store_families import a_rich_run
 
 __all__ = ["store"]
@@ -41,3 +42,17 @@ async def test_a_free_run_is_not_closed_before_its_last_event(store: Store) -> N
         row = await store.run("main", "r")
         assert row is not None
         assert row.closed_at == row.updated_at == 5000
+
+
+async def test_a_message_after_the_end_of_its_run_in_one_batch_finds_it_closed(store: Store) -> None:
+    """Whoever sends it would be told that it arrived, and nobody would ever read it."""
+    async with opened(store):
+        await write(store, a_run("r"))
+        await write(store, a_run("s"))
+        told = await answers(
+            store, [a_message("r", "before")], [an_end("r", 2)], [a_message("r", "after")], [a_message("s", "other")]
+        )
+        assert told[0] == Applied(Posted(1, 1))
+        assert told[2] == Closed("COMPLETED")
+        assert isinstance(told[3], Applied)
+        assert [message.message_id for message in await store.unread("r")] == ["before"]

@@ -16,6 +16,9 @@ from typing import Protocol
 elapsed = time.perf_counter
 """Seconds on a clock that only measures durations of this process's own work."""
 
+wall_ns = time_ns
+"""Nanoseconds on the wall clock of this machine, which anybody may set."""
+
 # After so long whoever waits for a time looks at the clock again.
 LONGEST_WAIT_MS = 2000
 
@@ -82,6 +85,22 @@ class SystemClock:
         if ms > LONGEST_WAIT_MS:
             return LongWait(self, at, callback)
         return asyncio.get_running_loop().call_later(max(0, ms) / 1000, callback)
+
+
+class ToldTime:
+    """The wall clock of another machine: what it last said, and what has passed since by the clock nobody sets."""
+
+    def __init__(self, steady_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._steady_ns = steady_ns
+        self._told: tuple[int, int] | None = None
+
+    def tell(self, wall_ns: int) -> None:
+        """It is so late there, or has been a moment ago. Any thread may call."""
+        self._told = (wall_ns, self._steady_ns())
+
+    def __call__(self) -> int:
+        told = self._told
+        return time_ns() if told is None else told[0] + self._steady_ns() - told[1]
 
 
 class LongWait:

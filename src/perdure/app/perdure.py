@@ -93,7 +93,7 @@ class Perdure:
         self._resources = checks.resources(resources)
         self._home = Home(url if url != "sqlite://" else f"sqlite://#{id(self)}", namespace)
         self._store = store_for(url)
-        self._clock: Clock = SystemClock()
+        self._clock: Clock = SystemClock(self._store.wall_ns)
         self._ids: Ids = RandomIds()
         self._heartbeat: type[Heartbeat] | None = Heartbeat
         self._engine: Engine | None = None

@@ -51,6 +51,7 @@ class Watch:
         self._last_message = 0
         self._next_rescue_at = 0
         self._is_stopped = False
+        self._is_late = False
         self._look: asyncio.Task[None] | None = None
         self._outage = Outage(
             clock, "watch_failed", "watching failed, will try again", "what others have done can be seen again"
@@ -65,6 +66,13 @@ class Watch:
             await self._lease.rescue()
         self._next_rescue_at = self._clock.now() + RESCUE_MS
         self._schedule()
+        self._store.on_change(self._hurry)
+
+    def _hurry(self, has_work: bool) -> None:
+        """Look at once: somebody says that there is work, or an end of what is waited for here."""
+        if has_work or next(iter(self._awaited()), None) is not None:
+            self._is_late = True
+            self._look_now()
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -83,11 +91,14 @@ class Watch:
         if self._is_stopped:
             return
         self._before_look()
-        now = self._clock.now()
-        is_rescue_due = now >= self._next_rescue_at
-        if self._look is None and (self._store.has_changed() or is_rescue_due):
-            self._look = asyncio.get_running_loop().create_task(self._safely_tick(now))
+        if self._store.has_changed() or self._clock.now() >= self._next_rescue_at:
+            self._look_now()
         self._schedule()
+
+    def _look_now(self) -> None:
+        if self._look is None and not self._is_stopped:
+            self._is_late = False
+            self._look = asyncio.get_running_loop().create_task(self._safely_tick(self._clock.now()))
 
     async def _safely_tick(self, now: int) -> None:
         try:
@@ -98,6 +109,9 @@ class Watch:
             self._outage.is_over()
         finally:
             self._look = None
+        if self._is_late:
+            # It was told of while the last look was under way.
+            self._look_now()
 
     async def tick(self, now: int) -> None:
         """One look at what other processes have done: dead ones, messages, ripe runs, ends and holds."""

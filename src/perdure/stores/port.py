@@ -25,6 +25,9 @@ class Store(Protocol):
 
     url: str
 
+    def wall_ns(self) -> int:
+        """Nanoseconds on the wall clock that all processes on the database share. Any thread may call."""
+
     @property
     def is_inline(self) -> bool:
         """Whether the next commit is made on the caller's thread, before commit() returns."""
@@ -59,6 +62,9 @@ class Store(Protocol):
 
     def has_changed(self) -> bool:
         """Whether anybody else may have written since the last call."""
+
+    def on_change(self, changed: Callable[[bool], None]) -> None:
+        """Call this on the loop's thread when somebody else has written, and whether there is work in it; a hint."""
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""

@@ -10,23 +10,29 @@ Knows nothing of workflows, leases or retries.
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 
-from perdure.clock import elapsed
+from perdure.clock import ToldTime, elapsed
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Outcome, Unknown
+from perdure.stores.answers import Committed, Outcome, Unknown
 from perdure.stores.operations import Batch
 from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_life import Locks, Renewals
-from perdure.stores.postgres_links import dial, is_about_database, unavailable
+from perdure.stores.postgres_life import Life
+from perdure.stores.postgres_links import Connection, dial, is_about_database, unavailable
+from perdure.stores.postgres_notices import News, Notices
 from perdure.stores.postgres_reads import PostgresReads
+from perdure.stores.postgres_renewals import Renewals
 from perdure.stores.postgres_schema import check_server, migrate
+from perdure.stores.postgres_sql import NOW_MS
 from perdure.stores.postgres_writes import Writes
 
 log = logging.getLogger("perdure.store")
 
-# How often it is looked for what others have done, where nobody tells.
-LOOK_SECONDS = 0.1
+# How often it is looked for what others have done, where nobody tells; and where somebody does.
+LOOK_SECONDS, SELDOM_SECONDS = 0.1, 0.5
+# How old the server's time may become before it is asked for again.
+TIME_SECONDS = 10.0
 
 
 class PostgresStore(PostgresReads):
@@ -37,11 +43,17 @@ class PostgresStore(PostgresReads):
 
     def __init__(self, url: str) -> None:
         super().__init__(address_of(url))
+        self._time = ToldTime()
+        self._name = secrets.token_hex(6)
         self._writes = Writes(self.address)
-        self._locks = Locks(self.address)
+        self._life = Life(self.address, self._hear)
+        self._notices = Notices(self.address, self._name)
         self._renewals: Renewals | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._looked_at = 0.0
+        self._asking_time: asyncio.Task[None] | None = None
+        self._changed: Callable[[bool], None] = lambda _: None
+        self._has_news = True
+        self._looked_at = self._time_at = 0.0
 
     # Opening and closing
 
@@ -51,33 +63,37 @@ class PostgresStore(PostgresReads):
             try:
                 await check_server(connection, self.address)
                 await migrate(connection, self.address)
+                await self._ask_time(connection)
             finally:
                 await connection.close()
         except Exception as error:
             if not is_about_database(error):
                 raise
             raise unavailable(self.url, error) from None
+        if self.address.notifies:
+            await self._life.begin()
 
     async def close(self) -> None:
         if self._writing is not None:
             await self._writing
+        if self._asking_time is not None:
+            self._asking_time.cancel()
         if self._renewals is not None:
             self._renewals.close()
             self._renewals = None
-        await self._writes.close()
-        await self._locks.close()
-        await self._readers.close()
+        for opened in (self._notices, self._writes, self._life, self._readers):
+            await opened.close()
 
     def abandon(self) -> None:
         """Let go of everything at once, as if the process had died."""
-        if self._writing is not None:
-            self._writing.cancel()
+        for task in (self._writing, self._asking_time):
+            if task is not None:
+                task.cancel()
         if self._renewals is not None:
             self._renewals.close()
             self._renewals = None
-        self._writes.drop()
-        self._locks.drop()
-        self._readers.drop()
+        for opened in (self._notices, self._writes, self._life, self._readers):
+            opened.drop()
 
     # Writing
 
@@ -90,6 +106,8 @@ class PostgresStore(PostgresReads):
         except Exception as error:
             log.exception("a batch could not be written", extra={"event": "batch_failed"})
             outcome = Unknown(StoreUnavailable(self.url, f"{type(error).__name__}: {error}"))
+        if isinstance(outcome, Committed) and self.address.notifies and self._life.has_listeners:
+            self._notices.tell(self._writes.news)
         done(outcome)
 
     # Being alive
@@ -97,27 +115,62 @@ class PostgresStore(PostgresReads):
     def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
         renewals = self._renewals
         if renewals is None:
-            renewals = self._renewals = Renewals(self.address)
+            renewals = self._renewals = Renewals(self.address, self._time_told)
         return renewals.renew(worker_id, epoch, lease_until)
 
     async def keep_alive(self, worker_id: str) -> None:
-        await self._locks.hold(worker_id)
+        await self._life.hold(worker_id)
 
     async def let_die(self, worker_id: str) -> None:
-        await self._locks.give_up(worker_id)
+        await self._life.give_up(worker_id)
 
     async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
-        await self._locks.keep()
-        return await self._locks.dead_among(worker_ids)
+        return await self._life.dead_among(worker_ids)
 
     def forget(self, worker_id: str) -> None:
         """Nothing is left beside the database."""
 
     # Watching
 
+    def on_change(self, changed: Callable[[bool], None]) -> None:
+        self._changed = changed
+
+    def _hear(self, said: str) -> None:
+        sender, _, text = said.partition(":")
+        if sender != self._name:
+            news = News.of(text)
+            self._has_news = self._has_news or bool(news & News.WORK)
+            self._changed(bool(news & News.WORK))
+
     def has_changed(self) -> bool:
         now = elapsed()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._time_at > TIME_SECONDS and self._asking_time is None:
+            self._asking_time = asyncio.get_running_loop().create_task(self._ask_time_again())
+        patience = SELDOM_SECONDS if self.address.notifies else LOOK_SECONDS
+        if not self._has_news and now - self._looked_at < patience:
             return False
+        self._has_news = False
         self._looked_at = now
         return True
+
+    # Time
+
+    def wall_ns(self) -> int:
+        return self._time()
+
+    def _time_told(self, ms: int) -> None:
+        self._time_at = elapsed()
+        self._time.tell(ms * 1_000_000)
+
+    async def _ask_time(self, connection: Connection) -> None:
+        self._time_told(int(await connection.fetchval(f"select {NOW_MS}")))
+
+    async def _ask_time_again(self) -> None:
+        try:
+            async with self._readers.one() as link:
+                await self._ask_time(await link.connection())
+        except Exception as error:  # noqa: BLE001 - what was told before still holds
+            self._time_at = elapsed()
+            log.debug("the server's time could not be read: %s", error)
+        finally:
+            self._asking_time = None

@@ -1,26 +1,25 @@
-"""Being alive on Postgres: locks that the server frees when a process dies, and leases renewed from a thread.
+"""Being alive on Postgres: one connection that is kept, for locks that vanish with their process, and for hints.
 
-In:   worker ids.
-Out:  who is dead, and whether a lease still holds.
+In:   worker ids; what others say.
+Out:  who is dead, and that somebody else has written.
 
-A lock belongs to a connection that does nothing else; the server frees it a few milliseconds after its process has
-died. It frees it as well when the connection alone is lost, so that somebody is dead only when the lock stays free.
+The connection does nothing else, so that the server sees within milliseconds when its process has died. It frees
+locks as well when the connection alone is lost: dead is whose lock stays free for a while.
 """
 
 import asyncio
 import hashlib
-import threading
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from perdure.clock import elapsed
 from perdure.stores.postgres_address import Address
-from perdure.stores.postgres_links import LOST, Link, is_about_database, unavailable
-from perdure.stores.postgres_sql import prepared
+from perdure.stores.postgres_links import Connection, Link, is_about_database, unavailable
 
 # Whose connection was lost gets it back within this time, or is dead.
 GONE_SECONDS = 1.0
-RENEWAL_SECONDS = 10.0
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 1.0
 LOCKS = """
 select (classid::bigint << 32) | objid::bigint
   from pg_locks
@@ -30,119 +29,134 @@ select (classid::bigint << 32) | objid::bigint
    and database = (select oid from pg_database where datname = current_database())
 """
 
-T = TypeVar("T")
+log = logging.getLogger("perdure.store")
 
 
-def key_of(schema: str, worker_id: str) -> int:
-    """The number of a worker's lock."""
-    digest = hashlib.blake2b(f"perdure {schema} {worker_id}".encode(), digest_size=8).digest()
+def key_of(schema: str, name: str) -> int:
+    """The number of a lock."""
+    digest = hashlib.blake2b(f"perdure {schema} {name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, signed=True)
 
 
-class Locks:
-    """The locks of this process's workers, on a connection of their own, which is kept."""
+def channel_of(schema: str) -> str:
+    """Where the processes on a schema tell each other that something has changed."""
+    return f"perdure_{hashlib.blake2b(schema.encode(), digest_size=8).hexdigest()}"
 
-    def __init__(self, address: Address) -> None:
+
+class Life:
+    """The connection that shows that this process is alive; got back when it is lost."""
+
+    def __init__(self, address: Address, heard: Callable[[str], None]) -> None:
         self._address = address
+        self._heard = heard
         self._link = Link(address, "life")
+        self._listening = key_of(address.schema, "listening")
         self._held: set[str] = set()
         self._gone_since: dict[str, float] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self.has_listeners = True
+
+    async def begin(self) -> None:
+        """Connect, and stay connected."""
+        await self._ask(self._settle_in)
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def hold(self, worker_id: str) -> None:
         """Take the lock of a worker of ours."""
         self._held.add(worker_id)
-        await self._lock([worker_id])
+        await self.begin()
 
     async def give_up(self, worker_id: str) -> None:
         """Let a lock go."""
         self._held.discard(worker_id)
-        try:
-            connection = await self._link.connection()
-            await connection.execute(f"select pg_advisory_unlock({key_of(self._address.schema, worker_id)})")
-        except Exception as error:
-            if not is_about_database(error):
-                raise
-            # With its connection the lock is gone as well.
-            self._link.drop()
-
-    async def keep(self) -> None:
-        """Take the locks again, if their connection was lost."""
-        if self._held and self._link.is_lost:
-            await self._lock(sorted(self._held))
-
-    async def _lock(self, worker_ids: Sequence[str]) -> None:
-        keys = [key_of(self._address.schema, worker_id) for worker_id in worker_ids]
-        taken = "; ".join(f"select pg_try_advisory_lock({key})" for key in keys)
-        try:
-            await (await self._link.connection()).execute(taken)
-        except Exception as error:
-            if not is_about_database(error):
-                raise
-            self._link.drop()
-            raise unavailable(self._address.shown, error) from None
+        if not self._link.is_lost:
+            key = key_of(self._address.schema, worker_id)
+            await self._ask(lambda connection: connection.execute(f"select pg_advisory_unlock({key})"))
 
     async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
         """Those whose locks have been free for a while."""
-        try:
-            rows = await (await self._link.connection()).fetch(LOCKS)
-        except Exception as error:
-            if not is_about_database(error):
-                raise
-            self._link.drop()
-            raise unavailable(self._address.shown, error) from None
-        held = {number for (number,) in rows}
-        free = [worker_id for worker_id in worker_ids if key_of(self._address.schema, worker_id) not in held]
+        rows = await self._ask(lambda connection: connection.fetch(LOCKS))
+        held = [number for (number,) in rows]
+        self.has_listeners = held.count(self._listening) > 1
+        taken = {*held}
+        free = [worker_id for worker_id in worker_ids if key_of(self._address.schema, worker_id) not in taken]
         now = elapsed()
         self._gone_since = {worker_id: self._gone_since.get(worker_id, now) for worker_id in free}
         return {worker_id for worker_id, since in self._gone_since.items() if now - since >= GONE_SECONDS}
 
     async def close(self) -> None:
+        self._stop_keeping()
         await self._link.close()
 
     def drop(self) -> None:
+        self._stop_keeping()
         self._link.drop()
 
+    def _stop_keeping(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            self._keeper = None
 
-class Renewals:
-    """Renews leases on a connection and a loop of their own, whatever the loop of the caller does."""
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._loop = asyncio.new_event_loop()
-        self._link = Link(address, "lease")
-        self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-renewals", daemon=True)
-        self._thread.start()
-
-    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
-        """Prolong a lease; False when the epoch moved."""
-        return self._wait_for(self._renew(worker_id, epoch, lease_until))
-
-    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(RENEWAL_SECONDS)
-
-    async def _renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
-        query = prepared("renew_worker", self._address.schema)
-        row = query.bound({"worker_id": worker_id, "epoch": epoch, "lease_until": lease_until})
-        try:
+    async def _ask(self, question: Callable[[Connection], Any]) -> Any:
+        async with self._turn:
             try:
-                return bool(await (await self._link.connection()).fetch(query.sql, *row))
-            except LOST:
+                return await question(await self._link.connection())
+            except Exception as error:
+                if not is_about_database(error):
+                    raise
                 self._link.drop()
-                return bool(await (await self._link.connection()).fetch(query.sql, *row))
-        except Exception as error:
-            if not is_about_database(error):
-                raise
-            self._link.drop()
-            raise unavailable(self._address.shown, error) from None
+                raise unavailable(self._address.shown, error) from None
 
-    def close(self) -> None:
-        """Let go of the connection; its thread ends by itself."""
+    async def _settle_in(self, connection: Connection) -> None:
+        """Take all locks and listen, on a connection that may be new."""
+        keys = [key_of(self._address.schema, worker_id) for worker_id in sorted(self._held)]
+        # Taken twice it would have to be given up twice.
+        wanted = "; ".join(f"select pg_try_advisory_lock({key}) where not exists ({_own_lock(key)})" for key in keys)
+        if wanted:
+            await connection.execute(wanted)
+        if self._address.notifies:
+            await self._listen(connection)
 
-        async def end() -> None:
-            await self._link.close()
-            self._loop.call_soon(self._loop.stop)
+    async def _listen(self, connection: Connection) -> None:
+        key = self._listening
+        await connection.execute(f"select pg_advisory_lock_shared({key}) where not exists ({_own_lock(key)})")
+        channel = channel_of(self._address.schema)
+        # Once for each callback, however often it is added.
+        await connection.add_listener(channel, self._hear)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop)
-        self._thread.join(2.0)
-        if not self._thread.is_alive():
-            self._loop.close()
+    def _hear(self, *said: object) -> None:
+        self._heard(str(said[3]))
+
+    async def _keep(self) -> None:
+        """Get the connection back whenever it is lost."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                await self._ask(self._settle_in)
+                pause = FIRST_PAUSE_SECONDS
+                await self._lost()
+                # What was said meanwhile was not heard.
+                self._heard("")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next try may find it over
+                log.debug("no connection to show that this process is alive: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LAST_PAUSE_SECONDS)
+
+    async def _lost(self) -> None:
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        connection = await self._link.connection()
+
+        def note(_: object) -> None:
+            if not lost.done():
+                lost.set_result(None)
+
+        connection.add_termination_listener(note)
+        await lost
+
+
+def _own_lock(key: int) -> str:
+    high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
+    this_one = f"classid = {high} and objid = {low} and objsubid = 1"
+    return f"select 1 from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() and {this_one}"  # noqa: S608 - numbers

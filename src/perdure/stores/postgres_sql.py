@@ -24,6 +24,9 @@ _INDEXED_BY = re.compile(r" indexed by \w+")
 _IN_LIST = re.compile(r"in \(select value from json_each\((:\w+)\)\)")
 _CHANGES = re.compile(r"^(with\b.*?\)\s*)?(insert|update|delete)\b", re.DOTALL)
 
+# The server's time, in milliseconds.
+NOW_MS = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
+
 # What is not text.
 _LISTS = {"run_ids", "workflows", "places"}
 _FLAGS = {"only_unbegun", "all_terminate"}

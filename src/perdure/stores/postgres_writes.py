@@ -27,6 +27,7 @@ from perdure.stores.postgres_links import (
     trouble,
     unavailable,
 )
+from perdure.stores.postgres_notices import News
 from perdure.stores.postgres_sql import literal, quoted, write_batch
 from perdure.stores.postgres_steps import answer
 from perdure.stores.rows import Garbled
@@ -56,8 +57,8 @@ class Told(msgspec.Struct):
     counts: list[tuple[str, int]] | None = None
 
 
-def rows_of(groups: Sequence[Sequence[Operation]]) -> Rows | None:
-    """The rows of a batch that holds only what goes in bulk, if nothing of it is refused; None for any other."""
+def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | None:
+    """The rows of a batch that holds only what goes in bulk, and its answers if nothing is refused; None for others."""
     rows: Rows = {}
     steps = apply_groups(groups)
     try:
@@ -65,9 +66,9 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> Rows | None:
         while isinstance(question, Bulk):
             rows.setdefault(question.name, []).extend(question.rows)
             question = steps.send(_as_hoped(question))
-    except StopIteration:
+    except StopIteration as end:
         is_large = sum(len(str(row[3])) for row in rows.get("put_payloads", ())) > LARGEST_AT_ONCE
-        return None if is_large else rows
+        return None if is_large or is_torn(groups, end.value) else (rows, end.value)
     steps.close()
     return None
 
@@ -83,10 +84,20 @@ def _as_hoped(question: Bulk) -> Found:
             return Found((), (), len(question.rows))
 
 
+def _news_of(rows: Rows | None) -> News:
+    """What others may want to know of a batch."""
+    if rows is None:
+        return News.WORK | News.ENDS
+    has_free = any(row[6] is None for name in ("insert_runs", "insert_rich_runs") for row in rows.get(name, ()))
+    news = News.WORK if has_free or "post_messages" in rows else News.NOTHING
+    return news | News.ENDS if "end_runs" in rows else news
+
+
 def answers_to(groups: Sequence[Sequence[Operation]], told: Told) -> Answers:
     """The answers to the messages of a batch, none of which was refused."""
-    answers: Answers = {}
-    steps = post_messages(Sorted(groups).posts, answers)
+    batch = Sorted(groups)
+    answers: Answers = dict(batch.late)
+    steps = post_messages(batch.posts, answers)
     next(steps)
     try:
         steps.send(Found((), told.posted or (), 0))
@@ -103,6 +114,8 @@ class Writes:
         self._address = address
         self._schema = address.schema
         self._link = Link(address, "writes")
+        # What others may want to know of the batch that was written last.
+        self.news = News.NOTHING
         self._at_once = f"select {write_batch(address.schema).name}($1, $2, $3)"
 
     async def write(self, batch: Batch) -> Outcome:
@@ -121,13 +134,15 @@ class Writes:
         self._link.drop()
 
     async def _write(self, batch: Batch) -> Outcome:
-        if (rows := rows_of(batch.groups)) is not None:
-            outcome = await self._write_at_once(batch, rows)
+        hoped = rows_of(batch.groups)
+        self.news = _news_of(None if hoped is None else hoped[0])
+        if hoped is not None:
+            outcome = await self._write_at_once(batch, *hoped)
             if outcome is not None:
                 return outcome
         return await self._write_in_steps(batch)
 
-    async def _write_at_once(self, batch: Batch, rows: Rows) -> Outcome | None:
+    async def _write_at_once(self, batch: Batch, rows: Rows, hoped: Answers) -> Outcome | None:
         """In one round trip; None when something of it is refused, or breaks a rule, and nothing was written."""
         try:
             connection = await self._link.connection()
@@ -149,7 +164,7 @@ class Writes:
         except LOST as error:
             return self._unknown(error)
         found = msgspec.json.decode(told, type=Told)
-        return Fenced() if found.fenced else Committed(answers_to(batch.groups, found) if found.posted else {})
+        return Fenced() if found.fenced else Committed(answers_to(batch.groups, found) if found.posted else hoped)
 
     def _unknown(self, error: BaseException) -> Unknown:
         self._link.drop()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from perdure.clock import elapsed
+from perdure.clock import elapsed, wall_ns
 from perdure.errors import NewerSchema, NotADatabase, StoreError, StoreUnavailable
 from perdure.stores.answers import Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.locks import FileLock, Presence, is_held
@@ -413,6 +413,12 @@ class SqliteStore(SqliteReads):
             self._lock_path(worker_id).unlink(missing_ok=True)
 
     # Watching
+
+    def wall_ns(self) -> int:
+        return wall_ns()
+
+    def on_change(self, changed: Callable[[bool], None]) -> None:
+        """Nobody tells; it is cheap enough to look."""
 
     def has_changed(self) -> bool:
         try:

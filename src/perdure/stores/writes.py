@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure.kernel.poison import QUARANTINE_FROM, Death, quarantine_report, suspects_at_once
+from perdure.kernel.status import Status
 from perdure.stores.answers import (
     APPLIED,
     Answer,
@@ -81,6 +82,9 @@ class Sorted:
         self.bulk: dict[type[Operation], list[Operation]] = {}
         self.single: list[tuple[int, Operation]] = []
         self.ends: list[EndRun] = []
+        # Of those that end in this batch how, and what is said to who writes to them after that.
+        self._ended: dict[str, str] = {}
+        self.late: Answers = {}
         bulk = self.bulk
         for index, group in enumerate(groups):
             for operation in group:
@@ -99,20 +103,29 @@ class Sorted:
                 self.inserts.append((index, operation))
             case SupersedeRun():
                 self.supersedes.append((index, operation))
+            case PostMessage() | TellRun() if operation.run_id in self._ended:
+                self._add_late(index, operation)
             case PostMessage() | TellRun():
                 self.posts.append((index, operation))
             case NoteCancel():
                 self.cancels.append(operation)
             case EndRun():
                 self.ends.append(operation)
+                # What comes for one that is continued is handed on with all it has not read.
+                if operation.status != Status.CONTINUED:
+                    self._ended[operation.run_id] = operation.status
             case _:
                 self.single.append((index, operation))
+
+    def _add_late(self, index: int, operation: PostMessage | TellRun) -> None:
+        if isinstance(operation, PostMessage):
+            answer_group(self.late, index, Closed(self._ended[operation.run_id]))
 
 
 def apply_groups(groups: Sequence[Sequence[Operation]]) -> Steps[Answers]:
     """Apply all groups; starts first, ends last, so that a run may start and end in one batch."""
     batch = Sorted(groups)
-    answers: Answers = {}
+    answers: Answers = dict(batch.late)
     for index, supersede in batch.supersedes:
         if (yield Query("supersede_run", supersede._asdict())).count != 1:
             answers[index] = Moved()

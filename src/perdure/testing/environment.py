@@ -19,6 +19,8 @@ from perdure.engine.store_engine import StoreEngine
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
+from perdure.stores.answers import Outcome
+from perdure.stores.operations import Batch, Operation
 from perdure.testing.clock import VirtualClock
 from perdure.testing.faults import Crash, Fault, FaultyStore
 from perdure.worker.worker import Worker
@@ -81,20 +83,8 @@ class Environment:
 
     async def open(self, fault: tuple[int, Fault] | None = None) -> None:
         """Start the process; with a fault, one that is to come at that of its commits."""
-        is_postgres = self.path is not None and self.path.startswith("postgres")
-        url = "sqlite://" if self.path is None else self.path if is_postgres else f"sqlite:///{self.path}"
-        app = Perdure(
-            url,
-            workflows=self.workflows,
-            park_after=self._park_after,
-            max_live=self._max_live,
-            grace=0,
-            worker=self._is_worker,
-            queues=self._queues,
-            namespace=self._namespace,
-            resources=self._resources,
-        )
-        self.store: FaultyStore = _faulty(url) if is_postgres else FaultyStore(self.path)
+        app = self._app()
+        self.store: FaultyStore = _faulty(self._url) if self._is_postgres else FaultyStore(self.path)
         if fault is not None:
             self.store.fail_at(*fault)
         app._store = self.store
@@ -113,6 +103,29 @@ class Environment:
         except (Crash, StoreUnavailable):
             # A process that cannot open its database ends.
             self._died.set()
+
+    @property
+    def _is_postgres(self) -> bool:
+        return self.path is not None and self.path.startswith("postgres")
+
+    @property
+    def _url(self) -> str:
+        if self.path is None:
+            return "sqlite://"
+        return self.path if self._is_postgres else f"sqlite:///{self.path}"
+
+    def _app(self) -> Perdure:
+        return Perdure(
+            self._url,
+            workflows=self.workflows,
+            park_after=self._park_after,
+            max_live=self._max_live,
+            grace=0,
+            worker=self._is_worker,
+            queues=self._queues,
+            namespace=self._namespace,
+            resources=self._resources,
+        )
 
     # Running
 
@@ -199,6 +212,19 @@ class Environment:
         """The history of a run."""
         run = await self.app.get(id)
         return [event async for event in run.events()]
+
+    async def elsewhere(self, *groups: Sequence[Operation]) -> Outcome:
+        """What becomes of a batch that another process writes: nobody here is told of it."""
+        store = self.store if self.path is None else self._app()._store
+        told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        if store is not self.store:
+            await store.open()
+        store.commit(Batch(groups, None, 0), told.set_result)
+        try:
+            return await told
+        finally:
+            if store is not self.store:
+                await store.close()
 
     # Dying
 

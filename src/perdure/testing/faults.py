@@ -6,9 +6,9 @@ in or after it; or the commit happens, or does not, and its answer is lost.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Committed, Failed, Outcome, Unknown
@@ -31,6 +31,9 @@ class Fault(Enum):
 LONGEST_ANSWER_SECONDS = 0.05
 
 
+Hook: TypeAlias = Callable[[Batch], Awaitable[None] | None]
+
+
 class Crash(Exception):  # noqa: N818 - it is what it says
     """The simulated process died; the environment starts another one."""
 
@@ -51,8 +54,9 @@ class Faulty:
         self._answered = asyncio.Event()
         self.has_crashed = False
         self.crashed: Callable[[], None] = lambda: None
-        self.before_commit: Callable[[Batch], None] = lambda _: None
-        self.after_commit: Callable[[Batch], None] = lambda _: None
+        # Called around every commit; what they may give to be awaited is done before anything goes on.
+        self.before_commit: Hook = lambda _: None
+        self.after_commit: Hook = lambda _: None
         self._fault: tuple[int, Fault] | None = None
         # While this is so, nobody knows what becomes of a commit, and nothing does.
         self.is_broken = False
@@ -85,9 +89,23 @@ class Faulty:
         return self._fault is None
 
     def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
-        if self.has_crashed:
-            return
-        self.before_commit(batch)
+        if not self.has_crashed:
+            self._first(self.before_commit(batch), lambda: self._write(batch, done))
+
+    def _first(self, wait: Awaitable[None] | None, then: Callable[[], None]) -> None:
+        """Go on when this is done."""
+        if wait is None:
+            then()
+        else:
+            self.under_way += 1
+            self._waiting = asyncio.get_running_loop().create_task(self._go_on(wait, then))
+
+    async def _go_on(self, wait: Awaitable[None], then: Callable[[], None]) -> None:
+        await wait
+        self.answered()
+        then()
+
+    def _write(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
         self.commits += 1
         if self.is_broken:
             done(Unknown(StoreUnavailable(self.url, "injected: the disk is broken")))
@@ -106,8 +124,7 @@ class Faulty:
         self.answered()
         if self.has_crashed:
             return
-        self.after_commit(batch)
-        done(outcome)
+        self._first(self.after_commit(batch), lambda: done(outcome))
 
     def _crash(self, batch: Batch, fault: Fault) -> None:
         if fault is Fault.CRASH_AFTER:

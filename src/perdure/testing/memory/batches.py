@@ -77,7 +77,7 @@ def apply_batch(view: View, batch: Batch) -> Steps[Committed | Fenced]:
 
 def _apply_groups(view: View, groups: Groups) -> Steps[Answers]:
     batch = Sorted(groups)
-    answers: Answers = {}
+    answers: Answers = dict(batch.late)
     for index, supersede in batch.supersedes:
         if not (yield from runs.supersede_run(view, supersede)):
             answers[index] = Moved()

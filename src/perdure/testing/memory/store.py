@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from perdure.clock import wall_ns
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Failed, Outcome
 from perdure.stores.operations import Batch
@@ -93,6 +94,12 @@ class MemoryStore(MemoryReads):
         pass
 
     # Watching
+
+    def wall_ns(self) -> int:
+        return wall_ns()
+
+    def on_change(self, changed: Callable[[bool], None]) -> None:
+        """Nobody tells."""
 
     def has_changed(self) -> bool:
         changed = self.tables.version != self._seen_version

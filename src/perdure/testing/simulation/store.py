@@ -138,6 +138,12 @@ class SimulatedStore:
     def forget(self, worker_id: str) -> None:
         self.inner.forget(worker_id)
 
+    def wall_ns(self) -> int:
+        return self.inner.wall_ns()
+
+    def on_change(self, changed: Callable[[bool], None]) -> None:
+        """Nobody tells."""
+
     def has_changed(self) -> bool:
         return self.inner.has_changed() and not self._process.misses_hints
 
