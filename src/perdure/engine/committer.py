@@ -21,7 +21,7 @@ import msgspec
 from perdure.clock import Alarm, Clock
 from perdure.engine.outages import Outage
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import APPLIED, Answer, Committed, Failed, Fenced, Outcome, Unknown
+from perdure.stores.answers import APPLIED, Answer, Busy, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
 
@@ -31,6 +31,8 @@ LARGEST_BATCH = 2048
 # Above this many waiting groups callers are made to wait.
 FULL_QUEUE = 8192
 FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2000
+# What somebody outside holds is tried again after this time, by callers for so long.
+BUSY_AGAIN_MS, BUSY_MS = 20, 5000
 
 
 T = TypeVar("T")
@@ -104,6 +106,9 @@ class Committer:
         self._is_stopped = False
         self._is_given_up = False
         self._is_in_doubt = False
+        # How many in front of the queue could not be written a moment ago, and since when that is so.
+        self._aside = 0
+        self._busy_since: dict[int, int] = {}
         self._retry_ms = FIRST_RETRY_MS
         self._retry_alarm: Alarm | None = None
         self._outage = Outage(
@@ -183,14 +188,15 @@ class Committer:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the database was unavailable, and only time can help."""
-        return self._retry_alarm is not None
+        """Whether the database was unavailable, or holds back all that is left, and only time can help."""
+        return self._retry_alarm is not None or 0 < self._aside == len(self._queue)
 
     # Writing
 
     def _flush(self) -> None:
         self._is_scheduled = False
         self._retry_alarm = None
+        self._aside = 0
         if self._is_busy or not self._queue or self._is_stopped:
             return
         queue = self._queue
@@ -231,6 +237,8 @@ class Committer:
         # One that is written in place would be settled in here, one inside the other, until the stack is full.
         is_inline = self._store.is_inline
         early = max(32, len(groups) // 3)
+        if answers and (busy := {index: a for index, a in answers.items() if isinstance(a, Busy)}):
+            groups, answers = self._wait_for(groups, answers, busy)
         with collecting_later():
             for index, group in enumerate(groups):
                 try:
@@ -239,6 +247,35 @@ class Committer:
                     log.exception("a settled group failed", extra={"event": "settle_failed"})
                 if not is_inline and len(self._queue) >= early and not self._is_busy:
                     self._flush()
+
+    def _wait_for(
+        self, groups: list[Group], answers: Mapping[int, Answer], busy: Mapping[int, Busy]
+    ) -> tuple[list[Group], Mapping[int, Answer]]:
+        """Those that could not be written go to the front again, in their order; callers do not wait for long.
+
+        Answers the others, with theirs.
+        """
+        now, before = self._clock.monotonic(), len(self._queue)
+        for index in sorted(busy, reverse=True):
+            group = groups[index]
+            since = self._busy_since.setdefault(id(group), now)
+            if group.patient or now - since < BUSY_MS:
+                self._queue.appendleft(group)
+            else:
+                del self._busy_since[id(group)]
+                group.settle(Unavailable(StoreUnavailable(self._store.url, busy[index].trouble)))
+        self._aside = len(self._queue) - before
+        _wake(self._idle)
+        self._clock.call_at(self._clock.now() + BUSY_AGAIN_MS, self._look_again)
+        left = [(index, group) for index, group in enumerate(groups) if index not in busy]
+        for _, group in left if self._busy_since else ():
+            self._busy_since.pop(id(group), None)
+        told = {place: answers[index] for place, (index, _) in enumerate(left) if index in answers}
+        return [group for _, group in left], told
+
+    def _look_again(self) -> None:
+        self._aside = 0
+        self._go_on()
 
     def _fail(self, groups: list[Group], error: StoreUnavailable) -> None:
         """Callers learn it at once; what owned runs have done stays in front of the queue and is tried again."""
@@ -305,11 +342,11 @@ class Committer:
     def _go_on(self) -> None:
         if self._free and not self._is_busy:
             _wake(self._free)
-        if self._queue:
+        if len(self._queue) > self._aside:
             if not self._is_scheduled and not self._is_busy and not self._is_stopped:
                 self._is_scheduled = True
                 asyncio.get_running_loop().call_soon(self._flush)
-        elif not self._is_busy:
+        elif not self._is_busy and not self._queue:
             _wake(self._idle)
         if self._room and len(self._queue) <= FULL_QUEUE // 2:
             _wake(self._room)

@@ -77,7 +77,13 @@ class Broken(msgspec.Struct, frozen=True):
     trouble: str
 
 
-Answer: TypeAlias = Applied | Taken | Missing | Closed | Moved | Broken
+class Busy(msgspec.Struct, frozen=True):
+    """Somebody outside holds what the group would change; nothing of it was written, its neighbours were applied."""
+
+    trouble: str
+
+
+Answer: TypeAlias = Applied | Taken | Missing | Closed | Moved | Broken | Busy
 APPLIED = Applied()
 
 

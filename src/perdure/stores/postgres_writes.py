@@ -8,13 +8,14 @@ before that it certainly is not.
 """
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import TypeAlias
 
 import asyncpg
 import msgspec
 
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Answer, Broken, Committed, Failed, Fenced, Outcome, Unknown
+from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_links import (
@@ -30,6 +31,7 @@ from perdure.stores.postgres_links import (
 from perdure.stores.postgres_notices import News
 from perdure.stores.postgres_sql import literal, quoted, write_batch
 from perdure.stores.postgres_steps import answer
+from perdure.stores.postgres_stuck import LOOK_AT_ID_SECONDS, Key, Stuck, keys_of
 from perdure.stores.rows import Garbled
 from perdure.stores.steps import Bulk, Found
 from perdure.stores.writes import Answers, Sorted, apply_groups, is_torn, post_messages, touched_runs
@@ -40,6 +42,9 @@ BEGIN = f"begin isolation level read committed; {PLAN}"
 # A circle of waiting transactions, or too many changes at once: the same works when it is done again.
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 MOST_TIMES = 5
+# How long a statement waits for a row that somebody else holds, before it is looked who that is; others of ours hold
+# one for no longer than a commit takes. And how long what was held before is tried.
+LOCK_MS, SHORT_LOCK_MS = 100, 10
 # What our function says when something was refused and all of it undone.
 REFUSED = "PD409"
 # More than so many characters of what is too large for its row do not go in one round trip.
@@ -107,6 +112,19 @@ def answers_to(groups: Sequence[Sequence[Operation]], told: Told) -> Answers:
     raise AssertionError("messages that were posted leave nothing to ask")
 
 
+class Ending(Enum):
+    """How a transaction that only tries something ends."""
+
+    ROLL_BACK = auto()
+
+
+def _being_taken(key: Key) -> str:
+    return (
+        f"the id {key[1]!r} is being taken by another transaction, which is still open; commit it, or end it; "
+        "nothing was changed"
+    )
+
+
 class Writes:
     """One connection that writes batches, one at a time."""
 
@@ -114,18 +132,70 @@ class Writes:
         self._address = address
         self._schema = address.schema
         self._link = Link(address, "writes")
+        self._stuck = Stuck(address.schema)
         # What others may want to know of the batch that was written last.
         self.news = News.NOTHING
         self._at_once = f"select {write_batch(address.schema).name}($1, $2, $3)"
 
     async def write(self, batch: Batch) -> Outcome:
-        """Write a batch."""
+        """Write a batch; what somebody outside holds is not waited for, but answered Busy."""
+        try:
+            return await self._write_free(batch)
+        except Exception as error:
+            if not is_about_database(error):
+                raise
+            self._link.drop()
+            return Failed(unavailable(self._address.shown, error))
+
+    async def _write_free(self, batch: Batch) -> Outcome:
+        """Write what nobody holds, and try the rest for itself."""
+        due = await self._stuck.look(await self._link.connection()) if self._stuck else set()
         for _ in range(MOST_TIMES):
+            busy = self._stuck.among(batch.groups) if self._stuck else {}
+            places = [index for index in range(len(batch.groups)) if index not in busy]
+            rest = batch._replace(groups=[batch.groups[index] for index in places]) if busy else batch
             try:
-                return await self._write(batch)
+                outcome = await self._write(rest) if rest.groups else Committed({})
             except AGAIN as error:
+                last: Exception = error
+            except asyncpg.LockNotAvailableError as error:
                 last = error
+                if not await self._stuck.find(await self._link.connection(), rest.groups):
+                    await self._find_starts(rest)
+            else:
+                if not busy or not isinstance(outcome, Committed):
+                    return outcome
+                told: dict[int, Answer] = {places[index]: found for index, found in outcome.answers.items()}
+                return Committed(told | busy | await self._try_alone(batch, busy, due))
         return Failed(unavailable(self._address.shown, last))
+
+    async def _find_starts(self, batch: Batch) -> None:
+        """Of the starts in a batch those whose id somebody is about to take: each waits, for a moment, for itself."""
+        for group in batch.groups:
+            if starts := {key for key in keys_of(group) if not isinstance(key, str)}:
+                try:
+                    await self._write_in_steps(batch._replace(groups=[group]), SHORT_LOCK_MS, Ending.ROLL_BACK)
+                except asyncpg.LockNotAvailableError:
+                    for key in starts:
+                        self._stuck.note(key, _being_taken(key), LOOK_AT_ID_SECONDS)
+
+    async def _try_alone(self, batch: Batch, busy: dict[int, Busy], due: set[Key]) -> dict[int, Answer]:
+        """What becomes of groups that are due to be tried again, each in a transaction of its own."""
+        told: dict[int, Answer] = {}
+        for index, why in busy.items():
+            keys = keys_of(batch.groups[index])
+            if not keys & due:
+                continue
+            try:
+                outcome = await self._write_in_steps(batch._replace(groups=[batch.groups[index]]), SHORT_LOCK_MS)
+            except asyncpg.LockNotAvailableError:
+                for key in keys & due:
+                    self._stuck.note(key, why.trouble, LOOK_AT_ID_SECONDS)
+                continue
+            self._stuck.forget(keys & due)
+            if isinstance(outcome, Committed):
+                told[index] = outcome.answers.get(0, APPLIED)
+        return told
 
     async def close(self) -> None:
         await self._link.close()
@@ -153,7 +223,7 @@ class Writes:
         given = msgspec.json.encode(rows).decode()
         try:
             told = await connection.fetchval(self._at_once, batch.worker_id, batch.epoch, given)
-        except AGAIN:
+        except (*AGAIN, asyncpg.LockNotAvailableError):
             raise
         except asyncpg.PostgresError as error:
             if is_lost(error):
@@ -171,28 +241,28 @@ class Writes:
         text = f"{trouble(error)}; whether the change is on disk is not known"
         return Unknown(StoreUnavailable(self._address.shown, text))
 
-    async def _write_in_steps(self, batch: Batch) -> Outcome:
+    async def _write_in_steps(self, batch: Batch, lock_ms: int = LOCK_MS, ending: "Ending | None" = None) -> Outcome:
+        """One statement after the other; whatever was not committed is undone."""
         try:
-            connection = await self._begun(batch)
-            if connection is None:
-                return Fenced()
-            answers = await self._applied(connection, batch)
-            if answers is None:
-                return Fenced()
-        except AGAIN:
-            await self._roll_back()
-            raise
+            connection = await self._begun(batch, lock_ms)
+            answers = None if connection is None else await self._applied(connection, batch, lock_ms)
         except Exception as error:
-            if not is_about_database(error):
-                await self._roll_back()
+            await self._roll_back()
+            if not is_about_database(error) or isinstance(error, (*AGAIN, asyncpg.LockNotAvailableError)):
                 raise
-            self._link.drop()
             return Failed(unavailable(self._address.shown, error))
-        return await self._commit(connection, Committed(answers))
+        if answers is None:
+            return Fenced()
+        if ending is Ending.ROLL_BACK:
+            await self._roll_back()
+            return Committed({})
+        return await self._commit(Committed(answers))
 
-    async def _begun(self, batch: Batch) -> Connection | None:
+    async def _begun(self, batch: Batch, lock_ms: int) -> Connection | None:
         """A connection inside a transaction; None when the worker's epoch is not the batch's any more."""
-        opening = BEGIN if batch.worker_id is None else f"{BEGIN}; {self._fence(batch.worker_id, batch.epoch)}"
+        opening = f"{BEGIN}; set local lock_timeout = {lock_ms}"
+        if batch.worker_id is not None:
+            opening += f"; {self._fence(batch.worker_id, batch.epoch)}"
         connection = await self._link.connection()
         try:
             said = await connection.execute(opening)
@@ -210,7 +280,7 @@ class Writes:
         worker = f"{quoted(self._schema)}.workers where worker_id = {literal(worker_id)}"
         return f"select 1 from {worker} and epoch = {epoch:d} for key share"  # noqa: S608 - quoted, and a number
 
-    async def _applied(self, connection: Connection, batch: Batch) -> Answers | None:
+    async def _applied(self, connection: Connection, batch: Batch, lock_ms: int) -> Answers | None:
         """All groups together, or, when one of them spoils that, each for itself; None when fenced meanwhile."""
         try:
             answers = await answer(connection, self._schema, apply_groups(batch.groups))
@@ -221,9 +291,8 @@ class Writes:
                 raise
         await self._roll_back()
         # This is another transaction: what held in the first one may not hold in it.
-        if await self._begun(batch) is None:
-            return None
-        return await self._apply_singly(connection, batch.groups)
+        again = await self._begun(batch, lock_ms)
+        return None if again is None else await self._apply_singly(again, batch.groups)
 
     async def _apply_singly(self, connection: Connection, groups: Sequence[Sequence[Operation]]) -> Answers:
         """Each group in a savepoint of its own; one that the database refuses is Broken, the others go on."""
@@ -253,12 +322,12 @@ class Writes:
             # Whatever it was, it is this group's and not its neighbours'.
             found = Broken(str(error) if isinstance(error, Garbled) else f"{type(error).__name__}: {trouble(error)}")
             is_void = True
-        await connection.execute("rollback to one_group" if is_void else "release one_group")
+        await connection.execute(f"{'rollback to one_group; ' if is_void else ''}release one_group")
         return found
 
-    async def _commit(self, connection: Connection, committed: Committed) -> Outcome:
+    async def _commit(self, committed: Committed) -> Outcome:
         try:
-            said = await connection.execute("commit")
+            said = await (await self._link.connection()).execute("commit")
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody knows what became of the batch
             return self._unknown(error)
         if said != "COMMIT":

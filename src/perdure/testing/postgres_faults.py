@@ -7,7 +7,6 @@ from typing import ClassVar, TypeVar
 from perdure.stores.answers import Committed, Outcome
 from perdure.stores.operations import Batch
 from perdure.stores.postgres import PostgresStore
-from perdure.stores.postgres_links import Connection
 from perdure.stores.postgres_writes import Writes
 from perdure.stores.steps import Steps
 from perdure.testing.faults import Faulty
@@ -67,6 +66,6 @@ class FaultyPostgres(Faulty, PostgresStore):
 class DyingWrites(Writes):
     """A connection whose process dies with its transaction open."""
 
-    async def _commit(self, connection: Connection, committed: Committed) -> Outcome:
+    async def _commit(self, committed: Committed) -> Outcome:
         self._link.drop()
         return committed

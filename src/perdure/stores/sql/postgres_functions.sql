@@ -7,6 +7,7 @@ language plpgsql
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set lock_timeout = '100ms'
 as $$
 #variable_conflict use_column
 declare

@@ -1,0 +1,109 @@
+"""Stuck: what somebody outside holds in a transaction of their own, so that we cannot write it now.
+
+In:   the groups of a batch, after one of its statements waited too long for a lock.
+Out:  which of them are to blame, and who holds what they need; all others are written without them.
+
+A person who looks at a run with `select … for update` and goes for lunch stalls that run, and nothing else.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from perdure.clock import elapsed
+from perdure.stores.answers import Busy
+from perdure.stores.operations import InsertRichRun, InsertRun, Operation
+from perdure.stores.postgres_links import Connection
+from perdure.stores.postgres_sql import prepare
+from perdure.stores.writes import touched_runs
+
+# How often it is looked whether a row is free again; and an id that somebody is about to take, which takes longer.
+LOOK_SECONDS, LOOK_AT_ID_SECONDS = 0.02, 0.25
+
+FREE = """
+select run_id
+  from runs
+ where run_id in (select value from json_each(:run_ids))
+   for no key update skip locked"""
+THERE = "select run_id from runs where run_id in (select value from json_each(:run_ids))"
+HOLDERS = """
+select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_name, '') || ')', ''),
+       extract(epoch from now() - holder.xact_start)::bigint
+  from runs
+  join pg_locks as held on held.locktype = 'transactionid' and held.transactionid = runs.xmax and held.granted
+  join pg_stat_activity as holder on holder.pid = held.pid
+ where run_id in (select value from json_each(:run_ids))"""
+
+Groups: TypeAlias = Sequence[Sequence[Operation]]
+# A run, or the namespace and workflow_id of one that is to be started.
+Key: TypeAlias = str | tuple[str, str]
+
+
+def keys_of(group: Sequence[Operation]) -> set[Key]:
+    """What a group may have to wait for."""
+    keys: set[Key] = {*touched_runs(group)}
+    keys |= {(op.namespace, op.workflow_id) for op in group if isinstance(op, InsertRun | InsertRichRun)}
+    return keys
+
+
+class Stuck:
+    """The keys that were last seen to be held, who holds them, and when to look again."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self._look_at: dict[Key, float] = {}
+        self._trouble: dict[Key, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._look_at)
+
+    def among(self, groups: Groups) -> dict[int, Busy]:
+        """The groups that need one of them."""
+        found = {}
+        for index, group in enumerate(groups):
+            if held := next(iter(keys_of(group) & self._look_at.keys()), None):
+                found[index] = Busy(self._trouble[held])
+        return found
+
+    async def look(self, connection: Connection) -> set[Key]:
+        """Forget rows that are free by now; answers the ids that are to be tried again, each for itself."""
+        now = elapsed()
+        due = [key for key, at in self._look_at.items() if at <= now]
+        if rows := [key for key in due if isinstance(key, str)]:
+            held = await self._held(connection, rows)
+            for row in rows:
+                if row in held:
+                    self._look_at[row] = now + LOOK_SECONDS
+                else:
+                    self.forget([row])
+        return {key for key in due if not isinstance(key, str)}
+
+    async def find(self, connection: Connection, groups: Groups) -> bool:
+        """Note which rows of these groups somebody holds just now; whether there are any."""
+        run_ids = sorted({run_id for group in groups for run_id in touched_runs(group)})
+        if held := await self._held(connection, run_ids):
+            trouble = await self._told(connection, sorted(held))
+            for run_id in held:
+                self.note(run_id, trouble, LOOK_SECONDS)
+        return bool(held)
+
+    def note(self, key: Key, trouble: str, seconds: float) -> None:
+        self._look_at[key] = elapsed() + seconds
+        self._trouble[key] = trouble
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._look_at.pop(key, None)
+            self._trouble.pop(key, None)
+
+    async def _held(self, connection: Connection, run_ids: list[str]) -> set[str]:
+        there, free = (prepare(sql, self._schema).sql for sql in (THERE, FREE))
+        found = {run_id for (run_id,) in await connection.fetch(there, run_ids)}
+        return found - {run_id for (run_id,) in await connection.fetch(free, run_ids)}
+
+    async def _told(self, connection: Connection, run_ids: list[str]) -> str:
+        holders = await connection.fetch(prepare(HOLDERS, self._schema).sql, run_ids)
+        who = ", ".join(f"process {name}, for {seconds} s" for name, seconds in holders) or "another transaction"
+        return (
+            f"{who} holds the row of run {run_ids[0]} in an open transaction, so that it cannot be written; "
+            "commit it, or end it there; nothing was changed"
+        )
