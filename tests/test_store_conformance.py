@@ -222,14 +222,18 @@ def _without_words(answer: Answer) -> Answer:
     return Broken("") if isinstance(answer, Broken) else answer
 
 
-async def looked_at(store: Store) -> list[object]:
-    """What every read says."""
+async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
+    """What every read says; where a look at new messages begins is by their numbers, or something else."""
     listed = [await store.list_runs(RunFilter(n, limit=3)) for n in NAMESPACES]
     found = [row for n in NAMESPACES for row in await store.list_runs(RunFilter(n))]
-    seen: list[object] = [listed, found, await store.last_message(), await store.workers(), await store.owners()]
+    seen: list[object] = [listed, found, await store.workers(), await store.owners()]
+    if by_number:
+        seen.append(await store.last_message())
     for worker in WORKERS:
         seen += [await store.load_runs(RUNS, worker), await store.owned_runs(worker)]
-        seen += [await store.new_messages(worker, after) for after in (0, 2)]
+        seen.append((await store.new_messages(worker, 0))[0])
+        if by_number:
+            seen.append(await store.new_messages(worker, 2))
     for namespace in NAMESPACES:
         seen.append(await store.next_wake(namespace, ("q1", "q2"), ("wf",)))
         seen.append(await store.next_wake(namespace, ("q2", "q1"), ("wf", "fw"), suspects=True))

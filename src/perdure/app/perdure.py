@@ -159,6 +159,18 @@ class Perdure:
         wanted = self._checked(workflow)
         return await self._start(wanted, _recorded(wanted, args, kwargs))
 
+    async def start_within(
+        self, connection: object, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> Run[R]:
+        """Start a run inside your own transaction on Postgres: it is there when you commit, or not at all.
+
+        The connection is one of asyncpg or psycopg, in a transaction, to the database of this Perdure.
+        """
+        wanted = self._checked(workflow)
+        request = _request(wanted, _recorded(wanted, args, kwargs))
+        found = await conflicts.start(self._opened, request, wanted.settings.on_conflict, connection)
+        return handle_of(self._home, found, wanted.signature.result)
+
     async def start_json(
         self,
         workflow: str,

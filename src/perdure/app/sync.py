@@ -53,9 +53,12 @@ class SyncRun(SyncHandle[R_co]):
         """The run as it stands now."""
         return self._bridge.wait(self._inner.describe())
 
-    def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None) -> None:
-        """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once."""
-        self._bridge.wait(self._inner.signal(signal, payload, id=id))
+    def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None, within: object = None) -> None:
+        """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
+
+        `within` a connection that is in a transaction of your own on Postgres, it is sent when you commit.
+        """
+        self._bridge.wait(self._inner.signal(signal, payload, id=id, within=within))
 
     def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
         """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.
@@ -117,6 +120,15 @@ class SyncPerdure(SyncApp):
     def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:
         """Start a run; it is on disk when this returns. The same id again gives the run that has it."""
         return SyncRun(self._bridge, self._bridge.wait(self._inner.start(workflow, *args, **kwargs)))
+
+    def start_within(
+        self, connection: object, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> SyncRun[R]:
+        """Start a run inside your own transaction on Postgres: it is there when you commit, or not at all.
+
+        The connection is one of asyncpg or psycopg, in a transaction, to the database of this Perdure.
+        """
+        return SyncRun(self._bridge, self._bridge.wait(self._inner.start_within(connection, workflow, *args, **kwargs)))
 
     def start_json(
         self,

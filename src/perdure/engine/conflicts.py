@@ -1,26 +1,35 @@
 """Starting under an id that may be taken: the kernel's rule, and what follows from it."""
 
 import contextlib
+from functools import partial
 
 import msgspec
 
 from perdure import codec
 from perdure.engine.port import Engine, OwnedRun, StartRequest
-from perdure.errors import IdConflict, RunClosed
+from perdure.errors import BadOption, IdConflict, RunClosed
 from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, resolve
 from perdure.stores.records import RunRow
 
 LONGEST_SHOWN = 100
 
 
-async def start(engine: Engine, request: StartRequest, policy: OnConflict) -> RunRow | OwnedRun:
-    """Start a run as its policy says: a new one, or the one that has the id; IdConflict."""
-    found = await engine.start(request)
+async def start(engine: Engine, request: StartRequest, policy: OnConflict, within: object = None) -> RunRow | OwnedRun:
+    """Start a run as its policy says: a new one, or the one that has the id; IdConflict.
+
+    Within a connection of the caller's, everything happens in the transaction that is in.
+    """
+    begin = engine.start if within is None else partial(engine.start_within, connection=within)
+    found = await begin(request)
     while isinstance(found, RunRow):
         resolution = await resolution_of(engine, found, request, policy)
         if isinstance(resolution, GiveIt):
             return found
-        found = await engine.start(await superseding(engine, request, found, resolution))
+        if within is not None and found.closed_at is None and not isinstance(resolution, Refuse):
+            raise BadOption(
+                f"run {found.workflow_id!r} is open, and cannot be terminated inside your transaction; end it first"
+            )
+        found = await begin(await superseding(engine, request, found, resolution))
     return found
 
 

@@ -182,8 +182,21 @@ class Engine(Protocol):
     async def start(self, request: StartRequest) -> RunRow | OwnedRun:
         """Start a run; when its workflow_id is taken, the run that has it."""
 
-    async def post(self, run_id: str, id: str, signal: SignalSent, message_id: str | None = None) -> None:
+    async def start_within(self, request: StartRequest, connection: object) -> RunRow | OwnedRun:
+        """The same inside the transaction a connection of the caller's is in: there when that is committed."""
+
+    async def post(
+        self,
+        run_id: str,
+        id: str,
+        signal: SignalSent,
+        message_id: str | None = None,
+        *,
+        within: object = None,
+    ) -> None:
         """Send a signal; RunNotFound or RunClosed, naming the id, when nobody can ever receive it.
+
+        `within` a connection of the caller's it is sent when the transaction it is in is committed.
 
         Sent twice under one message_id it counts once. One that continues as another run gets it there.
         """

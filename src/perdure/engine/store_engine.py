@@ -180,10 +180,33 @@ class StoreEngine(OwningEngine):
             self._raise_refusal(answer, owned.workflow_id)
         return owned
 
-    async def post(self, run_id: str, id: str, signal: SignalSent, message_id: str | None = None) -> None:
+    async def start_within(self, request: StartRequest, connection: object) -> RunRow | OwnedRun:
+        """The same inside the transaction a connection of the caller's is in: there when that is committed."""
+        if self._is_closed:
+            raise NotOpen
+        owned = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
+        operations = self._insert(request, owned, hosted=False)
+        answer = await self._store.write_within(connection, operations)
+        if isinstance(answer, Taken):
+            return answer.run
+        self._raise_refusal(answer, owned.workflow_id)
+        return owned
+
+    async def post(
+        self,
+        run_id: str,
+        id: str,
+        signal: SignalSent,
+        message_id: str | None = None,
+        *,
+        within: object = None,
+    ) -> None:
         """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
         if self._is_closed:
             raise NotOpen
+        if within is not None:
+            await self._post_within(run_id, id, signal, message_id, within)
+            return
         if self._committer.is_full:
             await self._committer.room()
         message_id = message_id or self._ids.token()
@@ -197,6 +220,18 @@ class StoreEngine(OwningEngine):
         posted = answer.value if isinstance(answer, Applied) else None
         if self._host is not None and isinstance(posted, Posted) and posted.count is not None:
             self._notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
+
+    async def _post_within(
+        self, run_id: str, id: str, signal: SignalSent, message_id: str | None, connection: object
+    ) -> None:
+        post = PostMessage(
+            run_id, message_id or self._ids.token(), "SignalSent", rows.message_body(signal), self.clock.now()
+        )
+        answer = await self._store.write_within(connection, [post])
+        while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
+            post = post._replace(run_id=(await self._newest(post.run_id)).run_id)
+            answer = await self._store.write_within(connection, [post])
+        self._raise_refusal(answer, id)
 
     # Stopping
 

@@ -15,8 +15,8 @@ from typing import Protocol
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
-from perdure.stores.answers import Outcome
-from perdure.stores.operations import Batch
+from perdure.stores.answers import Answer, Outcome
+from perdure.stores.operations import Batch, Operation
 from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, WorkerRow
 
 
@@ -44,6 +44,9 @@ class Store(Protocol):
 
     def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
         """Write a batch; `done` is called on the loop's thread, perhaps before this returns."""
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        """Apply a group inside the transaction that a connection of the caller's is in; BadOption where none can be."""
 
     def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
         """Prolong a lease, from any thread; False when the epoch moved."""
@@ -73,13 +76,14 @@ class Store(Protocol):
         """The ids of the open runs this worker owns."""
 
     async def new_messages(self, worker_id: str, after: int) -> tuple[list[NewMessage], int]:
-        """Unread messages for this worker's runs above a number, in order, and the highest number looked at.
+        """Unread messages for this worker's runs since a look, in order, and where the next look begins.
 
-        A lower number may become visible later; what a run has had by now tells whether one is missing.
+        One may be seen twice. A lower number may become visible later; what a run has had by now tells whether one
+        is missing.
         """
 
     async def last_message(self) -> int:
-        """The highest message number there is."""
+        """Where a first look at new messages begins."""
 
     async def next_wake(
         self, namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool = False

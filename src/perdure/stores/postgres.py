@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 from perdure.clock import ToldTime, elapsed
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Committed, Outcome, Unknown
-from perdure.stores.operations import Batch
+from perdure.stores.answers import Answer, Committed, Outcome, Unknown
+from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_life import Life
 from perdure.stores.postgres_links import Connection, dial, is_about_database, unavailable
@@ -25,6 +25,7 @@ from perdure.stores.postgres_reads import PostgresReads
 from perdure.stores.postgres_renewals import Renewals
 from perdure.stores.postgres_schema import check_server, migrate
 from perdure.stores.postgres_sql import NOW_MS
+from perdure.stores.postgres_within import write_within
 from perdure.stores.postgres_writes import Writes
 
 log = logging.getLogger("perdure.store")
@@ -109,6 +110,9 @@ class PostgresStore(PostgresReads):
         if isinstance(outcome, Committed) and self.address.notifies and self._life.has_listeners:
             self._notices.tell(self._writes.news)
         done(outcome)
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        return await write_within(connection, self.address, group)
 
     # Being alive
 

@@ -295,7 +295,7 @@ def _new_messages(
     ((last,),) = (yield Query("last_message", {})).rows
     found = (yield Query("new_messages", {"worker_id": worker_id, "after": after})).rows
     news = [NewMessage(run_id, read(run_id, *row), had) for run_id, had, *row in found]
-    return news, max([last, *(row[2] for row in found)])
+    return news, last
 
 
 def ripe_levels(queues: Sequence[str]) -> Steps[list[tuple[str, int]]]:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from perdure.clock import elapsed, wall_ns
-from perdure.errors import NewerSchema, NotADatabase, StoreError, StoreUnavailable
-from perdure.stores.answers import Committed, Failed, Fenced, Outcome, Unknown
+from perdure.errors import BadOption, NewerSchema, NotADatabase, StoreError, StoreUnavailable
+from perdure.stores.answers import Answer, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.locks import FileLock, Presence, is_held
-from perdure.stores.operations import Batch
+from perdure.stores.operations import Batch, Operation
 from perdure.stores.queries import migrations, queries
 from perdure.stores.sqlite_reads import SqliteReads, is_about_file
 from perdure.stores.sqlite_schema import version_of
@@ -277,6 +277,9 @@ class SqliteStore(SqliteReads):
                     done(outcome)
                     return
         self._writer.write(batch, done)
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        raise BadOption("runs are started and signalled inside a transaction of your own on Postgres only")
 
     @property
     def is_held_up(self) -> bool:

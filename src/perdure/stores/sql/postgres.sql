@@ -312,6 +312,18 @@ update runs
    and namespace = :namespace
    and workflow = any(:workflows);
 
+-- last_message: up to which transaction everybody's messages can be seen: the oldest one that is still open.
+select pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- new_messages: what came for this worker's runs by transactions that were open at the last look, or began after it.
+select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, inbox.body, inbox.at
+  from inbox
+  join runs on runs.run_id = inbox.run_id
+ where inbox.xid >= (:after)::text::xid8
+   and inbox.taken_by is null
+   and runs.owner = :worker_id
+ order by inbox.number;
+
 -- next_wake: when the next free run of one queue and one priority becomes ripe; runs of other workflows lie elsewhere.
 select min((select wake_at
               from runs

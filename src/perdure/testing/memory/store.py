@@ -11,9 +11,9 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from perdure.clock import wall_ns
-from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Failed, Outcome
-from perdure.stores.operations import Batch
+from perdure.errors import BadOption, StoreUnavailable
+from perdure.stores.answers import Answer, Failed, Outcome
+from perdure.stores.operations import Batch, Operation
 from perdure.testing.memory.reads import MemoryReads
 from perdure.testing.memory.tables import Tables
 from perdure.testing.memory.transaction import Transaction
@@ -48,6 +48,9 @@ class MemoryStore(MemoryReads):
     @property
     def is_held_up(self) -> bool:
         return False
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        raise BadOption("runs are started and signalled inside a transaction of your own on Postgres only")
 
     def transaction(self, batch: Batch) -> Transaction:
         """The batch as a transaction, for whoever takes its steps; abandon it, or step until it is done."""

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Outcome
-from perdure.stores.operations import Batch
+from perdure.stores.answers import Answer, Outcome
+from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
 from perdure.testing.simulation.database import Write
 
@@ -125,6 +125,9 @@ class SimulatedStore:
     def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
         self._process.renews()
         return self.inner.renew(worker_id, epoch, lease_until)
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        return await self.inner.write_within(connection, group)
 
     async def keep_alive(self, worker_id: str) -> None:
         await self.inner.keep_alive(worker_id)

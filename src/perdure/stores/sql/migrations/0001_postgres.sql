@@ -97,10 +97,13 @@ create table {schema}.inbox (
     body       text collate "C" not null,
     at         bigint not null,
     taken_by   bigint,
+    xid        xid8 not null default pg_current_xact_id(),
     constraint inbox_number primary key (number),
     constraint inbox_key unique (run_id, message_id)
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05);
 create index inbox_unread on {schema}.inbox (run_id, number) where taken_by is null;
+-- Numbers are given before commits, and become visible in another order: what is new is known by its transaction.
+create index inbox_new on {schema}.inbox (xid) where taken_by is null;
 
 create table {schema}.attempts (
     namespace text collate "C" not null,

@@ -1,0 +1,149 @@
+"""Runs and signals inside the caller's own transaction: both commit together, or neither does."""
+
+import asyncpg
+import psycopg
+import pytest
+
+from perdure import Perdure, Signal, workflow
+from perdure.errors import BadOption, IdConflict, RunClosed, RunNotFound
+from perdure.stores.postgres_address import address_of
+
+paid = Signal("paid", int)
+
+
+@workflow
+async def settles(order: str) -> str:
+    return f"{order}: {await paid.receive()}"
+
+
+@workflow
+async def settles_at_once(order: str) -> str:
+    return order
+
+
+async def orders_of(url: str) -> "asyncpg.Connection[asyncpg.Record]":
+    """A connection of the application's own, with a table of its own."""
+    address = address_of(url)
+    db = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
+    await db.execute("create table if not exists orders (id text primary key)")
+    return db
+
+
+async def test_a_run_and_a_row_commit_together(postgres_url: str) -> None:
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        async with db.transaction():
+            await db.execute("insert into orders values ('o-1')")
+            run = await app.start_within(db, settles.options(id="o-1"), "o-1")
+            await run.signal(paid, 7, within=db)
+            with pytest.raises(RunNotFound):
+                await app.get("o-1")
+        assert await run.result() == "o-1: 7"
+        await db.close()
+
+
+async def test_a_run_is_not_there_when_its_transaction_is_undone(postgres_url: str) -> None:
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        transaction = db.transaction()
+        await transaction.start()
+        await app.start_within(db, settles.options(id="o-2"), "o-2")
+        await transaction.rollback()
+        with pytest.raises(RunNotFound):
+            await app.get("o-2")
+        run = await app.start(settles.options(id="o-2"), "o-2")
+        transaction = db.transaction()
+        await transaction.start()
+        await run.signal(paid, 1, within=db)
+        await transaction.rollback()
+        await run.signal(paid, 2)
+        assert await run.result() == "o-2: 2"
+        await db.close()
+
+
+async def test_the_same_id_gives_the_same_run_and_leaves_the_transaction_whole(postgres_url: str) -> None:
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        first = await app.start(settles.options(id="o-3"), "o-3")
+        async with db.transaction():
+            await db.execute("insert into orders values ('o-3')")
+            again = await app.start_within(db, settles.options(id="o-3"), "o-3")
+            with pytest.raises(IdConflict):
+                await app.start_within(db, settles.options(id="o-3"), "another")
+            with pytest.raises(BadOption, match="cannot be terminated inside your transaction"):
+                await app.start_within(db, settles.options(id="o-3", on_conflict="terminate"), "o-3")
+        assert again.run_id == first.run_id
+        assert await db.fetchval("select count(*) from orders") == 1
+        await db.close()
+
+
+async def test_a_signal_to_a_run_that_has_ended_is_refused_and_leaves_the_transaction_whole(postgres_url: str) -> None:
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        run = await app.start(settles_at_once.options(id="o-4"), "o-4")
+        await run.result()
+        async with db.transaction():
+            await db.execute("insert into orders values ('o-4')")
+            with pytest.raises(RunClosed):
+                await run.signal(paid, 1, within=db)
+        assert await db.fetchval("select count(*) from orders") == 1
+        await db.close()
+
+
+async def test_a_signal_of_a_transaction_that_commits_late_is_not_missed(postgres_url: str) -> None:
+    """Its number was given long before those of others that arrived meanwhile."""
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        late = await app.start(settles.options(id="late"), "late")
+        transaction = db.transaction()
+        await transaction.start()
+        await late.signal(paid, 1, within=db)
+        for number in range(3):
+            other = await app.start(settles.options(id=f"other {number}"), f"{number}")
+            await other.signal(paid, number)
+            assert await other.result() == f"{number}: {number}"
+        await transaction.commit()
+        assert await late.result(timeout=5) == "late: 1"
+        await db.close()
+
+
+@pytest.mark.parametrize("begins", ["by itself", "by hand"])
+async def test_psycopg_works_as_well(postgres_url: str, begins: str) -> None:
+    async with Perdure(postgres_url) as app:
+        db = await psycopg.AsyncConnection.connect(address_of(postgres_url).dsn)
+        if begins == "by itself":
+            run = await app.start_within(db, settles.options(id="o-5"), "o-5")
+            await run.signal(paid, 3, within=db)
+            with pytest.raises(RunNotFound):
+                await app.get("o-5")
+            await db.commit()
+        else:
+            async with db.transaction():
+                run = await app.start_within(db, settles.options(id="o-5"), "o-5")
+                await run.signal(paid, 3, within=db)
+        assert await run.result() == "o-5: 3"
+        await db.close()
+
+
+def test_the_bridge_takes_connections_that_block(postgres_url: str) -> None:
+    with Perdure(postgres_url).sync() as app, psycopg.connect(address_of(postgres_url).dsn) as db:
+        with db.transaction():
+            run = app.start_within(db, settles.options(id="o-6"), "o-6")
+            run.signal(paid, 4, within=db)
+        assert run.result() == "o-6: 4"
+
+
+async def test_a_connection_without_a_transaction_is_refused(postgres_url: str) -> None:
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        with pytest.raises(BadOption, match="in no transaction"):
+            await app.start_within(db, settles, "x")
+        with pytest.raises(BadOption, match="no connection of asyncpg or psycopg"):
+            await app.start_within(object(), settles, "x")
+        await db.close()
+
+
+async def test_a_file_has_no_transactions_for_guests() -> None:
+    async with Perdure("sqlite://") as app:
+        with pytest.raises(BadOption, match="on Postgres only"):
+            await app.start_within(object(), settles, "x")
