@@ -8,7 +8,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 SEEDS  ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups programs pythons clean simulate mutants small-world
+.PHONY: help demo test lint check format generate bench bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler programs pythons clean simulate mutants small-world
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ disk-full: $(READY) ## the disk is full and free again, twenty times (needs root
 backups: $(READY) ## twenty backups of a database at work, each restored and worked on
 kill-cycles failpoints zombies company io-errors power-loss disk-full backups:
 	$(BIN)/python -m tests.processes.fire $@
+
+pooler: $(READY) ## the contract of stores behind PgBouncer in transaction mode (needs pgbouncer)
+	$(BIN)/python -m tests.postgres.poolers
 
 simulate: $(READY) ## SEEDS schedules of the whole engine in a world where everything goes wrong
 	$(BIN)/python -m tests.simulation run --seeds $(SEEDS)

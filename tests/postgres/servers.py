@@ -37,7 +37,7 @@ class Server:
         self._bin = binaries or binaries_of(NEWEST)
         self._settings = SETTINGS | settings
         self.data = folder / "data"
-        self.port = _free_port()
+        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -46,8 +46,7 @@ class Server:
     def make(self) -> "Server":
         """A new cluster."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        if os.geteuid() == 0:
-            os.chown(self._folder, _user().pw_uid, _user().pw_gid)
+        give_away(self._folder)
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-instructions"]
         self._run("initdb", "-D", str(self.data), *options)
         return self
@@ -76,13 +75,20 @@ class Server:
             text=True,
             cwd="/",
             timeout=PATIENCE_SECONDS,
-            **_as_somebody(),  # type: ignore[call-overload]  # a user, or nothing
+            **as_somebody(),  # type: ignore[call-overload]  # a user, or nothing
         )
         assert done.returncode == 0, f"{program}: {done.stderr}"
 
 
-def _as_somebody() -> dict[str, object]:
+def as_somebody() -> dict[str, object]:
+    """Who servers run as, for subprocess."""
     return {"user": _user().pw_uid, "group": _user().pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def give_away(*paths: Path) -> None:
+    """Let the user that servers run as have these."""
+    for path in paths if os.geteuid() == 0 else ():
+        os.chown(path, _user().pw_uid, _user().pw_gid)
 
 
 @cache
@@ -111,13 +117,14 @@ def binaries_of(version: int) -> Path:
 def _can_run(program: Path) -> bool:
     try:
         command: Sequence[str] = [str(program), "--version"]
-        done = subprocess.run(command, check=False, capture_output=True, cwd="/", **_as_somebody())  # type: ignore[call-overload]  # as above
+        done = subprocess.run(command, check=False, capture_output=True, cwd="/", **as_somebody())  # type: ignore[call-overload]  # as above
     except PermissionError:
         return False
     return bool(done.returncode == 0)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

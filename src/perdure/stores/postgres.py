@@ -17,9 +17,9 @@ from perdure.clock import ToldTime, elapsed
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Answer, Committed, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.postgres_address import address_of
+from perdure.stores.postgres_address import Address, address_of
 from perdure.stores.postgres_life import Life
-from perdure.stores.postgres_links import Connection, dial, is_about_database, unavailable
+from perdure.stores.postgres_links import Connection, dial_first, is_about_database, unavailable
 from perdure.stores.postgres_notices import News, Notices
 from perdure.stores.postgres_reads import PostgresReads
 from perdure.stores.postgres_renewals import Renewals
@@ -43,12 +43,9 @@ class PostgresStore(PostgresReads):
     is_held_up = False
 
     def __init__(self, url: str) -> None:
-        super().__init__(address_of(url))
         self._time = ToldTime()
         self._name = secrets.token_hex(6)
-        self._writes = Writes(self.address)
-        self._life = Life(self.address, self._hear)
-        self._notices = Notices(self.address, self._name)
+        super().__init__(address_of(url))
         self._renewals: Renewals | None = None
         self._writing: asyncio.Task[None] | None = None
         self._asking_time: asyncio.Task[None] | None = None
@@ -56,12 +53,19 @@ class PostgresStore(PostgresReads):
         self._has_news = True
         self._looked_at = self._time_at = 0.0
 
+    def _equip(self, address: Address) -> None:
+        super()._equip(address)
+        self._writes = Writes(address)
+        self._life = Life(address, self._hear)
+        self._notices = Notices(address, self._name)
+
     # Opening and closing
 
     async def open(self) -> None:
         try:
-            connection = await dial(self.address, "opening")
+            connection, address = await dial_first(self.address)
             try:
+                self._equip(address)
                 await check_server(connection, self.address)
                 await migrate(connection, self.address)
                 await self._ask_time(connection)
@@ -71,8 +75,13 @@ class PostgresStore(PostgresReads):
             if not is_about_database(error):
                 raise
             raise unavailable(self.url, error) from None
-        if self.address.notifies:
+        if self._listens:
             await self._life.begin()
+
+    @property
+    def _listens(self) -> bool:
+        """Whether others tell us that they have written; behind a pooler nobody is there to listen."""
+        return self.address.notifies and not self.address.is_pooled
 
     async def close(self) -> None:
         if self._writing is not None:
@@ -123,13 +132,16 @@ class PostgresStore(PostgresReads):
         return renewals.renew(worker_id, epoch, lease_until)
 
     async def keep_alive(self, worker_id: str) -> None:
-        await self._life.hold(worker_id)
+        # Behind a pooler a lock would belong to whoever has the connection next: there the lease decides.
+        if not self.address.is_pooled:
+            await self._life.hold(worker_id)
 
     async def let_die(self, worker_id: str) -> None:
-        await self._life.give_up(worker_id)
+        if not self.address.is_pooled:
+            await self._life.give_up(worker_id)
 
     async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
-        return await self._life.dead_among(worker_ids)
+        return set() if self.address.is_pooled else await self._life.dead_among(worker_ids)
 
     def forget(self, worker_id: str) -> None:
         """Nothing is left beside the database."""
@@ -150,7 +162,7 @@ class PostgresStore(PostgresReads):
         now = elapsed()
         if now - self._time_at > TIME_SECONDS and self._asking_time is None:
             self._asking_time = asyncio.get_running_loop().create_task(self._ask_time_again())
-        patience = SELDOM_SECONDS if self.address.notifies else LOOK_SECONDS
+        patience = SELDOM_SECONDS if self._listens else LOOK_SECONDS
         if not self._has_news and now - self._looked_at < patience:
             return False
         self._has_news = False

@@ -18,7 +18,7 @@ class Address(NamedTuple):
     """A database; `shown` is what people may see of its URL.
 
     `notifies` is off where nobody can be told of changes, and all look for them instead; a `relaxed` one may lose what
-    it has committed when the server loses its power.
+    it has committed when the server loses its power. Behind a pooler a connection is another one for every transaction.
     """
 
     dsn: str
@@ -26,6 +26,7 @@ class Address(NamedTuple):
     schema: str = "perdure"
     notifies: bool = True
     relaxed: bool = False
+    is_pooled: bool = False
 
 
 def address_of(url: str) -> Address:

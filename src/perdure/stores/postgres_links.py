@@ -108,14 +108,30 @@ class Link:
 
 
 async def dial(address: Address, purpose: str) -> Connection:
-    """A new connection, set up as ours are."""
+    """A new connection, set up as ours are; behind a pooler it belongs to nobody, and is left as it is."""
+    name = {"application_name": f"perdure {purpose}"}
     return await asyncpg.connect(
         address.dsn,
         timeout=CONNECT_SECONDS,
         command_timeout=ANSWER_SECONDS,
-        statement_cache_size=STATEMENTS,
-        server_settings=SETTINGS | {"application_name": f"perdure {purpose}"},
+        statement_cache_size=0 if address.is_pooled else STATEMENTS,
+        server_settings=name if address.is_pooled else SETTINGS | name,
     )
+
+
+async def dial_first(address: Address) -> tuple[Connection, Address]:
+    """A first connection, and the address with what is learnt from it: whether a pooler stands before the server."""
+    try:
+        connection = await dial(address, "opening")
+    except asyncpg.ProtocolViolationError as error:
+        # A pooler does not take settings that it does not know.
+        if "startup parameter" not in str(error):
+            raise
+        pooled = address._replace(is_pooled=True)
+        return await dial(pooled, "opening"), pooled
+    # What a pooler says of itself is not what the server behind it says.
+    is_pooled = connection.get_server_pid() != await connection.fetchval("select pg_backend_pid()")
+    return connection, address._replace(is_pooled=is_pooled)
 
 
 class Links:

@@ -62,7 +62,8 @@ class Notices:
                 connection = await self._link.connection()
                 # A hint that is lost with the server's power was for nobody.
                 await connection.execute(
-                    f"set synchronous_commit = off; select pg_notify('{self._channel}', '{self._sender}:{news}')"
+                    "begin; set local synchronous_commit = off; "
+                    f"select pg_notify('{self._channel}', '{self._sender}:{news}'); commit"
                 )
                 await asyncio.sleep(GAP_SECONDS)
         except Exception as error:  # noqa: BLE001 - others look by themselves

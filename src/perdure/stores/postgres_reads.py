@@ -22,8 +22,11 @@ class PostgresReads(Reads):
     """The reading half of the store."""
 
     def __init__(self, address: Address) -> None:
-        self.address = address
         self.url = address.shown
+        self._equip(address)
+
+    def _equip(self, address: Address) -> None:
+        self.address = address
         self._readers = Links(address, "reads", READERS)
 
     async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:

@@ -24,6 +24,12 @@ async def check_server(connection: Connection, address: Address) -> None:
         raise StoreError(
             address.shown, f"Postgres {version.major} is too old; {OLDEST} or newer is needed, nothing was changed"
         )
+    if (level := await connection.fetchval("show transaction_isolation")) != "read committed":
+        raise StoreError(
+            address.shown,
+            f"transactions are {level} by default, and behind a pooler that cannot be changed by us; "
+            "`alter role ... set default_transaction_isolation = 'read committed'`",
+        )
     if address.relaxed:
         return
     for name, value in UNSAFE.items():

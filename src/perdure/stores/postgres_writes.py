@@ -19,6 +19,7 @@ from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Fai
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_links import (
+    IDLE_IN_TRANSACTION_MS,
     LOST,
     Connection,
     Link,
@@ -38,7 +39,9 @@ from perdure.stores.writes import Answers, Sorted, apply_groups, is_torn, post_m
 
 # Rows are looked up by their keys, whatever the planner believes of tables it has not counted yet.
 PLAN = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off"
-BEGIN = f"begin isolation level read committed; {PLAN}"
+# A process that is stopped inside a transaction must not hold its locks for ever.
+IDLE = f"set local idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_MS}"
+BEGIN = f"begin isolation level read committed; {PLAN}; {IDLE}"
 # A circle of waiting transactions, or too many changes at once: the same works when it is done again.
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 MOST_TIMES = 5
