@@ -16,18 +16,18 @@ word = Signal("word", str)
 
 
 @activity
-async def doubled(text: str) -> str:
+async def said_twice(text: str) -> str:
     return text * 2
 
 
 @workflow
 async def repeats_a_word() -> str:
-    return await doubled(await word.receive())
+    return await said_twice(await word.receive())
 
 
 @workflow
-async def doubles(text: str) -> str:
-    return await doubled(text)
+async def says_twice(text: str) -> str:
+    return await said_twice(text)
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def test_an_open_transaction_on_a_row_stalls_only_that_run(postgres_url: s
             signal = asyncio.ensure_future(run.signal(word, "ab"))
             began = time.monotonic()
             for number in range(20):
-                assert await app.run(doubles, f"{number}") == f"{number}{number}"
+                assert await app.run(says_twice, f"{number}") == f"{number}{number}"
             assert time.monotonic() - began < 3
             assert not signal.done()
         await signal
@@ -81,7 +81,7 @@ async def test_an_end_that_meets_an_open_transaction_is_written_when_that_is_ove
         result = asyncio.ensure_future(run.result())
         lock = "select 1 from runs where run_id = $1 for update"
         async with in_a_transaction(postgres_url, lock, run.run_id):
-            assert await app.run(doubles, "x") == "xx"
+            assert await app.run(says_twice, "x") == "xx"
         assert await result == "abab"
 
 
@@ -91,10 +91,10 @@ async def test_an_id_that_is_being_taken_stalls_only_who_wants_it_too(postgres_u
             insert into runs (run_id, namespace, workflow_id, workflow, queue, status, seed, created_at, updated_at)
             values ('theirs', 'main', 'same', 'other', 'default', 'PENDING', 1, 1, 1)"""
         async with in_a_transaction(postgres_url, insert):
-            same = asyncio.ensure_future(app.start(doubles.options(id="same"), "a"))
+            same = asyncio.ensure_future(app.start(says_twice.options(id="same"), "a"))
             began = time.monotonic()
             for number in range(5):
-                await app.start(doubles.options(id=f"other {number}"), "a")
+                await app.start(says_twice.options(id=f"other {number}"), "a")
             assert time.monotonic() - began < 3
             assert not same.done()
         assert (await same).id == "same"

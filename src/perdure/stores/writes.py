@@ -359,28 +359,29 @@ def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
         if share <= 0:
             break
         level = known | {"queue": queue, "priority": priority, "limit": share}
-        if ripest := (yield from _ripest(claim.workflows, level, share)):
-            taken += yield from _take(known, ripest, share)
+        taken += yield from _claim_level(claim.workflows, level, share)
     return Applied(taken)
 
 
-def _take(known: dict[str, object], run_ids: list[str], limit: int) -> Steps[list[str]]:
+def _take(name: str, known: dict[str, object], run_ids: list[str], limit: int) -> Steps[list[str]]:
     """Take the first of these runs that nobody else is just taking."""
-    found = yield Query("claim_runs", known | {"run_ids": run_ids, "limit": limit})
+    if not run_ids:
+        return []
+    found = yield Query(name, known | {"run_ids": run_ids, "limit": limit})
     return sorted(run_id for (run_id,) in found.rows)
 
 
-def _ripest(workflows: Sequence[str], level: dict[str, object], limit: int) -> Steps[list[str]]:
-    """The ripest runs of a level that this worker has code for, without a walk over a backlog of others."""
+def _claim_level(workflows: Sequence[str], level: dict[str, object], limit: int) -> Steps[list[str]]:
+    """Take the ripest runs of a level that this worker has code for, without a walk over a backlog of others."""
     window = WINDOWS * limit
     found = (yield Query("ripest", level | {"window": window})).rows
     wanted = [_claimable(run_id) for run_id, is_wanted in found if is_wanted]
     if len(wanted) >= limit or len(found) < window:
-        return wanted
+        return (yield from _take("claim_ripest", level, wanted, limit))
     each: list[tuple[Any, ...]] = []
     for name in workflows:
         each += [(*row,) for row in (yield Query("ripest_of", level | {"workflow": name})).rows]
-    return [_claimable(run_id) for _, _, run_id in sorted(each)]
+    return (yield from _take("claim_runs", level, [_claimable(run_id) for _, _, run_id in sorted(each)], limit))
 
 
 def _orderable(priority: int) -> int:
@@ -410,7 +411,7 @@ def _claim_suspects(claim: ClaimRuns, known: dict[str, object], above: int | Non
         return []
     limit = suspects_at_once(claim.suspects, losses, claim.limit)
     alike = yield Query("suspects_like_it", known | {"queue": queue, "losses": losses, "limit": limit})
-    return (yield from _take(known, [_claimable(run_id) for (run_id,) in alike.rows], limit))
+    return (yield from _take("claim_runs", known, [_claimable(run_id) for (run_id,) in alike.rows], limit))
 
 
 def _register_worker(worker: RegisterWorker) -> Steps[None]:

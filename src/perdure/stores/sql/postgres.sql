@@ -217,6 +217,33 @@ update runs
  where runs.run_id = free.run_id
 returning runs.run_id;
 
+-- claim_ripest: take the ripest of one queue and one priority, but for those that somebody else takes or holds just now.
+-- They are looked for anew: of those that were seen a moment ago, others may be taking every one.
+with free as materialized (
+    select run_id
+      from runs
+     where queue = :queue
+       and priority = :priority
+       and owner is null
+       and wake_at is not null
+       and losses < 2
+       and wake_at <= :now
+       and held is null
+       and namespace = :namespace
+       and workflow = any(:workflows)
+     order by wake_at, run_id
+     limit :limit
+       for no key update skip locked
+)
+update runs
+   set owner = :worker_id,
+       begun_at = coalesce(begun_at, greatest(:now, created_at)),
+       status = 'RUNNING',
+       waiting = null
+  from free
+ where runs.run_id = free.run_id
+returning runs.run_id;
+
 -- raise_own_epoch: fence out whatever this worker itself still has under way; it is waited for.
 with fenced as materialized (
     select worker_id

@@ -293,6 +293,15 @@ update runs
  where run_id in (select value from json_each(:run_ids) limit :limit)
 returning run_id;
 
+-- claim_ripest: take the first of these, which are the ripest of one queue and one priority.
+update runs
+   set owner = :worker_id,
+       begun_at = coalesce(begun_at, greatest(:now, created_at)),
+       status = 'RUNNING',
+       waiting = null
+ where run_id in (select value from json_each(:run_ids) limit :limit)
+returning run_id;
+
 -- hold_unclaimable: free runs without an id, a priority or a time to wake that can be read, whatever holds them already.
 update runs
    set status = 'SUSPENDED',

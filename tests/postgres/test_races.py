@@ -1,0 +1,126 @@
+"""Transactions of several processes that meet, in the order that hurts."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from perdure import Perdure, Signal, Status, workflow
+from perdure.stores.answers import Applied, Committed, Fenced, Freed, Moved
+from perdure.stores.operations import Batch, ClaimRuns, FreeRuns, RaiseEpoch, RegisterWorker
+from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres_address import address_of
+from tests.postgres.test_conformance import told
+from tests.test_store_contract import a_ripe_run, a_run, an_event
+
+CLAIMERS, RUNS, BITE = 16, 1600, 7
+
+answer = Signal("answer", int)
+
+
+@workflow
+async def waits_to_be_answered() -> int:
+    return await answer.receive()
+
+
+@asynccontextmanager
+async def several(url: str, count: int) -> AsyncIterator[list[PostgresStore]]:
+    """So many processes' ways to one schema, each with a worker that is registered."""
+    stores = [PostgresStore(url) for _ in range(count)]
+    for number, store in enumerate(stores):
+        await store.open()
+        register = RegisterWorker(f"w-{number}", "main", 99_000, ("default",), "host", number, 1000)
+        assert isinstance(await told(store, Batch([[register]], None, 0)), Committed)
+    try:
+        yield stores
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@asynccontextmanager
+async def holding(url: str, sql: str, *parameters: object) -> AsyncIterator[None]:
+    """A transaction that holds what this statement locks."""
+    address = address_of(url)
+    db = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
+    transaction = db.transaction()
+    await transaction.start()
+    await db.execute(sql, *parameters)
+    try:
+        yield
+    finally:
+        await transaction.commit()
+        await db.close()
+
+
+async def test_claimers_that_race_take_every_run_once(postgres_url: str) -> None:
+    """Nobody takes more than he asked for, nobody waits for another, and nothing is left."""
+    async with several(postgres_url, CLAIMERS) as stores:
+        groups = [[a_ripe_run(f"r{number:05}")] for number in range(RUNS)]
+        assert isinstance(await told(stores[0], Batch(groups, None, 0)), Committed)
+        taken: Counter[str] = Counter()
+        by_worker: Counter[int] = Counter()
+
+        async def claim(number: int) -> None:
+            claim = ClaimRuns(f"w-{number}", "main", ("default",), ("wf",), 1000, BITE)
+            nothing = 0
+            while nothing < 3:
+                outcome = await told(stores[number], Batch([[claim]], f"w-{number}", 1))
+                assert isinstance(outcome, Committed)
+                found = outcome.answers[0]
+                assert isinstance(found, Applied)
+                assert isinstance(found.value, list)
+                assert len(found.value) <= BITE
+                taken.update(found.value)
+                by_worker[number] += len(found.value)
+                nothing = 0 if found.value else nothing + 1
+
+        await asyncio.gather(*(claim(number) for number in range(CLAIMERS)))
+        assert len(taken) == RUNS
+        assert set(taken.values()) == {1}
+        assert min(by_worker.values()) > 0
+
+
+async def test_a_worker_that_is_just_writing_is_not_waited_for(postgres_url: str) -> None:
+    """One that is frozen inside its transaction would hold up whoever takes it over, and all he has to write."""
+    async with several(postgres_url, 2) as (rescuer, frozen):
+        await told(frozen, Batch([[a_run("r1")._replace(owner="w-1")]], "w-1", 1))
+        other = a_run("r2")._replace(owner="w-0")
+        rescue = Batch([[RaiseEpoch("w-1", 1, 99_000), FreeRuns("w-1", 2000, 10)], [other]], None, 0)
+        async with holding(postgres_url, "select 1 from workers where worker_id = 'w-1' for key share"):
+            assert await told(rescuer, rescue) == Committed({0: Moved()})
+        outcome = await told(rescuer, Batch(rescue.groups[:1], None, 0))
+        assert outcome == Committed({0: Applied(Freed(1))})
+
+
+async def test_a_batch_that_meets_a_takeover_is_fenced(postgres_url: str) -> None:
+    """It waits for the takeover to end, and then finds that it lost."""
+    async with several(postgres_url, 2) as (_, zombie):
+        await told(zombie, Batch([[a_run("r1")._replace(owner="w-1")]], "w-1", 1))
+        late = Batch([[an_event("r1", 2)]], "w-1", 1)
+        async with holding(postgres_url, "update workers set epoch = 2 where worker_id = 'w-1'"):
+            # A plain update of the epoch lets key share pass; ours takes the row first.
+            pass
+        assert await told(zombie, late) == Fenced()
+        assert await zombie.last_event_at("r1") is None
+
+
+async def test_a_signal_in_an_open_transaction_keeps_its_run_from_being_parked(postgres_url: str) -> None:
+    """The park waits in vain, is tried again, and finds one message more than the owner knows of."""
+    async with Perdure(postgres_url, park_after=0.2) as app:
+        run = await app.start(waits_to_be_answered)
+        address = address_of(postgres_url)
+        db = await asyncpg.connect(address.dsn)
+        transaction = db.transaction()
+        await transaction.start()
+        await run.signal(answer, 7, within=db)
+        other = await app.start(waits_to_be_answered)
+        # Those beside it are parked meanwhile.
+        while (await other.describe()).status is not Status.SUSPENDED:  # noqa: ASYNC110 - the worker parks it in its time
+            await asyncio.sleep(0.05)
+        assert (await run.describe()).status is Status.RUNNING
+        await transaction.commit()
+        assert await run.result(timeout=10) == 7
+        await db.close()
