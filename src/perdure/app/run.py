@@ -274,6 +274,8 @@ def _checked_reason(reason: object) -> str | None:
         reason.encode()
     except UnicodeEncodeError:
         raise BadOption("the reason holds half a surrogate pair, which is not text") from None
+    if "\0" in reason:
+        raise BadOption("the reason holds a NUL character, which not every database can keep")
     if len(reason) > LONGEST_REASON:
         raise BadOption(f"the reason has {len(reason):,} characters; at most {LONGEST_REASON:,} are kept")
     return reason

@@ -51,7 +51,9 @@ def is_lost(error: asyncpg.PostgresError) -> bool:
 
 def is_of_the_data(error: BaseException) -> bool:
     """Whether what was to be written is to blame, and not the database."""
-    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in _OF_THE_DATA
+    # The driver itself finds numbers that are too large.
+    is_unfit = isinstance(error, ValueError)
+    return is_unfit or (isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in _OF_THE_DATA)
 
 
 def is_about_database(error: BaseException) -> bool:

@@ -169,7 +169,7 @@ class Writes:
                 if not busy or not isinstance(outcome, Committed):
                     return outcome
                 told: dict[int, Answer] = {places[index]: found for index, found in outcome.answers.items()}
-                return Committed(told | busy | await self._try_alone(batch, busy, due))
+                return await self._try_alone(batch, told | busy, due)
         return Failed(unavailable(self._address.shown, last))
 
     async def _find_starts(self, batch: Batch) -> None:
@@ -182,23 +182,28 @@ class Writes:
                     for key in starts:
                         self._stuck.note(key, _being_taken(key), LOOK_AT_ID_SECONDS)
 
-    async def _try_alone(self, batch: Batch, busy: dict[int, Busy], due: set[Key]) -> dict[int, Answer]:
-        """What becomes of groups that are due to be tried again, each in a transaction of its own."""
-        told: dict[int, Answer] = {}
-        for index, why in busy.items():
-            keys = keys_of(batch.groups[index])
-            if not keys & due:
+    async def _try_alone(self, batch: Batch, told: dict[int, Answer], due: set[Key]) -> Outcome:
+        """The answers to a batch, with those to groups that are due to be tried again, each in its own transaction.
+
+        The others are on disk: when it is not known what became of one of these, it is not known of the batch.
+        """
+        for index, why in [(index, found) for index, found in told.items() if isinstance(found, Busy)]:
+            keys = keys_of(batch.groups[index]) & due
+            if not keys:
                 continue
             try:
                 outcome = await self._write_in_steps(batch._replace(groups=[batch.groups[index]]), SHORT_LOCK_MS)
-            except asyncpg.LockNotAvailableError:
-                for key in keys & due:
+            except (*AGAIN, asyncpg.LockNotAvailableError):
+                for key in keys:
                     self._stuck.note(key, why.trouble, LOOK_AT_ID_SECONDS)
                 continue
-            self._stuck.forget(keys & due)
+            self._stuck.forget(keys)
             if isinstance(outcome, Committed):
                 told[index] = outcome.answers.get(0, APPLIED)
-        return told
+            elif not isinstance(outcome, Failed):
+                text = "whether all of the change is on disk is not known"
+                return Unknown(StoreUnavailable(self._address.shown, text))
+        return Committed(told)
 
     async def close(self) -> None:
         await self._link.close()
