@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from perdure.engine import conflicts, endings
+from perdure.engine.outages import Outage
 from perdure.engine.port import Ending, Engine, StartRequest
-from perdure.errors import BadOption, IdConflict, NotOpen, PerdureError
+from perdure.errors import BadOption, IdConflict, NotOpen, PerdureError, StoreUnavailable
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.conflict import GiveIt, OnConflict
 from perdure.kernel.events import ChildCompleted, ChildFailed
@@ -43,6 +44,9 @@ class Children:
         self._queue: deque[tuple[LiveRun, PendingChild]] = deque()
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._outage = Outage(
+            engine.clock, "child_failed", "a child is in trouble, will try again", "children can be cared for again"
+        )
 
     def start(self, live: LiveRun, call: PendingChild) -> None:
         """Start the child in its turn, unless it has been before."""
@@ -168,12 +172,18 @@ class Children:
         """Until it is done, as long as the run is ours: nobody else will do it."""
         while not live.is_gone:
             try:
-                return await work()
+                done = await work()
             except NotOpen:
                 return False
+            except StoreUnavailable as error:
+                self._outage.fails(error)
+                await self._engine.pause(AGAIN_MS)
             except PerdureError:
                 log.warning("a child is in trouble, will try again", exc_info=True, extra={"event": "child_failed"})
                 await self._engine.pause(AGAIN_MS)
+            else:
+                self._outage.is_over()
+                return done
         return False
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

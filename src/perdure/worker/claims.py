@@ -5,8 +5,9 @@ import logging
 from collections.abc import Callable
 
 from perdure.clock import Alarm
+from perdure.engine.outages import Outage
 from perdure.engine.port import Engine
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StoreUnavailable
 
 log = logging.getLogger("perdure.worker")
 
@@ -41,6 +42,9 @@ class Claims:
         self._alarm: Alarm | None = None
         self._alarm_at = 0
         self._is_stopped = False
+        self._outage = Outage(
+            engine.clock, "claim_failed", "claiming failed, will try again", "runs can be claimed again"
+        )
         self.is_wanted = False
 
     @property
@@ -85,6 +89,10 @@ class Claims:
                 else:
                     # Those that may not be claimed now are no reason to look again.
                     self._wake_at(await self._engine.next_wake(self._queues, names, suspects=suspects > 0))
+            self._outage.is_over()
+        except StoreUnavailable as error:
+            self._outage.fails(error)
+            self._wake_at(self._engine.clock.now() + FAILED_AGAIN_MS)
         except PerdureError:
             log.warning("claiming failed, will try again", exc_info=True, extra={"event": "claim_failed"})
             self._wake_at(self._engine.clock.now() + FAILED_AGAIN_MS)
