@@ -13,13 +13,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perdure.clock import elapsed
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_links import Connection, Link, is_about_database, unavailable
 
-# Whose connection was lost gets it back within this time, or is dead.
-GONE_SECONDS = 1.0
-FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 1.0
+# Whose connection was lost gets it back within this time, or is dead. It is tried more often than that: after a
+# crash of the server all have lost theirs, and who is back first must not take the others for dead.
+GONE_SECONDS = 0.6
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.05, 0.2
 LOCKS = """
 select (classid::bigint << 32) | objid::bigint
   from pg_locks
@@ -52,7 +52,6 @@ class Life:
         self._link = Link(address, "life")
         self._listening = key_of(address.schema, "listening")
         self._held: set[str] = set()
-        self._gone_since: dict[str, float] = {}
         self._keeper: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self.has_listeners = True
@@ -76,15 +75,20 @@ class Life:
             await self._ask(lambda connection: connection.execute(f"select pg_advisory_unlock({key})"))
 
     async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
-        """Those whose locks have been free for a while."""
+        """Those whose locks are free, and still are after a while."""
+        free = await self._free_among(worker_ids)
+        if free:
+            # Waited for here and not until the next look, which comes too late for who waits for these runs.
+            await asyncio.sleep(GONE_SECONDS)
+            free = await self._free_among(free)
+        return {*free}
+
+    async def _free_among(self, worker_ids: Sequence[str]) -> list[str]:
         rows = await self._ask(lambda connection: connection.fetch(LOCKS))
         held = [number for (number,) in rows]
         self.has_listeners = held.count(self._listening) > 1
         taken = {*held}
-        free = [worker_id for worker_id in worker_ids if key_of(self._address.schema, worker_id) not in taken]
-        now = elapsed()
-        self._gone_since = {worker_id: self._gone_since.get(worker_id, now) for worker_id in free}
-        return {worker_id for worker_id, since in self._gone_since.items() if now - since >= GONE_SECONDS}
+        return [worker_id for worker_id in worker_ids if key_of(self._address.schema, worker_id) not in taken]
 
     async def close(self) -> None:
         self._stop_keeping()
