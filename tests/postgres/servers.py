@@ -61,8 +61,11 @@ class Server:
         """End it; `immediate` is as if its machine had crashed."""
         self._run("pg_ctl", "-D", str(self.data), "-w", "-m", how, "stop")
 
+    def is_running(self) -> bool:
+        return (self.data / "postmaster.pid").exists()
+
     def end(self) -> None:
-        if (self.data / "postmaster.pid").exists():
+        if self.is_running():
             self.stop("immediate")
         shutil.rmtree(self._folder, ignore_errors=True)
 

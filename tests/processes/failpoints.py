@@ -23,9 +23,10 @@ from perdure.engine.store_engine import StoreEngine
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
 from perdure.stores import sqlite
-from perdure.stores.answers import Committed, Fenced, Unknown
+from perdure.stores.answers import Committed, Fenced, Outcome, Unknown
 from perdure.stores.locks import FileLock
-from perdure.stores.operations import ClaimRuns, DeleteWorker, FreeRuns, Operation, RaiseEpoch
+from perdure.stores.operations import Batch, ClaimRuns, DeleteWorker, FreeRuns, Operation, RaiseEpoch
+from perdure.stores.postgres_writes import Writes
 from perdure.stores.queries import migrations
 from perdure.stores.sqlite import SqliteStore
 from perdure.worker.effects import Effects
@@ -214,3 +215,12 @@ def tell_fenced() -> None:
         return outcome
 
     setattr(SqliteStore, "_transact", transact_and_tell)  # noqa: B010 - as above
+    write = Writes.write
+
+    async def write_and_tell(writes: Writes, batch: Batch) -> Outcome:
+        outcome = await write(writes, batch)
+        if isinstance(outcome, Fenced):
+            os.write(1, b"fenced\n")
+        return outcome
+
+    setattr(Writes, "write", write_and_tell)  # noqa: B010 - as above

@@ -89,8 +89,9 @@ def become(request: dict[str, Any], files: list[int]) -> None:
 
 if __name__ == "__main__":
     # Read once for all forks.
-    migrations("sqlite")
-    queries("sqlite")
+    for database in ("sqlite", "postgres"):
+        migrations(database)
+        queries(database)
     # Whoever interrupts the tests ends this process by closing the socket, not by its signal.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What is there already is not looked at again in every fork, so that it stays shared.
