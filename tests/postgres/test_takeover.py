@@ -1,0 +1,136 @@
+"""Processes that are killed, frozen or asked to leave, and others that go on with their runs."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.postgres.sites import PostgresSite, chance
+from tests.processes.clients import Client, Oracle, Witness
+from tests.processes.sites import Node, recorded_steps, repeated, steps, until
+from tests.processes.workflows import ticking
+
+RUNS = 50
+IN_FLIGHT = 20
+LEASE = ("--lease", "1.0", "--tell-fenced")
+# A process that is frozen inside a transaction keeps its row until the server ends that.
+FROZEN_SECONDS = 20.0
+ZOMBIES = int(os.environ.get("ZOMBIES") or 50)
+ROUNDS = int(os.environ.get("ROUNDS") or 50)
+
+
+async def test_the_runs_of_a_killed_worker_run_elsewhere_within_two_seconds(site: PostgresSite) -> None:
+    """The lease is 30 s; a process that is gone is noticed by its lock."""
+    first = await site.worker()
+    async with site.client() as app:
+        for number in range(RUNS):
+            await app.start(ticking.options(id=f"ticking-{number}"), f"ticking-{number}", 0.5)
+        await until(lambda: len(recorded_steps(site.histories())) >= RUNS, "every run has done a step")
+        second = await site.worker()
+        assert site.owned_by(second) == 0
+        first.kill()
+        before, executed = recorded_steps(site.histories()), len(site.effects())
+
+        took = await until(lambda: site.owned_by(second) == RUNS, "the second worker takes over")
+
+        print(f"{RUNS} runs taken over after {took:.2f} s")
+        assert took < 2.0
+        await site.until_all_ended()
+    assert site.outcomes() == {f"ticking-{n}": ("COMPLETED", steps(f"ticking-{n}")) for n in range(RUNS)}
+    assert repeated(before, site.effects()[executed:]) == []
+    site.check()
+
+
+@asynccontextmanager
+async def under_load(site: PostgresSite, witness: Witness, oracle: Oracle) -> AsyncIterator[None]:
+    """Meanwhile clients start and signal runs; afterwards all of them end, and none is lost or repeated."""
+    async with site.client() as app:
+        client = Client(app, site, oracle, chance(), in_flight=IN_FLIGHT)
+        feeding = asyncio.create_task(client.feed())
+        yield
+        assert not feeding.done(), feeding.exception()
+        client.is_closing = True
+        await feeding
+        await client.finish()
+        await site.until_all_ended()
+
+
+async def run_zombies(site: PostgresSite, cycles: int) -> None:
+    """Freeze one of two workers under load until the other has its runs, and let it come back, again and again."""
+    oracle = Oracle()
+    witness = Witness(site, oracle, may_repeat=True)
+    workers = [await site.worker(*LEASE) for _ in range(2)]
+    async with under_load(site, witness, oracle):
+        for number in range(cycles):
+            await haunt(site, workers[number % 2], witness)
+    assert [await worker.leave() for worker in workers] == [0, 0]
+    witness.check()
+    assert site.rows("select * from workers") == []
+    fenced = sum(len(worker.heard("fenced")) for worker in workers)
+    lost = sum(worker.log.read_text().count("lease lost") for worker in workers)
+    print(f"{cycles} zombies, {fenced} commits refused, {lost} leases lost, {len(oracle.read('start'))} runs")
+    assert lost >= cycles
+    assert fenced > 0
+
+
+async def haunt(site: PostgresSite, zombie: Node, witness: Witness) -> None:
+    """Freeze a worker at any moment until another one has its runs; then let it come back."""
+    await until(lambda: site.owned_by(zombie) >= 5, "it has something to lose")
+    zombie.send(signal.SIGSTOP)
+    try:
+        await until(zombie.is_frozen, f"node {zombie.pid} stands still")
+        former = site.worker_ids(zombie)
+        await until(lambda: site.worker_ids(zombie) == [], "it is taken over", FROZEN_SECONDS)
+        witness.look()
+    finally:
+        zombie.send(signal.SIGCONT)
+    await until(lambda: site.worker_ids(zombie) not in ([], former), "it begins anew")
+
+
+async def test_zombies_are_refused_under_load(site: PostgresSite) -> None:
+    """Two workers that both believe to own a run must not both write its history."""
+    await run_zombies(site, 2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+async def test_fifty_zombies_are_refused_under_load(site: PostgresSite) -> None:
+    """The late commit that is not fenced is a rare one."""
+    await run_zombies(site, ZOMBIES)
+
+
+async def run_rounds(site: PostgresSite, rounds: int) -> None:
+    """Each of three workers is asked to leave when its successor is there, again and again."""
+    oracle = Oracle()
+    witness = Witness(site, oracle)
+    workers = [await site.worker() for _ in range(3)]
+    async with under_load(site, witness, oracle):
+        for _ in range(rounds):
+            for number in range(3):
+                await until(lambda: site.busy_runs() > IN_FLIGHT, "there is work")
+                successor = await site.worker()
+                assert await workers[number].leave() == 0, workers[number].log.read_text()
+                assert site.worker_ids(workers[number]) == []
+                workers[number] = successor
+                witness.look()
+            await site.until_more(IN_FLIGHT)
+    assert [await worker.leave() for worker in workers] == [0, 0, 0]
+    witness.check()
+    assert site.rows("select run_id from runs where losses > 0") == []
+    print(f"{rounds} rounds, {len(oracle.read('start'))} runs, {len(site.effects())} steps executed")
+
+
+@pytest.mark.timeout(180)
+async def test_a_rolling_restart_fails_and_repeats_nothing(site: PostgresSite) -> None:
+    """Every deployment does this: whoever leaves hands its runs back, and others go on with them."""
+    await run_rounds(site, 2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+async def test_fifty_rolling_restarts_fail_and_repeat_nothing(site: PostgresSite) -> None:
+    """A hand-over that goes wrong is a rare one."""
+    await run_rounds(site, ROUNDS)
