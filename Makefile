@@ -8,10 +8,10 @@ PYTHONS ?= python3.11 python3.12 python3.13
 SEEDS  ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler programs pythons clean simulate mutants small-world
+.PHONY: help demo test lint check format generate bench bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts programs pythons clean simulate mutants small-world
 
 help:           ## this list
-	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +65,17 @@ kill-cycles failpoints zombies company io-errors power-loss disk-full backups:
 
 pooler: $(READY) ## the contract of stores behind PgBouncer in transaction mode (needs pgbouncer)
 	$(BIN)/python -m tests.postgres.poolers
+
+fire-postgres: $(READY) ## postgres-crashes to postgres-cuts below, with a table at the end (about twenty minutes)
+	$(BIN)/python -m tests.postgres.fire
+
+postgres-crashes: $(READY) ## a server that crashes thirty times under two workers
+postgres-zombies: $(READY) ## fifty processes frozen beyond their lease come back to Postgres
+postgres-rolling: $(READY) ## three workers are restarted one after the other under load, fifty rounds
+postgres-backends: $(READY) ## two hundred backends of the server are terminated under load
+postgres-cuts: $(READY) ## three hundred connections are cut before, in and after a commit
+postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts:
+	$(BIN)/python -m tests.postgres.fire $@
 
 simulate: $(READY) ## SEEDS schedules of the whole engine in a world where everything goes wrong
 	$(BIN)/python -m tests.simulation run --seeds $(SEEDS)

@@ -52,6 +52,10 @@ class PostgresSite(Ground):
     def open_runs(self) -> int:
         return 0 if self._is_down else super().open_runs()
 
+    def go_by(self, port: int) -> None:
+        """Let nodes and clients that come now reach the server by this port."""
+        self.url = self.url.replace(f":{self.server.port}/", f":{port}/")
+
     def end(self) -> None:
         super().end()
         self._let_go()

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tests.processes.failpoints import FAILPOINTS
@@ -19,7 +20,7 @@ class Bar(NamedTuple):
     """What is done how often, and the tests that do it."""
 
     times: str
-    module: str
+    tests: str
     marks: str = "long"
 
 
@@ -46,8 +47,8 @@ class Row(NamedTuple):
     seconds: float
 
 
-def run(name: str, bar: Bar) -> Row:
-    command = [sys.executable, "-m", "pytest", "-s", "-m", bar.marks, f"tests/processes/{bar.module}"]
+def run(name: str, bar: Bar, folder: str) -> Row:
+    command = [sys.executable, "-m", "pytest", "-s", "-m", bar.marks, f"{folder}/{bar.tests}"]
     began = time.monotonic()
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     took = time.monotonic() - began
@@ -61,12 +62,12 @@ def _tally(said: str, word: str) -> int:
     return int(found[0]) if found else 0
 
 
-def main(names: list[str]) -> int:
-    rows = [run(name, BARS[name]) for name in names or BARS]
-    print(f"{'command':<18} {'count':<16} {'tests':>6} {'failures':>9} {'skipped':>8} {'seconds':>8}")
+def main(names: list[str], bars: Mapping[str, Bar] = BARS, folder: str = "tests/processes") -> int:
+    rows = [run(name, bars[name], folder) for name in names or bars]
+    print(f"{'command':<24} {'count':<16} {'tests':>6} {'failures':>9} {'skipped':>8} {'seconds':>8}")
     for row in rows:
         command = f"make {row.name}"
-        print(f"{command:<18} {row.times:<16} {row.passed:>6} {row.failed:>9} {row.skipped:>8} {row.seconds:>8.0f}")
+        print(f"{command:<24} {row.times:<16} {row.passed:>6} {row.failed:>9} {row.skipped:>8} {row.seconds:>8.0f}")
     return int(any(row.failed or not row.passed for row in rows))
 
 
