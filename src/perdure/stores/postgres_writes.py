@@ -9,7 +9,6 @@ before that it certainly is not.
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import TypeAlias
 
 import asyncpg
 import msgspec
@@ -18,6 +17,7 @@ from perdure.errors import StoreUnavailable
 from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address
+from perdure.stores.postgres_at_once import Rows, Told, answers_to, news_of, rows_of
 from perdure.stores.postgres_links import (
     IDLE_IN_TRANSACTION_MS,
     LOST,
@@ -34,8 +34,7 @@ from perdure.stores.postgres_sql import literal, quoted, write_batch
 from perdure.stores.postgres_steps import answer
 from perdure.stores.postgres_stuck import LOOK_AT_ID_SECONDS, Key, Stuck, keys_of
 from perdure.stores.rows import Garbled
-from perdure.stores.steps import Bulk, Found
-from perdure.stores.writes import Answers, Sorted, apply_groups, is_torn, post_messages, touched_runs
+from perdure.stores.writes import Answers, apply_groups, is_torn, touched_runs
 
 # Rows are looked up by their keys, whatever the planner believes of tables it has not counted yet.
 PLAN = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off"
@@ -50,69 +49,6 @@ MOST_TIMES = 5
 LOCK_MS, SHORT_LOCK_MS = 100, 10
 # What our function says when something was refused and all of it undone.
 REFUSED = "PD409"
-# More than so many characters of what is too large for its row do not go in one round trip.
-LARGEST_AT_ONCE = 8_000_000
-
-
-Rows: TypeAlias = dict[str, list[Sequence[object]]]
-
-
-class Told(msgspec.Struct):
-    """What a batch in one round trip is answered with; what is not of this is as it was asked for."""
-
-    fenced: bool = False
-    posted: list[tuple[int, str, str, str, int]] | None = None
-    counts: list[tuple[str, int]] | None = None
-
-
-def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | None:
-    """The rows of a batch that holds only what goes in bulk, and its answers if nothing is refused; None for others."""
-    rows: Rows = {}
-    steps = apply_groups(groups)
-    try:
-        question = next(steps)
-        while isinstance(question, Bulk):
-            rows.setdefault(question.name, []).extend(question.rows)
-            question = steps.send(_as_hoped(question))
-    except StopIteration as end:
-        is_large = sum(len(str(row[3])) for row in rows.get("put_payloads", ())) > LARGEST_AT_ONCE
-        return None if is_large or is_torn(groups, end.value) else (rows, end.value)
-    steps.close()
-    return None
-
-
-def _as_hoped(question: Bulk) -> Found:
-    """What a bulk statement finds when nothing is in its way."""
-    match question.name:
-        case "post_messages":
-            return Found((), [(0, row[0], row[1]) for row in question.rows], len(question.rows))
-        case "count_posted":
-            return Found((), [(row[0], row[1]) for row in question.rows], len(question.rows))
-        case _:
-            return Found((), (), len(question.rows))
-
-
-def _news_of(rows: Rows | None) -> News:
-    """What others may want to know of a batch."""
-    if rows is None:
-        return News.WORK | News.ENDS
-    has_free = any(row[6] is None for name in ("insert_runs", "insert_rich_runs") for row in rows.get(name, ()))
-    news = News.WORK if has_free or "post_messages" in rows else News.NOTHING
-    return news | News.ENDS if "end_runs" in rows else news
-
-
-def answers_to(groups: Sequence[Sequence[Operation]], told: Told) -> Answers:
-    """The answers to the messages of a batch, none of which was refused."""
-    batch = Sorted(groups)
-    answers: Answers = dict(batch.late)
-    steps = post_messages(batch.posts, answers)
-    next(steps)
-    try:
-        steps.send(Found((), told.posted or (), 0))
-        steps.send(Found((), told.counts or (), 0))
-    except StopIteration:
-        return answers
-    raise AssertionError("messages that were posted leave nothing to ask")
 
 
 class Ending(Enum):
@@ -213,7 +149,7 @@ class Writes:
 
     async def _write(self, batch: Batch) -> Outcome:
         hoped = rows_of(batch.groups)
-        self.news = _news_of(None if hoped is None else hoped[0])
+        self.news = news_of(None if hoped is None else hoped[0])
         if hoped is not None:
             outcome = await self._write_at_once(batch, *hoped)
             if outcome is not None:

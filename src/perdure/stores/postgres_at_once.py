@@ -1,0 +1,78 @@
+"""A batch in one round trip: what is sent to our function in the database, and what its answer means.
+
+In:   groups of operations.
+Out:  their rows, if they hold only what goes in bulk; the answers to the groups, if nothing of them is refused.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from perdure.stores.operations import Operation
+from perdure.stores.postgres_notices import News
+from perdure.stores.steps import Bulk, Found
+from perdure.stores.writes import Answers, Sorted, apply_groups, is_torn, post_messages
+
+# More than so many characters of what is too large for its row do not go in one round trip.
+LARGEST_AT_ONCE = 8_000_000
+
+Rows: TypeAlias = dict[str, list[Sequence[object]]]
+
+
+class Told(msgspec.Struct):
+    """What a batch in one round trip is answered with; what is not of this is as it was asked for."""
+
+    fenced: bool = False
+    posted: list[tuple[int, str, str, str, int]] | None = None
+    counts: list[tuple[str, int]] | None = None
+
+
+def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | None:
+    """The rows of a batch that holds only what goes in bulk, and its answers if nothing is refused; None for others."""
+    rows: Rows = {}
+    steps = apply_groups(groups)
+    try:
+        question = next(steps)
+        while isinstance(question, Bulk):
+            rows.setdefault(question.name, []).extend(question.rows)
+            question = steps.send(_as_hoped(question))
+    except StopIteration as end:
+        is_large = sum(len(str(row[3])) for row in rows.get("put_payloads", ())) > LARGEST_AT_ONCE
+        return None if is_large or is_torn(groups, end.value) else (rows, end.value)
+    steps.close()
+    return None
+
+
+def _as_hoped(question: Bulk) -> Found:
+    """What a bulk statement finds when nothing is in its way."""
+    match question.name:
+        case "post_messages":
+            return Found((), [(0, row[0], row[1]) for row in question.rows], len(question.rows))
+        case "count_posted":
+            return Found((), [(row[0], row[1]) for row in question.rows], len(question.rows))
+        case _:
+            return Found((), (), len(question.rows))
+
+
+def news_of(rows: Rows | None) -> News:
+    """What others may want to know of a batch."""
+    if rows is None:
+        return News.WORK | News.ENDS
+    has_free = any(row[6] is None for name in ("insert_runs", "insert_rich_runs") for row in rows.get(name, ()))
+    news = News.WORK if has_free or "post_messages" in rows else News.NOTHING
+    return news | News.ENDS if "end_runs" in rows else news
+
+
+def answers_to(groups: Sequence[Sequence[Operation]], told: Told) -> Answers:
+    """The answers to the messages of a batch, none of which was refused."""
+    batch = Sorted(groups)
+    answers: Answers = dict(batch.late)
+    steps = post_messages(batch.posts, answers)
+    next(steps)
+    try:
+        steps.send(Found((), told.posted or (), 0))
+        steps.send(Found((), told.counts or (), 0))
+    except StopIteration:
+        return answers
+    raise AssertionError("messages that were posted leave nothing to ask")
