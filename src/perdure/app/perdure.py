@@ -19,7 +19,15 @@ from perdure.app.homes import Home, refuse_in_workflows
 from perdure.app.run import Run, final_ending, handle_of, page_of, result_of
 from perdure.app.views import Page
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.functions import DEFAULTS, Activity, BoundCall, ConflictPolicy, Workflow, workflows
+from perdure.authoring.functions import (
+    DEFAULTS,
+    TASK_PREFIX,
+    Activity,
+    BoundCall,
+    ConflictPolicy,
+    Workflow,
+    workflows,
+)
 from perdure.clock import Clock, SystemClock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
@@ -309,6 +317,8 @@ class Perdure:
             parent_id=checks.text("parent id", parent_id),
             before=checks.text("cursor", after),
             limit=limit,
+            # Activities on a queue are runs as well; who asks for none of them in particular does not want them.
+            without=TASK_PREFIX if (workflow, id, parent_id) == (None, None, None) else None,
         )
         return await page_of(self._opened, wanted)
 

@@ -38,14 +38,17 @@ ParentClosePolicy: TypeAlias = Literal["cancel", "terminate", "abandon"]
 DEFAULT_TIMEOUT = 300.0
 LARGEST_ATTRIBUTES = 16 * 1024
 HIGHEST_PRIORITY = 1_000_000
+# What the names of runs begin with that are activities on a queue; no workflow's may.
+TASK_PREFIX = "task:"
 
 
 class ActivityOptions(msgspec.Struct, frozen=True):
-    """How an activity is tried: how often, and for how many seconds each time; and what it is known by."""
+    """How an activity is tried: how often, for how many seconds each time, and where; and what it is known by."""
 
     retry: Retry = Retry()
     timeout: float = DEFAULT_TIMEOUT
     key: str | None = None
+    queue: str | None = None
 
 
 class WorkflowOptions(msgspec.Struct, frozen=True):
@@ -132,15 +135,28 @@ class Activity(Function[P, R_co]):
         return cast("R_co", await asyncio.to_thread(self.fn, *args, **kwargs))
 
     def options(
-        self, *, retry: Retry | None = None, timeout: Duration | None = None, key: str | None = None
+        self,
+        *,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        queue: str | None = None,
     ) -> "Activity[P, R_co]":
         """A copy of this activity that is tried differently.
 
-        A call with a `key` is known by it instead of by its place in the code, which may then be moved.
+        A call with a `key` is known by it instead of by its place in the code, which may then be moved. With a `queue`
+        it runs in whichever worker of that queue takes it, `Perdure(url, queues=("gpu",))`.
         """
         changed = copy.copy(self)
-        changed.settings = _activity_options(self.settings, retry, timeout, key)
+        changed.settings = _activity_options(self.settings, retry, timeout, key, queue)
         changed.key = changed.settings.key
+        return changed
+
+    def here(self) -> "Activity[P, R_co]":
+        """A copy of this activity that runs where it is called, whatever its queue."""
+        changed = copy.copy(self)
+        changed.settings = msgspec.structs.replace(self.settings, queue=None, key=None)
+        changed.key = None
         return changed
 
 
@@ -279,7 +295,11 @@ workflows: Registry[Workflow[..., Any]] = Registry("workflow")
 
 
 def _activity_options(
-    base: ActivityOptions, retry: Retry | None, timeout: Duration | None, key: str | None = None
+    base: ActivityOptions,
+    retry: Retry | None,
+    timeout: Duration | None,
+    key: str | None = None,
+    queue: str | None = None,
 ) -> ActivityOptions:
     if retry is not None and not isinstance(retry, Retry):
         raise BadOption(f"retry is {retry!r}; give a Retry(...)")
@@ -287,6 +307,7 @@ def _activity_options(
         base.retry if retry is None else retry,
         base.timeout if timeout is None else seconds(timeout, "timeout"),
         base.key if key is None else checked_name("activity key", key),
+        base.queue if queue is None else checked_id("queue", queue),
     )
 
 
@@ -311,7 +332,11 @@ def activity(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
 def activity(fn: Callable[P, R], /) -> Activity[P, R]: ...
 @overload
 def activity(
-    *, name: str | None = None, retry: Retry | None = None, timeout: Duration | None = None
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    queue: str | None = None,
 ) -> ActivityDecorator: ...
 def activity(
     fn: Callable[..., Any] | None = None,
@@ -320,9 +345,10 @@ def activity(
     name: str | None = None,
     retry: Retry | None = None,
     timeout: Duration | None = None,
+    queue: str | None = None,
 ) -> Any:
-    """Make a function a durable step. A plain `def` runs in a thread."""
-    options = _activity_options(ActivityOptions(), retry, timeout)
+    """Make a function a durable step. A plain `def` runs in a thread; with a `queue`, in any worker of that queue."""
+    options = _activity_options(ActivityOptions(), retry, timeout, queue=queue)
 
     def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
         decorated: Activity[..., Any] = Activity(_checked(fn, "activity"), name or fn.__name__, options)
@@ -342,6 +368,8 @@ def workflow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
         if not inspect.iscoroutinefunction(_checked(fn, "workflow")):
             raise BadOption(f"the workflow {fn.__qualname__} is a plain def; write `async def {fn.__name__}`")
+        if (name or "").startswith(TASK_PREFIX):
+            raise BadOption(f"the workflow name {name!r} is one of an activity on a queue; give it another one")
         decorated: Workflow[..., Any] = Workflow(fn, name or fn.__name__, DEFAULTS)
         refuse_unrepeatable(decorated)
         workflows.add(decorated)

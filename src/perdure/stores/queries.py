@@ -58,6 +58,10 @@ def listing(wanted: RunFilter, *, walks: bool = False) -> tuple[str, dict[str, o
         if value is not None:
             conditions.append(f"{column} = :{column}")
             parameters[column] = value
+    if wanted.without is not None:
+        # As a range of names, whatever a pattern would make of them.
+        conditions.append("(workflow < :without or workflow >= :without_end)")
+        parameters |= {"without": wanted.without, "without_end": wanted.without + chr(0x10FFFF)}
     if wanted.before is not None:
         conditions.append("run_id < :before")
         parameters["before"] = wanted.before

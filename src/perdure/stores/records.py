@@ -113,3 +113,5 @@ class RunFilter(msgspec.Struct, frozen=True):
     before: str | None = None
     limit: int = 100
     held: tuple[str, ...] = ()
+    # Of these workflows none: names that begin so.
+    without: str | None = None

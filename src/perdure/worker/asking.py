@@ -25,9 +25,11 @@ from perdure.worker.pending import (
     PendingCall,
     PendingChild,
     PendingSignal,
+    PendingTask,
     PendingTimer,
     PendingValue,
 )
+from perdure.worker.tasks import Task, input_of
 
 
 class Asides:
@@ -67,7 +69,7 @@ class Asking:
 
     def run_activity(
         self, activity: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> PendingActivity:
+    ) -> PendingActivity | PendingTask:
         if self.loop.is_dead:
             self.loop.refuse_when_dead()
         if activity.key is None:
@@ -75,7 +77,12 @@ class Asking:
         else:
             place = self.loop.root.place(f"{activity.name}({activity.key})")
         arguments = activity.signature.record(args, kwargs)
-        self.pending[place] = call = PendingActivity(self, place, activity, arguments)
+        call: PendingActivity | PendingTask
+        if activity.settings.queue is None:
+            call = PendingActivity(self, place, activity, arguments)
+        else:
+            call = PendingTask(self, place, Task(activity), input_of(activity, arguments[0]))
+        self.pending[place] = call
         self.fresh.append(call)
         return call
 

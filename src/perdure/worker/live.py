@@ -21,7 +21,15 @@ from perdure.kernel.messages import Body, ChildFailure, ChildResult, Message, Si
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import Attempt
-from perdure.worker.pending import Pending, PendingActivity, PendingChild, PendingSignal, PendingTimer, PendingValue
+from perdure.worker.pending import (
+    Pending,
+    PendingActivity,
+    PendingChild,
+    PendingSignal,
+    PendingTask,
+    PendingTimer,
+    PendingValue,
+)
 from perdure.worker.program import Program
 
 Step: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage
@@ -296,6 +304,9 @@ class LiveRun:
                 if (next_at := self.retry_at(call.place)) is not None:
                     shown["until"] = next_at
                 return shown
+            case PendingTask():
+                name = f"{call.activity.name} on queue {call.activity.settings.queue}"
+                return {"kind": "activity", "place": call.place, "name": name}
             case PendingChild():
                 return {"kind": "child", "place": call.place, "name": call.child_id}
             case PendingValue():

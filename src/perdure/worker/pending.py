@@ -14,6 +14,7 @@ from perdure.authoring.signals import Signal
 from perdure.ids import LONGEST_ID, child_run_id
 from perdure.kernel.traits import OnParentClose
 from perdure.worker.loop import RunTimer
+from perdure.worker.tasks import Task
 
 if TYPE_CHECKING:
     from perdure.worker.asking import Asking
@@ -120,6 +121,18 @@ class PendingChild(PendingCall):
     @property
     def outlives_its_parent(self) -> bool:
         return self.workflow.settings.traits.on_parent_close == OnParentClose.ABANDON
+
+
+class PendingTask(PendingChild):
+    """An activity on a queue: a child that runs it, wherever that queue is worked."""
+
+    __slots__ = ()
+
+    workflow: Task
+
+    @property
+    def activity(self) -> Activity[..., Any]:
+        return self.workflow.activity
 
 
 class PendingTimer:

@@ -35,6 +35,7 @@ from perdure.worker.pending import (
     PendingActivity,
     PendingChild,
     PendingSignal,
+    PendingTask,
     PendingTimer,
     PendingValue,
 )
@@ -128,7 +129,8 @@ class Program(Asking):
 
     def _answer_child(self, pending: PendingChild, event: Event, ended: ChildCompleted | events.ChildFailed) -> None:
         if isinstance(ended, events.ChildFailed):
-            pending.future.set_exception(_raised_by_child(ended))
+            task = pending.activity.name if isinstance(pending, PendingTask) else None
+            pending.future.set_exception(_raised_by_child(ended) if task is None else _raised(task, ended.failure))
             return
         try:
             pending.future.set_result(pending.workflow.signature.result.restore(ended.result, pending.place))

@@ -21,6 +21,7 @@ from perdure.worker.live import LiveRun, Reading
 from perdure.worker.moving import REPLAY_SLICE, Mover, WorkerSettings
 from perdure.worker.parking import MANY, SOON_MS, SWEEP_MS, Parking
 from perdure.worker.suspects import Suspects
+from perdure.worker.tasks import task_names, with_tasks
 
 
 class Worker(Mover):
@@ -36,7 +37,8 @@ class Worker(Mover):
         super().__init__(engine, settings)
         self._resources = tuple(resources)
         self._known = known
-        self._workflow: Callable[[str], Workflow[..., Any] | None] = workflows.get if known is None else known.get
+        find = workflows.get if known is None else known.get
+        self._workflow: Callable[[str], Workflow[..., Any] | None] = with_tasks(find)
         # Runs that room was made for and whose start is on its way to disk.
         self._expected = 0
         self._parking = Parking(engine, self, settings.park_after_ms)
@@ -210,7 +212,7 @@ class Worker(Mover):
         self._make_room()
 
     def _names(self) -> tuple[str, ...]:
-        return workflows.names() if self._known is None else tuple(sorted(self._known))
+        return (*(workflows.names() if self._known is None else tuple(sorted(self._known))), *task_names())
 
     def ended(self, run_id: str) -> None:
         """The end of a run is on disk: forget it."""

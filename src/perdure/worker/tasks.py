@@ -1,0 +1,115 @@
+"""Tasks: activities on a queue, each run by whichever worker of that queue takes it.
+
+In:   an activity that names a queue, and its arguments; or the name of a task.
+Out:  the workflow that a task is a run of: one step, the activity itself.
+
+A task is a child of the run that calls the activity, so everything that holds for runs holds for it: it is claimed in
+bulk, belongs to a worker's lease, is taken over when that dies, retries and waits like any other, and its end is a
+message to its caller.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from perdure.authoring.functions import TASK_PREFIX, Activity, Workflow, WorkflowOptions, activities
+from perdure.codec import Arguments
+from perdure.kernel.retry import Retry
+from perdure.worker.loaded import class_named, name_of
+
+
+class TaskInput(msgspec.Struct, frozen=True):
+    """What a task is started with: the activity's arguments, and how its caller wants it to be tried."""
+
+    arguments: msgspec.Raw
+    timeout: float
+    max_attempts: int
+    initial_interval: float
+    backoff: float
+    max_interval: float
+    non_retryable: tuple[str, ...] = ()
+
+
+def input_of(activity: Activity[..., Any], arguments: bytes) -> bytes:
+    """What a task of this activity is started with."""
+    retry = activity.settings.retry
+    return msgspec.json.encode(
+        TaskInput(
+            msgspec.Raw(arguments),
+            activity.settings.timeout,
+            retry.max_attempts,
+            retry.initial_interval,
+            retry.backoff,
+            retry.max_interval,
+            tuple(kind if isinstance(kind, str) else name_of(kind) for kind in retry.non_retryable),
+        )
+    )
+
+
+class TaskSignature:
+    """What goes into a task, and what comes out of it: that of its activity."""
+
+    def __init__(self, activity: Activity[..., Any]) -> None:
+        self._activity = activity
+        self.result = activity.signature.result
+
+    def restore(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The activity as it is to be tried, and its arguments."""
+        given = msgspec.json.decode(data, type=TaskInput)
+        unwanted = tuple(class_named(name) or name for name in given.non_retryable)
+        retry = Retry(given.max_attempts, given.initial_interval, given.backoff, given.max_interval, unwanted)
+        wanted = self._activity.options(retry=retry, timeout=given.timeout).here()
+        args, kwargs = self._activity.signature.restore(bytes(given.arguments))
+        return (wanted, args, kwargs), {}
+
+    def record(self, *_: object) -> Arguments:
+        raise NotImplementedError
+
+
+class Task(Workflow[..., Any]):
+    """The workflow of one step that a task is a run of."""
+
+    def __init__(self, activity: Activity[..., Any]) -> None:
+        # One is made for every call: not by way of those that people write, whose signatures are looked at.
+        self.fn = _perform
+        self.name = f"{TASK_PREFIX}{activity.name}"
+        self.settings = WorkflowOptions(queue=activity.settings.queue)
+        self.activity = activity
+        self.signature = TaskSignature(activity)  # type: ignore[assignment]  # it does what programs need of one
+        self.result_name = activity.result_name
+
+
+async def _perform(activity: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return await activity(*args, **kwargs)
+
+
+_tasks: "WeakKeyDictionary[Activity[..., Any], Task]" = WeakKeyDictionary()
+
+
+def task_named(name: str) -> Task | None:
+    """The task of this name, if its activity is registered in this process."""
+    if not name.startswith(TASK_PREFIX):
+        return None
+    activity = activities.get(name.removeprefix(TASK_PREFIX))
+    if activity is None:
+        return None
+    task = _tasks.get(activity)
+    if task is None:
+        task = _tasks[activity] = Task(activity)
+    return task
+
+
+def task_names() -> tuple[str, ...]:
+    """The tasks that there is code for in this process."""
+    return tuple(f"{TASK_PREFIX}{name}" for name in activities.names())
+
+
+def with_tasks(find: Callable[[str], Workflow[..., Any] | None]) -> Callable[[str], Workflow[..., Any] | None]:
+    """Find workflows, and tasks as well."""
+
+    def found(name: str) -> Workflow[..., Any] | None:
+        return find(name) or task_named(name)
+
+    return found
