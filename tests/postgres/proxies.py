@@ -33,9 +33,11 @@ class Proxy:
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
-        self._next: Cut | None = None
+        self._next: tuple[Cut, str] | None = None
         self._done: Counter[str] = Counter()
         self._links: set[asyncio.Task[None]] = set()
+        self.is_open = asyncio.Event()
+        self.is_open.set()
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -49,9 +51,17 @@ class Proxy:
             link.cancel()
         await asyncio.gather(*self._links, return_exceptions=True)
 
-    def cut_next(self, cut: Cut) -> None:
-        """Cut off the next commit of anybody."""
-        self._next = cut
+    def part(self) -> None:
+        """Pass nothing on from now on, and let neither end know."""
+        self.is_open.clear()
+
+    def mend(self) -> None:
+        """Pass on what has come meanwhile, and all that comes."""
+        self.is_open.set()
+
+    def cut_next(self, cut: Cut, what: str) -> None:
+        """Cut off the next "batch" that goes in one round trip, or "commit" of one that goes in steps, of anybody."""
+        self._next = (cut, what)
 
     @property
     def is_about_to_cut(self) -> bool:
@@ -59,9 +69,10 @@ class Proxy:
 
     def take_cut(self, what: str) -> Cut | None:
         """How to cut off this commit, if at all."""
-        cut, self._next = self._next, None
-        if cut is not None:
-            self._done[f"{cut.name.lower()} a {what}"] += 1
+        if self._next is None or self._next[1] != what:
+            return None
+        (cut, _), self._next = self._next, None
+        self._done[f"{cut.name.lower()} a {what}"] += 1
         return cut
 
     def told(self) -> dict[str, int]:
@@ -118,6 +129,7 @@ class Link:
                 if data[-6:-5] == b"Z":
                     self._has_answered.set()
             else:
+                await self._proxy.is_open.wait()
                 self._answers.write(data)
                 await self._answers.drain()
         # Whoever waits for the answer of a server that has left is told so as well.
@@ -132,16 +144,16 @@ class Link:
             if cut is not None:
                 await self._cut(cut, message)
                 return
-            self._commands.write(message)
-            await self._commands.drain()
+            await self._proxy.is_open.wait()
+            await self._send(message)
 
     async def _pass_opening(self) -> bytes:
         """What comes before all messages, the last of it with the client's name; encryption is asked for and denied."""
         while True:
             head = await self._client.readexactly(4)
             opening = head + await self._client.readexactly(int.from_bytes(head) - 4)
-            self._commands.write(opening)
-            await self._commands.drain()
+            await self._proxy.is_open.wait()
+            await self._send(opening)
             if len(opening) > 8:
                 return opening
 

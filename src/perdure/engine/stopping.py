@@ -25,7 +25,7 @@ from perdure.kernel.overdue import timed_out
 from perdure.kernel.status import OPEN, Status
 from perdure.kernel.traits import OnParentClose
 from perdure.stores import rows
-from perdure.stores.answers import Applied, Posted
+from perdure.stores.answers import Applied, Moved, Posted
 from perdure.stores.operations import CloseFreeRun, NoteCancel, Operation, PostMessage, StopChildren, TellRun
 from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
@@ -119,15 +119,23 @@ class Stopping:
             message = TellRun(row.parent_id, f"child:{row.run_id}", type(body).__name__, rows.message_body(body), now)
             operations.append(message)
         answer = await self._committer.apply(*operations)
-        if not isinstance(answer, Applied):
+        if not isinstance(answer, Applied) and not (isinstance(answer, Moved) and await self._is_done(row, final, now)):
             return False
         log.info("run %r was closed as %s", row.workflow_id, final.status, extra={"event": "run_closed"})
-        if message is not None and isinstance(answer.value, Posted):
+        if message is not None and isinstance(answer, Applied) and isinstance(answer.value, Posted):
             posted = answer.value
             self._notice(message.run_id, Message(posted.number, message.message_id, body, now), posted.count)
         self._ended(row.run_id, final)
         await self.close_free_children(row.run_id, end)
         return True
+
+    async def _is_done(self, row: RunRow, final: Ending, at: int) -> bool:
+        """Whether the run has ended so since then: written once more, as its answer was lost, an end finds itself."""
+        try:
+            found = await self._store.run(row.namespace, row.run_id)
+        except RunUnreadable:
+            return False
+        return found is not None and found.status == final.status and (found.closed_at or 0) >= at
 
     async def close_free_children(self, run_id: str, end: object) -> None:
         """Children that were told to stop at once, and that nobody owns: whoever is there closes them."""
