@@ -52,9 +52,9 @@ class PostgresSite(Ground):
     def open_runs(self) -> int:
         return 0 if self._is_down else super().open_runs()
 
-    def go_by(self, port: int) -> None:
-        """Let nodes and clients that come now reach the server by this port."""
-        self.url = self.url.replace(f":{self.server.port}/", f":{port}/")
+    def url_by(self, port: int) -> str:
+        """The URL by which nodes and clients reach the server through this port."""
+        return self.url.replace(f":{self.server.port}/", f":{port}/")
 
     def end(self) -> None:
         super().end()

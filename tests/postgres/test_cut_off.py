@@ -12,6 +12,7 @@ from tests.processes.sites import until
 
 IN_FLIGHT = 20
 TERMINATED = int(os.environ.get("TERMINATED") or 200)
+CASES = [(cut, what) for cut in Cut for what in ("batch", "commit")]
 CUTS = int(os.environ.get("CUTS") or 300)
 
 
@@ -60,14 +61,16 @@ async def run_cuts(site: PostgresSite, count: int) -> None:
     oracle = Oracle()
     witness = Witness(site, oracle)
     async with Proxy(site.server.port) as proxy:
-        site.go_by(proxy.port)
+        site.url = site.url_by(proxy.port)
         worker = await site.worker()
         async with site.client() as app:
             client = Client(app, site, oracle, draw, in_flight=IN_FLIGHT, is_patient=True)
             feeding = asyncio.create_task(client.feed())
             for number in range(count):
-                await asyncio.sleep(draw.uniform(0.0, 0.1))
-                proxy.cut_next(list(Cut)[number % len(Cut)])
+                # Else it would be cut off for ever in its first tries to go on.
+                await site.until_more(3)
+                await asyncio.sleep(draw.uniform(0.0, 0.05))
+                proxy.cut_next(*CASES[number % len(CASES)])
                 await until(lambda: not proxy.is_about_to_cut, "a batch is cut off")
                 assert not feeding.done(), feeding.exception()
             witness.look()
