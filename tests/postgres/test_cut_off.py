@@ -72,8 +72,8 @@ async def run_cuts(site: PostgresSite, count: int) -> None:
                 await asyncio.sleep(draw.uniform(0.0, 0.05))
                 proxy.cut_next(*CASES[number % len(CASES)])
                 await until(lambda: not proxy.is_about_to_cut, "a batch is cut off")
+                witness.look()
                 assert not feeding.done(), feeding.exception()
-            witness.look()
             await site.until_more(IN_FLIGHT)
             client.is_closing = True
             await feeding

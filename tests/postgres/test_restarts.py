@@ -7,7 +7,9 @@ import pytest
 
 from tests.postgres.sites import PostgresSite, chance
 from tests.processes.clients import Client, Oracle, Witness
-from tests.processes.sites import until
+from tests.processes.node import REFUSED
+from tests.processes.sites import recorded_steps, repeated, steps, until
+from tests.processes.workflows import plodding
 
 IN_FLIGHT = 20
 RESTARTS = int(os.environ.get("RESTARTS") or 30)
@@ -39,6 +41,43 @@ async def run_restarts(site: PostgresSite, restarts: int) -> None:
     assert site.rows("select * from workers") == []
     taken_over = sum(worker.log.read_text().count("took over") for worker in workers)
     print(f"{restarts} crashes, {len(oracle.read('start'))} runs, {len(site.effects())} steps, {taken_over} taken over")
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.7])
+async def test_a_worker_can_leave_while_the_server_is_down(site: PostgresSite, delay: float) -> None:
+    """Machines are shut down in any order; what the worker has left others end when the server is back."""
+    worker = await site.worker()
+    async with site.client() as app:
+        for number in range(10):
+            await app.start(plodding.options(id=f"plodding-{number}"), f"plodding-{number}", 50)
+        await site.until_more(20)
+        await asyncio.to_thread(site.server.stop, "immediate")
+        # The loss may not be noticed yet, or be old.
+        await asyncio.sleep(delay)
+        try:
+            assert await worker.leave() == 0, worker.log.read_text()
+        finally:
+            await asyncio.to_thread(site.server.start)
+        before, executed = recorded_steps(site.histories()), len(site.effects())
+        heir = await site.worker()
+        await site.until_all_ended()
+    assert await heir.leave() == 0
+    assert repeated(before, site.effects()[executed:]) == []
+    assert site.outcomes() == {f"plodding-{n}": ("COMPLETED", steps(f"plodding-{n}", 50)) for n in range(10)}
+    site.check()
+
+
+async def test_a_worker_that_finds_no_server_says_so(site: PostgresSite) -> None:
+    """Whoever starts it learns what is wrong, and can start it again."""
+    node = await site.node().prepare()
+    await asyncio.to_thread(site.server.stop, "immediate")
+    try:
+        node.go()
+        assert await node.ends() == REFUSED, node.log.read_text()
+        assert node.heard("refused") == ["opening StoreUnavailable"]
+        assert node.troubles() == []
+    finally:
+        await asyncio.to_thread(site.server.start)
 
 
 @pytest.mark.timeout(180)
