@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
 from perdure import Perdure, Signal, workflow
@@ -90,6 +91,20 @@ async def test_who_terminates_a_run_is_not_told_that_it_was_terminated_before(
         await run.terminate("enough")
         assert not proxy.is_about_to_cut
         assert (await run.describe()).status == "TERMINATED"
+
+
+@each_cut
+async def test_who_lets_a_held_run_go_on_is_not_told_that_it_is_not_held(mortal: Server, url: str, cut: Cut) -> None:
+    """Whoever mended the code and resumes what was held must not believe that it came too late."""
+    async with client_by_proxy(mortal, url) as (app, proxy):
+        run = await app.start(takes_a_hint, "a")
+        schema = url.rpartition("=")[2]
+        with psycopg.connect(mortal.url, options=f"-c search_path={schema}", autocommit=True) as db:
+            db.execute("update runs set held = 'mismatch', wake_at = null")
+        proxy.cut_next(cut, "commit")
+        await run.resume()
+        assert not proxy.is_about_to_cut
+        assert (await run.describe()).held is None
 
 
 @each_cut

@@ -269,6 +269,10 @@ class StoreEngine(OwningEngine):
         if row.held is not None:
             answer = await self._committer.apply(ResumeRun(row.run_id, self.clock.now()))
         if isinstance(answer, Moved):
+            was_held, row = row.held is not None, await self._newest(row.run_id)
+            if was_held and row.held is None:
+                # Somebody has let it go on since it was read; it was us if the answer to that was lost.
+                return
             row = await self._open_run(run_id, id)
             if row.status not in OPEN:
                 trouble = f"its status is {row.status!r}, which no open run has"
