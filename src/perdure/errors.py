@@ -35,7 +35,17 @@ An error says what happened, to which thing, and what to do. Its fields go to
 Exception.__init__, so that errors pickle; the text is made in __str__.
 """
 
+import re
 import reprlib
+
+# Up to the last @ there is: a password that was not encoded may have anything in it.
+_IN_ACCOUNT = re.compile(r"(://[^/?#:@]*:).*(@)", re.DOTALL)
+_IN_OPTIONS = re.compile(r"([?&][^=&]*password[^=&]*=)[^&#]*", re.IGNORECASE)
+
+
+def without_password(url: str) -> str:
+    """What may be shown of a URL, be it one that can be read or not."""
+    return _IN_OPTIONS.sub(r"\1***", _IN_ACCOUNT.sub(r"\1***\2", url))
 
 
 class PerdureError(Exception):
@@ -191,8 +201,8 @@ class NotOpen(PerdureError):
     """The Perdure object was used outside its `async with`, or its `with`, block."""
 
     def __init__(self, url: str | None = None) -> None:
-        super().__init__(url)
-        self.url = url
+        self.url = None if url is None else without_password(url)
+        super().__init__(self.url)
 
     def __str__(self) -> str:
         which = "this Perdure is not open" if self.url is None else f"no Perdure is open on {self.url!r}"
@@ -203,8 +213,8 @@ class OpenElsewhere(NotOpen):
     """The process this one was forked from opened the Perdure; its thread did not come along."""
 
     def __init__(self, url: str, opened_by: int) -> None:
-        Exception.__init__(self, url, opened_by)
-        self.url = url
+        self.url = without_password(url)
+        Exception.__init__(self, self.url, opened_by)
         self.opened_by = opened_by
 
     def __str__(self) -> str:
@@ -228,8 +238,8 @@ class WouldDeadlock(PerdureError):
     """A blocking call was made on the thread that would have to answer it."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.url = url
+        self.url = without_password(url)
+        super().__init__(self.url)
 
     def __str__(self) -> str:
         return (

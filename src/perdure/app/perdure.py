@@ -44,6 +44,7 @@ from perdure.errors import (
     RunUnreadable,
     StoreUnavailable,
     UnknownWorkflow,
+    without_password,
 )
 from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
@@ -389,8 +390,9 @@ def store_for(url: str) -> Store:
     if separator and scheme in {"postgresql", "postgres"}:
         return _postgres(url)
     if not separator or scheme != "sqlite":
+        shown = without_password(url) if isinstance(url, str) else url
         raise BadOption(
-            f"the URL {url!r} names no store; use sqlite:///file.db, sqlite:// for memory, or postgresql://host/database"
+            f"the URL {shown!r} names no store; use sqlite:///file.db, sqlite:// for memory, or postgresql://host/database"
         )
     if not rest:
         return SqliteStore(None)

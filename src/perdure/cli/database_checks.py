@@ -14,19 +14,16 @@ from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.hints import hint
 from perdure.cli.lock_checks import check_locks, check_permissions
 from perdure.cli.output import counted, size_text, span
+from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, told_audit
 from perdure.clock import SystemClock
 from perdure.errors import StoreError
+from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite_audit import audit_of
-from perdure.stores.sqlite_health import VERSION, Health, WorkerSeen, has_reset_race, health_of
+from perdure.stores.sqlite_health import VERSION, Health, has_reset_race, health_of
 
 # SQLite writes the log back every 1,000 pages, about 4 MB; this many bytes mean that it cannot.
 LARGE_LOG = 64 * 2**20
 SMALL_PAGE = 4096
-# A run that is due is taken within moments; after so many milliseconds nobody seems to care.
-NEGLECTED_MS = 5_000
-SET_BACK_MS = 1_000
-# An audit takes about a tenth of a second for each megabyte; beyond so many bytes nobody wants to wait for that.
-LARGEST_AUDITED = 16 * 2**20
 ROOM = "make room; it goes on by itself"
 
 
@@ -66,8 +63,8 @@ def check_database(path: Path, *, is_full: bool = False) -> Iterator[Finding]:
     yield from check_locks(path, health.workers)
     yield from _check_workers(health, now, is_full=is_full)
     yield from _check_sharing(health, now)
-    yield _check_runs(health, now, is_full=is_full)
-    yield _check_clock(health, now)
+    yield check_runs(health, now, is_full=is_full)
+    yield check_clock(health, now)
     if health.is_read and health.schema == health.known_schema and health.damage is None:
         yield _check_contents(path, health)
 
@@ -163,24 +160,6 @@ def _check_worker(worker: WorkerSeen, now: int, *, is_full: bool) -> Finding | N
     return None
 
 
-def _check_runs(health: Health, now: int, *, is_full: bool) -> Finding:
-    found = f"{counted(health.open_runs, 'run')} open" if health.open_runs else "none open"
-    if health.due_runs and health.due_since is not None and now - health.due_since > NEGLECTED_MS:
-        late = span(timedelta(milliseconds=now - health.due_since))
-        due = f"{found}; {counted(health.due_runs, 'run')} could go on, since {late} at most, but "
-        if is_full:
-            return warning("runs", f"{due}the disk is full", "make room; workers take them then")
-        return warning(
-            "runs",
-            f"{due}no worker takes them",
-            f"start one that has the code: `{hint('worker', 'MODULE')}`",
-        )
-    if health.held_runs:
-        held = hint("list", "--status", "held")
-        return warning("runs", f"{found}; {health.held_runs} held", f"`{held}` shows them, `perdure show` why")
-    return ok("runs", found)
-
-
 def _check_contents(path: Path, health: Health) -> Finding:
     if health.bytes + health.log_bytes > LARGEST_AUDITED:
         return ok("audit", f"not done, the file is large; `{hint('audit')}` does it")
@@ -188,19 +167,4 @@ def _check_contents(path: Path, health: Health) -> Finding:
         found = audit_of(path).violations
     except StoreError as error:
         return warning("audit", f"not done: {error}", "try again")
-    if not found:
-        return ok("audit", "everything fits together")
-    runs = {violation.run_id for violation in found} - {None}
-    told = counted(len(found), "finding") + (f" in {counted(len(runs), 'run')}" if runs else "")
-    return warning("audit", told, f"`{hint('audit')}` tells {'it' if len(found) == 1 else 'them'}, and what to do")
-
-
-def _check_clock(health: Health, now: int) -> Finding:
-    ahead = health.last_written_at - now
-    if ahead > SET_BACK_MS:
-        return warning(
-            "clock",
-            f"the database was last written {span(timedelta(milliseconds=ahead))} in the future",
-            "the clock was set back; let the machine keep its time (NTP)",
-        )
-    return ok("clock", "not behind the database")
+    return told_audit(found)

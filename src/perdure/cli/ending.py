@@ -67,7 +67,7 @@ def cancel(
                 # The request is on disk all the same; only how the run stands cannot be told.
                 warn(f"{run.id} is told to stop; {error}")
                 raise typer.Exit(FAILED if wait else OK) from None
-            warn_if_nobody_works(url, info)
+            await warn_if_nobody_works(url, info)
             _warn_if_held(info)
             # At its deadline a held run ends as well.
             leaves_held = info.deadline_at is None

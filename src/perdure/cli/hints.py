@@ -2,7 +2,7 @@
 
 In:   a name that does not exist, and those that do; the words of a command.
 Out:  the nearest name; the command as a shell takes it, with --url and --namespace when they were typed,
-      for then nothing else says which database it speaks of.
+      for then nothing else says which database it speaks of. A password is not repeated.
 """
 
 import shlex
@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 import typer
+
+from perdure.errors import without_password
 
 _typed: dict[str, str] = {}
 
@@ -26,7 +28,12 @@ def note(context: typer.Context, parameter: typer.CallbackParam, value: str) -> 
 
 def hint(*words: str) -> str:
     """`perdure` with these words, each quoted where a shell wants it."""
-    typed = [word for name in ("url", "namespace") if name in _typed for word in (f"--{name}", _typed[name])]
+    typed = [
+        word
+        for name in ("url", "namespace")
+        if name in _typed
+        for word in (f"--{name}", without_password(_typed[name]))
+    ]
     return shlex.join(["perdure", *words, *typed])
 
 

@@ -4,7 +4,8 @@ In:   the URL and the namespace, and a run as people name it.
 Out:  an open client that works nothing; a run.
 """
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,7 +13,8 @@ from urllib.parse import unquote
 import perdure
 from perdure.cli.exits import Mistake, Trouble
 from perdure.cli.hints import hint, nearest
-from perdure.errors import RunNotFound
+from perdure.errors import RunNotFound, without_password
+from perdure.stores.postgres_address import SCHEMES
 from perdure.stores.sqlite import has_runs
 
 FILE = "sqlite:///"
@@ -20,12 +22,29 @@ MEMORY = "sqlite://"
 NEWEST = 200
 
 
-def client(url: str, namespace: str) -> "AbstractAsyncContextManager[perdure.Perdure]":
+@asynccontextmanager
+async def client(url: str, namespace: str) -> "AsyncIterator[perdure.Perdure]":
     """A client of a database that exists; a command that only looks must not create one."""
+    app = perdure.Perdure(url, namespace=namespace, worker=False)
     path = existing(url)
     if path is not None and not has_runs(path):
         raise Trouble(f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL")
-    return perdure.Perdure(url, namespace=namespace, worker=False)
+    if is_postgres(url):
+        await refuse_strange(url)
+    async with app:
+        yield app
+
+
+async def refuse_strange(url: str) -> None:
+    """Trouble when the database has no tables of ours."""
+    # Its driver is an extra, and takes its time to load.
+    from perdure.stores.postgres_look import has_tables  # noqa: PLC0415 - as above
+
+    if not await has_tables(url):
+        raise Trouble(
+            f"{without_password(url)}: the database has no runs of Perdure in this schema; name another with --url or "
+            "PERDURE_URL (schema=... in it), or let `perdure migrate` make the tables"
+        )
 
 
 def existing(url: str) -> Path | None:
@@ -50,7 +69,12 @@ def file_of(url: str) -> Path | None:
 def location(url: str) -> str:
     """Where the database is, whatever the folder of the reader: a file's absolute path."""
     path = file_of(url)
-    return url if path is None else str(path.absolute())
+    return without_password(url) if path is None else str(path.absolute())
+
+
+def is_postgres(url: str) -> bool:
+    """Whether a URL names a Postgres database."""
+    return url.partition("://")[0] in SCHEMES
 
 
 def refuse_memory(url: str) -> None:

@@ -17,7 +17,13 @@ DEFAULT_NAMESPACE = "main"
 
 Url: TypeAlias = Annotated[
     str,
-    typer.Option("--url", metavar="URL", envvar="PERDURE_URL", help="The database: sqlite:///file.db", callback=note),
+    typer.Option(
+        "--url",
+        metavar="URL",
+        envvar="PERDURE_URL",
+        help="The database: sqlite:///file.db or postgresql://user@host/database",
+        callback=note,
+    ),
 ]
 Namespace: TypeAlias = Annotated[
     str,

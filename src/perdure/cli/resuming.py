@@ -46,7 +46,7 @@ def resume(
             else:
                 resumed = [await _resumed(await found(app, name))]
             if resumed:
-                warn_if_nobody_works(url, resumed[0])
+                await warn_if_nobody_works(url, resumed[0])
             return resumed
 
     resumed = asyncio.run(request())

@@ -73,7 +73,7 @@ def start(
     else:
         fields = ("run_id", "workflow", "status", "created_at", "delayed_until", "deadline_at")
         print_json({"id": info.id} | {name: getattr(info, name) for name in fields})
-    warn_if_nobody_works(url, info, call.module)
+    asyncio.run(warn_if_nobody_works(url, info, call.module))
 
 
 async def _start(app: "perdure.Perdure", call: Call) -> "RunInfo":

@@ -42,7 +42,7 @@ async def _wait(name: str, timeout: float | None, url: str, namespace: str, *, a
     opened_at = datetime.now(UTC)
     async with client(url, namespace) as app:
         run = await found(app, name)
-        warn_if_nobody_works(url, await run.describe())
+        await warn_if_nobody_works(url, await run.describe())
         return await follow(
             app, run, opened_at, timeout, as_json=as_json, too_late=lambda what: say_how_to_go_on(what, name)
         )

@@ -5,9 +5,9 @@ Out:  what asyncpg connects to, and the options that are ours.
 """
 
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from perdure.errors import BadOption
+from perdure.errors import BadOption, without_password
 
 SCHEMES = ("postgresql", "postgres")
 LONGEST_NAME = 63
@@ -31,28 +31,29 @@ class Address(NamedTuple):
 
 def address_of(url: str) -> Address:
     """What a URL says; BadOption."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        for place in parts.netloc.rpartition("@")[2].split(","):
+            # Reading a port is what finds that it is none.
+            urlsplit(f"//{place}").port  # noqa: B018 - as above
+    except ValueError:
+        # Python's own words may have a part of the password in them.
+        raise BadOption(
+            f"the URL {without_password(url)!r} cannot be read; use postgresql://user@host:5432/database, and write "
+            "signs such as / @ ? # in a password as %2F %40 %3F %23"
+        ) from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = options.pop("schema", "perdure")
     if not schema or len(schema.encode()) > LONGEST_NAME or "\0" in schema:
         raise BadOption(f"the schema {schema!r} is no name for one; use 1 to {LONGEST_NAME} bytes")
     notifies = _switched("notify", options.pop("notify", "on"))
     relaxed = _switched("relaxed", options.pop("relaxed", "off"))
-    dsn = urlunsplit(("postgresql", *parts[1:3], urlencode(options), ""))
-    return Address(dsn, shown(url), schema, notifies, relaxed)
+    # Put together by hand: urlunsplit leaves out the slashes before a host that is not named.
+    dsn = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(options)}" if options else "")
+    return Address(dsn, without_password(url), schema, notifies, relaxed)
 
 
 def _switched(name: str, value: str) -> bool:
     if value not in _SWITCH:
         raise BadOption(f"{name}={value} in the URL says nothing; use {name}=on or {name}=off")
     return _SWITCH[value]
-
-
-def shown(url: str) -> str:
-    """A URL without its password."""
-    parts = urlsplit(url)
-    account, at, place = parts.netloc.rpartition("@")
-    user, colon, _ = account.partition(":")
-    hidden = f"{user}:***" if colon else user
-    options = [(name, "***" if "password" in name else value) for name, value in parse_qsl(parts.query)]
-    return urlunsplit((parts.scheme, f"{hidden}{at}{place}", parts.path, urlencode(options, safe="/*"), ""))

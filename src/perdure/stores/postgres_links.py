@@ -5,6 +5,7 @@ Out:  asyncpg connections, and what their errors mean.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
@@ -33,6 +34,19 @@ SETTINGS = {
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
     "lock_timeout": str(LOCK_MS),
     "jit": "off",
+}
+
+AGAIN = "nothing was changed, try again"
+# What helps, by the code of an error.
+REMEDIES = {
+    "08P01": "a pooler in between may want settings; see docs/postgres.md; nothing was changed",
+    "25006": "name the primary; nothing was changed",
+    "28000": "name a role that may log in, or see to pg_hba.conf; nothing was changed",
+    "28P01": "check the user and the password: in the URL, in PGPASSWORD or in ~/.pgpass; nothing was changed",
+    "3D000": "create it (createdb), or name another one in the URL; nothing was changed",
+    "42501": "`perdure migrate --print-roles` shows what a role must be granted; nothing was changed",
+    "53300": "let the server take more (max_connections), or use fewer processes; nothing was changed, try again",
+    "57P03": "it starts, stops or recovers; nothing was changed, try again",
 }
 
 # What goes wrong on the way to the server, on it, or because it cannot take more.
@@ -65,12 +79,29 @@ def trouble(error: BaseException) -> str:
     """What is wrong, in words."""
     if isinstance(error, TimeoutError):
         return "the server does not answer"
+    if isinstance(error, socket.gaierror):
+        return "the host is not known here"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there: the server is not running, or its host or port is another"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
     said = str(error).strip() or type(error).__name__
     return said.splitlines()[0]
 
 
+def remedy(error: BaseException) -> str:
+    """What to do about it."""
+    if isinstance(error, asyncpg.PostgresError):
+        return REMEDIES.get(error.sqlstate or "", AGAIN)
+    if isinstance(error, asyncpg.InterfaceError) and "password" in str(error):
+        return REMEDIES["28P01"]
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return "correct the URL or the PG* variables; nothing was changed"
+    return AGAIN
+
+
 def unavailable(shown: str, error: BaseException) -> StoreUnavailable:
-    return StoreUnavailable(shown, f"{trouble(error)}; nothing was changed, try again")
+    return StoreUnavailable(shown, f"{trouble(error)}; {remedy(error)}")
 
 
 class Link:

@@ -102,7 +102,9 @@ class Stuck:
 
     async def _told(self, connection: Connection, run_ids: list[str]) -> str:
         holders = await connection.fetch(prepare(HOLDERS, self._schema).sql, run_ids)
-        who = ", ".join(f"process {name}, for {seconds} s" for name, seconds in holders) or "another transaction"
+        # Since when is told only of transactions of the own role, or to those who may read statistics.
+        named = [f"process {name}" + ("" if since is None else f", for {since} s") for name, since in holders]
+        who = ", ".join(named) or "another transaction"
         return (
             f"{who} holds the row of run {run_ids[0]} in an open transaction, so that it cannot be written; "
             "commit it, or end it there; nothing was changed"

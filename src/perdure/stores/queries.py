@@ -22,11 +22,12 @@ def queries(database: str) -> dict[str, str]:
     """Everything that is asked of a database, by name: the same for all, but for what it has a way of its own for."""
     shared = {**named("reads"), **named("writes")}
     if database == "sqlite":
-        return {name: _for_sqlite(sql) for name, sql in shared.items()}
+        return {name: for_sqlite(sql) for name, sql in shared.items()}
     return shared | named(database)
 
 
-def _for_sqlite(sql: str) -> str:
+def for_sqlite(sql: str) -> str:
+    """A query that is shared, as SQLite takes it."""
     # The largest of several values is what SQLite calls max; of none that may be null here.
     return sql.replace("greatest(", "max(").replace("least(", "min(")
 

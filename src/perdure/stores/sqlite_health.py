@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from perdure.errors import NotADatabase, StoreUnavailable
+from perdure.stores.health import Contents, WorkerSeen
 from perdure.stores.locks import is_held
-from perdure.stores.queries import migrations, named
+from perdure.stores.queries import for_sqlite, migrations, named
 from perdure.stores.sqlite import OLDEST_SQLITE
 from perdure.stores.sqlite_schema import differences, version_of
 
@@ -31,21 +32,7 @@ WITHOUT_RESET_RACE = (3, 51, 3)
 LARGEST_CHECKED = 256 * 2**20
 
 
-class WorkerSeen(msgspec.Struct, frozen=True):
-    """A worker's row; `is_alive` is None when its lock cannot be asked."""
-
-    worker_id: str
-    namespace: str
-    lease_until: int
-    queues: tuple[str, ...]
-    host: str
-    pid: int
-    started_at: int
-    runs: int
-    is_alive: bool | None
-
-
-class Health(msgspec.Struct, frozen=True):
+class Health(Contents, frozen=True):
     """How a file is doing; schema 0 means that it has no tables of ours."""
 
     bytes: int
@@ -58,14 +45,6 @@ class Health(msgspec.Struct, frozen=True):
     page_bytes: int = 0
     moves_pages: bool = False
     damage: str | None = None
-    # Whether what follows was read; it cannot be from tables that are not as we know them.
-    is_read: bool = False
-    workers: tuple[WorkerSeen, ...] = ()
-    open_runs: int = 0
-    held_runs: int = 0
-    due_runs: int = 0
-    due_since: int | None = None
-    last_written_at: int = 0
 
 
 def health_of(path: Path, now: int) -> Health:
@@ -162,7 +141,7 @@ def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
     asked = named("health")
     open_runs, held_runs = db.execute(asked["open_runs"]).fetchone()
     due_runs, due_since = db.execute(asked["due_runs"], {"now": now}).fetchone()
-    (last_written_at,) = db.execute(asked["last_written"]).fetchone()
+    (last_written_at,) = db.execute(for_sqlite(asked["last_written"])).fetchone()
     return {
         "is_read": True,
         "workers": _workers(db, path),

@@ -19,5 +19,5 @@ select count(*), min(wake_at)
    and wake_at <= :now;
 
 -- last_written: the newest times in the file.
-select max(coalesce((select at from events order by id desc limit 1), 0),
-           coalesce((select updated_at from runs order by run_id desc limit 1), 0));
+select greatest(coalesce((select at from events order by id desc limit 1), 0),
+                coalesce((select updated_at from runs order by run_id desc limit 1), 0));

@@ -1,0 +1,29 @@
+"""The health of any database: what is asked of the tables, whatever keeps them."""
+
+import msgspec
+
+
+class WorkerSeen(msgspec.Struct, frozen=True):
+    """A worker's row; `is_alive` is None when its lock cannot be asked."""
+
+    worker_id: str
+    namespace: str
+    lease_until: int
+    queues: tuple[str, ...]
+    host: str
+    pid: int
+    started_at: int
+    runs: int
+    is_alive: bool | None
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tables hold; not read from tables that are not as we know them."""
+
+    is_read: bool = False
+    workers: tuple[WorkerSeen, ...] = ()
+    open_runs: int = 0
+    held_runs: int = 0
+    due_runs: int = 0
+    due_since: int | None = None
+    last_written_at: int = 0
