@@ -4,6 +4,9 @@ In:   a connection.
 Out:  tables of the version this Perdure knows; NewerSchema or NotADatabase where they are not ours to change.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import asyncpg
 
 from perdure.errors import NewerSchema, NotADatabase, StoreError
@@ -13,6 +16,7 @@ from perdure.stores.postgres_links import Connection
 from perdure.stores.postgres_sql import TABLES, Function, migrations_for, quoted, write_batch
 
 OLDEST = 14
+NO_VERSION = "the table perdure_schema does not say one version"
 # Settings under which what was answered with success may be lost, and what they lose it to.
 UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
@@ -41,29 +45,54 @@ async def check_server(connection: Connection, address: Address) -> None:
             )
 
 
-async def migrate(connection: Connection, address: Address) -> None:
-    """Bring the schema up to date; processes that do so at the same time wait for each other."""
-    steps = migrations_for(address.schema)
+class Plan(NamedTuple):
+    """The version that was found, the one that is wanted, and the statements that lead there."""
+
+    found: int
+    wanted: int
+    statements: tuple[str, ...]
+
+
+async def plan(connection: Connection, address: Address) -> Plan:
+    """What there is to do; changes nothing."""
+    found, steps = await version_of(connection, address), migrations_for(address.schema)
+    statements = []
+    # Whoever owns a schema may not be allowed to make one, and to ask for it is refused even where it is there.
+    if not found and not await connection.fetchval("select 1 from pg_namespace where nspname = $1", address.schema):
+        statements.append(f"create schema {quoted(address.schema)};")
+    for number, step in enumerate(steps[found:], start=found + 1):
+        table = f"{quoted(address.schema)}.perdure_schema"
+        statements += [step.strip(), f"update {table} set version = {number};"]  # noqa: S608 - a quoted name
     function = write_batch(address.schema)
-    table = f"{quoted(address.schema)}.perdure_schema"
-    if await version_of(connection, address) == len(steps) and await _has(connection, function):
-        return
+    if not found or not await _has(connection, function):
+        statements.append(function.sql.strip())
+    return Plan(found, len(steps), tuple(statements))
+
+
+def script_of(address: Address, statements: Sequence[str]) -> str:
+    """The statements as one transaction that anybody may run in our place."""
+    lock = f"select pg_advisory_xact_lock({key_of(address.schema, 'migrations')});"
+    return "\n\n".join(["begin;", lock, *statements, "commit;"])
+
+
+async def migrate(connection: Connection, address: Address) -> Plan:
+    """Bring the schema up to date; processes that do so at the same time wait for each other."""
+    todo = await plan(connection, address)
+    if not todo.statements:
+        return todo
     async with connection.transaction(isolation="read_committed"):
         await connection.execute("set local lock_timeout = '60s'")
         await connection.execute(f"select pg_advisory_xact_lock({key_of(address.schema, 'migrations')})")
-        found = await version_of(connection, address)
+        todo = await plan(connection, address)
         try:
-            if not found:
-                await connection.execute(f"create schema if not exists {quoted(address.schema)}")
-            for number, step in enumerate(steps[found:], start=found + 1):
-                await connection.execute(step)
-                await connection.execute(f"update {table} set version = {number}")  # noqa: S608 - a quoted name
-            await connection.execute(function.sql)
+            for statement in todo.statements:
+                await connection.execute(statement)
         except asyncpg.InsufficientPrivilegeError as error:
             raise StoreError(
                 address.shown,
                 f"its tables cannot be made: {error}; run `perdure migrate` as a role that may, nothing was changed",
             ) from None
+    return todo
 
 
 async def _has(connection: Connection, function: Function) -> bool:
@@ -90,7 +119,13 @@ async def version_of(connection: Connection, address: Address) -> int:
             )
         return 0
     sql = f"select version from {quoted(address.schema)}.perdure_schema"  # noqa: S608 - a quoted name
-    version = int(await connection.fetchval(sql))
+    versions = [number for (number,) in await connection.fetch(sql)]
+    if len(versions) != 1:
+        raise NotADatabase(
+            address.shown,
+            f"{NO_VERSION}; bring back a backup, or insert the number that was there; nothing was changed",
+        )
+    version = int(versions[0])
     known = len(migrations_for(address.schema))
     if version > known:
         raise NewerSchema(address.shown, version, known)

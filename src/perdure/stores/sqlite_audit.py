@@ -9,7 +9,7 @@ asked that a healthy database could fail, be its clock set back or its messages 
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from itertools import islice
@@ -32,11 +32,12 @@ from perdure.kernel.events import (
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS
 from perdure.kernel.poison import Death
+from perdure.stores.differences import Difference
 from perdure.stores.queries import migrations, named
 from perdure.stores.sqlite_columns import misfits
 from perdure.stores.sqlite_garbled import is_text
 from perdure.stores.sqlite_health import log_of, looking_at
-from perdure.stores.sqlite_schema import Difference, differences, version_of
+from perdure.stores.sqlite_schema import differences, version_of
 
 # So many violations of one sentence are told; whoever sees more than that brings back a backup.
 MOST_TOLD = 100
@@ -47,6 +48,10 @@ SCHEMA_INVARIANT = "the tables and indexes are those of the version the file say
 COLUMNS = "columns"
 COLUMNS_INVARIANT = "every column holds what it is for: a number, or text."
 _PURPOSE = re.compile(r"^-- (\w+): ([^\n]*)$", re.MULTILINE)
+
+
+# Of which run, under which id, and what is wrong.
+Row: TypeAlias = tuple[str | None, str | None, str]
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -85,7 +90,7 @@ class Question(NamedTuple):
 
     check: str
     invariant: str
-    ask: Callable[[sqlite3.Connection], Iterator[tuple[str | None, str | None, str]]]
+    ask: Callable[[sqlite3.Connection], Iterator[Row]]
 
 
 def audit_of(path: Path) -> Audit:
@@ -119,17 +124,24 @@ def _stamp(path: Path) -> tuple[object, ...]:
 def _audit_of(path: Path, *, is_at_rest: bool) -> Audit:
     with looking_at(path, is_at_rest=is_at_rest) as db:
         db.isolation_level = None
-        _teach(db)
         db.execute("begin")
         version = version_of(db)
         _refuse(path, db, version)
-        audits = _Auditing(db)
-        # A file that is not whole answers the other questions at random, or not at all.
-        if audits.holds(Question(FILE, FILE_INVARIANT, _damage)) and audits.has_schema(version):
-            audits.holds(Question(COLUMNS, COLUMNS_INVARIANT, misfits))
-            for check, invariant in _asked().items():
-                audits.holds(Question(check, invariant, _query(check)))
-        return audits.result()
+        told = "the table perdure_schema does not say one version"
+        apart = differences(db, version) if version else [Difference(told, hinders=True)]
+        return audited(db, _damage(db), apart)
+
+
+def audited(db: sqlite3.Connection, damage: Iterable[Row], apart: Sequence[Difference]) -> Audit:
+    """The audit of tables as they are in a file, when this is known of what keeps them."""
+    _teach(db)
+    audits = _Auditing(db)
+    # A file that is not whole answers the other questions at random, or not at all.
+    if audits.holds(Question(FILE, FILE_INVARIANT, lambda _: iter(damage))) and audits.has_schema(apart):
+        audits.holds(Question(COLUMNS, COLUMNS_INVARIANT, misfits))
+        for check, invariant in _asked().items():
+            audits.holds(Question(check, invariant, _query(check)))
+    return audits.result()
 
 
 def _refuse(path: Path, db: sqlite3.Connection, version: int) -> None:
@@ -153,12 +165,10 @@ class _Auditing:
         self._checks: list[Checked] = []
         self._violations: list[Violation] = []
 
-    def has_schema(self, version: int) -> bool:
-        """Ask for the schema; whether the other questions can be put to it."""
-        told = "the table perdure_schema does not say one version"
-        found = differences(self._db, version) if version else [Difference(told, hinders=True)]
-        self.holds(Question(SCHEMA, SCHEMA_INVARIANT, lambda _: ((None, None, each.found) for each in found)))
-        return not any(difference.hinders for difference in found)
+    def has_schema(self, apart: Sequence[Difference]) -> bool:
+        """Tell of the schema; whether the other questions can be put to it."""
+        self.holds(Question(SCHEMA, SCHEMA_INVARIANT, lambda _: ((None, None, each.found) for each in apart)))
+        return not any(difference.hinders for difference in apart)
 
     def holds(self, question: Question) -> bool:
         """Ask, and keep the answer."""
@@ -199,13 +209,13 @@ def _count(db: sqlite3.Connection, table: str) -> int:
         return 0
 
 
-def _damage(db: sqlite3.Connection) -> Iterator[tuple[None, None, str]]:
+def _damage(db: sqlite3.Connection) -> Iterator[Row]:
     for (found,) in db.execute("pragma integrity_check(10)"):
         if found != "ok":
             yield None, None, " ".join(str(found).split())
 
 
-def _query(check: str) -> Callable[[sqlite3.Connection], Iterator[tuple[str | None, str | None, str]]]:
+def _query(check: str) -> Callable[[sqlite3.Connection], Iterator[Row]]:
     return lambda db: iter(db.execute(named("audit")[check]))
 
 

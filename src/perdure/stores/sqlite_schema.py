@@ -9,18 +9,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
-from typing import NamedTuple
+from pathlib import Path
 
 import msgspec
 
+from perdure.errors import NewerSchema, NotADatabase
+from perdure.stores.differences import Difference, columns_apart
 from perdure.stores.queries import migrations
-
-
-class Difference(NamedTuple):
-    """Where a file is not as it should be; one that `hinders` makes our statements impossible."""
-
-    found: str
-    hinders: bool
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -39,9 +34,36 @@ def version_of(db: sqlite3.Connection) -> int:
     return found[0][0] if len(found) == 1 and isinstance(found[0][0], int) else 0
 
 
+def version_in(path: Path) -> int:
+    """The version that a file says it has; it is left as it is."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        try:
+            found, known = version_of(db), len(migrations("sqlite"))
+        except sqlite3.DatabaseError as error:
+            raise NotADatabase(f"sqlite:///{path}", f"the file cannot be used as a database: {error}") from None
+    if found > known:
+        raise NewerSchema(f"sqlite:///{path}", found, known)
+    return found
+
+
+def script_from(found: int) -> tuple[int, int, str]:
+    """The version found, the one wanted, and the statements in between; none when there is nothing to do."""
+    steps = migrations("sqlite")
+    todo = [
+        f"begin immediate;\n\n{step.strip()}\n\nupdate perdure_schema set version = {number};\ncommit;"
+        for number, step in enumerate(steps[found:], start=found + 1)
+    ]
+    return found, len(steps), "\n\n".join(todo)
+
+
 def differences(db: sqlite3.Connection, version: int) -> list[Difference]:
     """Where the file is not what the migrations up to a version make."""
     return list(_differences(_schema_of(db), _expected(version)))
+
+
+def columns_of(version: int) -> dict[str, dict[str, str]]:
+    """The columns of every table that the migrations up to a version make, with their kinds."""
+    return _expected(version).columns
 
 
 @cache
@@ -80,7 +102,7 @@ def _differences(found: Schema, expected: Schema) -> Iterator[Difference]:
         if table not in found.columns:
             yield Difference(f"the table {table} is missing", hinders=True)
         else:
-            yield from _columns_apart(table, found.columns[table], columns)
+            yield from columns_apart(table, found.columns[table], columns)
             for key in sorted(expected.unique[table] - found.unique[table]):
                 yield Difference(f"the table {table} is not kept unique by {key}", hinders=False)
     for index, sql in expected.indexes.items():
@@ -88,13 +110,3 @@ def _differences(found: Schema, expected: Schema) -> Iterator[Difference]:
             yield Difference(f"the index {index} is missing", hinders=False)
         elif found.indexes[index] != sql:
             yield Difference(f"the index {index} is another one", hinders=False)
-
-
-def _columns_apart(table: str, found: dict[str, str], expected: dict[str, str]) -> Iterator[Difference]:
-    for column, kind in expected.items():
-        if column not in found:
-            yield Difference(f"the column {table}.{column} is missing", hinders=True)
-        elif found[column] != kind:
-            yield Difference(f"the column {table}.{column} is {found[column]}, not {kind}", hinders=False)
-    for column in found.keys() - expected.keys():
-        yield Difference(f"the column {table}.{column} is one too many", hinders=False)
