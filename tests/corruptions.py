@@ -15,6 +15,8 @@ from typing import TypeAlias
 
 Corruption: TypeAlias = Callable[[sqlite3.Connection], object]
 CORRUPTIONS: dict[str, Corruption] = {}
+# Those that are a few statements.
+STATEMENTS: dict[str, tuple[str, ...]] = {}
 
 STEPS = "(select run_id from runs where workflow_id = 'steps')"
 LARGE = "(select run_id from runs where workflow_id = 'large')"
@@ -37,6 +39,7 @@ def by(name: str, *statements: str) -> None:
         assert changed, f"{name} has changed nothing"
 
     CORRUPTIONS[name] = corrupt
+    STATEMENTS[name] = statements
 
 
 def corrupt(path: Path, name: str) -> None:

@@ -1,7 +1,7 @@
 """A database that has lived: runs of every kind, at the moment their worker died.
 
-In:   a path.
-Out:  a file with children, generations, cancels, retries, parked, held, delayed and owned runs,
+In:   a path, or the URL of a Postgres database.
+Out:  a file, or a schema, with children, generations, cancels, retries, parked, held, delayed and owned runs,
       signals sent twice or to nobody, and values too large for their rows.
 """
 
@@ -154,8 +154,8 @@ KINDS: list[Workflow[..., Any]] = [
 ]
 
 
-async def live(path: Path) -> None:
-    """Make the file."""
+async def live(path: Path | str) -> None:
+    """Make the file, or the tables behind a URL."""
     async with Environment(str(path), workflows=[*KINDS, changing_life(as_it_was)]) as env:
         await env.start(changing_life(as_it_was).options(id="held"))
         await env.settle()
@@ -176,9 +176,10 @@ async def live(path: Path) -> None:
     await env.pass_time(2)
     env.bury()
     await asyncio.sleep(0)
-    # One file without a log can be copied as it is.
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("pragma wal_checkpoint(truncate)")
+    if isinstance(path, Path):
+        # One file without a log can be copied as it is.
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("pragma wal_checkpoint(truncate)")
 
 
 async def _begin(env: Environment) -> None:

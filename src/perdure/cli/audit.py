@@ -5,9 +5,9 @@ Out:  every run that is not as it must be, how, and what to do; JSON for program
 It changes nothing, and keeps nobody from writing.
 """
 
+import asyncio
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -17,14 +17,14 @@ from rich.text import Text
 
 import perdure
 from perdure.cli.exits import FAILED, OK, Trouble
-from perdure.cli.opening import existing
+from perdure.cli.opening import existing, is_postgres
 from perdure.cli.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output import counted, grid, is_for_people, print_json, print_lines, screen, span, visible
 from perdure.cli.remedies import remedy
 from perdure.errors import NotADatabase
 from perdure.stores.sqlite_audit import Audit, Checked, audit_of
 
-EXAMPLES = {"audit": "perdure audit --url sqlite:///shop.db\nperdure audit --verbose"}
+EXAMPLES = {"audit": "perdure audit --url sqlite:///shop.db\nperdure audit --url postgresql://db/shop --verbose"}
 
 Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", "-v", help="Show every check, and how long it took.")]
 
@@ -45,9 +45,7 @@ class Finding(msgspec.Struct, frozen=True):
 def audit(*, url: Url = DEFAULT_URL, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Check that everything in the database is consistent; changes nothing."""
     perdure.Perdure(url, worker=False)  # refuses a URL that names no database
-    path = existing(url)
-    assert path is not None
-    seen = _seen(path)
+    seen = _seen(url)
     findings = [Finding(**msgspec.structs.asdict(each), remedy=remedy(each)) for each in seen.violations]
     if is_for_people(as_json=as_json):
         _print(screen(), seen, findings, verbose=verbose)
@@ -56,11 +54,18 @@ def audit(*, url: Url = DEFAULT_URL, as_json: AsJson = False, verbose: Verbose =
     raise typer.Exit(FAILED if findings else OK)
 
 
-def _seen(path: Path) -> Audit:
+def _seen(url: str) -> Audit:
     try:
+        if is_postgres(url):
+            from perdure.stores import postgres_audit  # noqa: PLC0415 - its driver is an extra
+
+            return asyncio.run(postgres_audit.audit_of(url))
+        path = existing(url)
+        assert path is not None
         return audit_of(path.absolute())
     except NotADatabase as error:
-        raise Trouble(f"{error}; name another file with --url, or bring back a backup") from None
+        what = "schema" if is_postgres(url) else "file"
+        raise Trouble(f"{error}; name another {what} with --url, or bring back a backup") from None
 
 
 def _shown(seen: Audit, findings: list[Finding]) -> dict[str, object]:

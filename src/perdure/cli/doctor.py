@@ -16,12 +16,12 @@ from perdure.cli.database_checks import check_database
 from perdure.cli.exits import FAILED, OK
 from perdure.cli.findings import Finding, State
 from perdure.cli.machine_checks import check_disk, check_python, check_sqlite, is_full
-from perdure.cli.opening import file_of, refuse_memory
+from perdure.cli.opening import file_of, is_postgres, refuse_memory
 from perdure.cli.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output import grid, is_for_people, print_json, print_lines, screen
 
 STYLES = {State.OK: "green", State.WARNING: "bold yellow", State.TROUBLE: "bold red"}
-EXAMPLES = {"doctor": "perdure doctor --url sqlite:///shop.db"}
+EXAMPLES = {"doctor": "perdure doctor --url sqlite:///shop.db\nperdure doctor --url postgresql://db/shop --json"}
 
 
 def doctor(*, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
@@ -39,6 +39,11 @@ def doctor(*, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
 def _findings(url: str) -> Iterator[Finding]:
     perdure.Perdure(url, worker=False)  # refuses a URL that names no database
     yield check_python()
+    if is_postgres(url):
+        from perdure.cli.postgres_checks import check_postgres  # noqa: PLC0415 - its driver is an extra
+
+        yield from check_postgres(url)
+        return
     yield check_sqlite()
     path = file_of(url)
     if path is not None:
