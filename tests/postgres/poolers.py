@@ -36,9 +36,10 @@ CONTRACT = [f"tests/test_store_{name}.py" for name in ("contract", "families", "
 class Pooler:
     """A pooler before the server of a URL."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, more: str = "") -> None:
         self._server = urlsplit(url)
         self._folder = folder
+        self._more = more
         self._port = servers.free_port()
 
     @property
@@ -49,7 +50,7 @@ class Pooler:
         assert PROGRAM is not None, "install pgbouncer"
         file = self._folder / "settings"
         host, port = self._server.hostname, self._server.port
-        file.write_text(SETTINGS.format(host=host, port=port, own_port=self._port, folder=self._folder))
+        file.write_text(SETTINGS.format(host=host, port=port, own_port=self._port, folder=self._folder) + self._more)
         servers.give_away(self._folder, file)
         self._process = subprocess.Popen(
             [PROGRAM, "-q", str(file)],

@@ -100,34 +100,40 @@ def _check_connections(health: PostgresHealth) -> Finding:
 
 
 def _check_notices(health: PostgresHealth) -> Finding:
+    if health.is_pooled:
+        return ok("notify", "a pooler is in between; processes look for news by themselves, and live by their leases")
     if health.hears is None:
         return ok("notify", "off in the URL; processes look for news by themselves")
     if not health.hears:
         return warning(
             "notify",
             "what one connection says is not heard by another",
-            "is a pooler in between? say notify=off in the URL, or go to the server directly",
+            "say notify=off in the URL, or go to the server directly",
         )
     return ok("notify", "what one connection says is heard by another")
 
 
 def _check_workers(health: PostgresHealth) -> Iterator[Finding]:
-    alive = [worker for worker in health.workers if worker.is_alive and worker.lease_until >= health.now]
+    # Behind a pooler nobody holds a lock.
+    fit = {True, None} if health.is_pooled else {True}
+    alive = [worker for worker in health.workers if worker.is_alive in fit and worker.lease_until >= health.now]
     names = ", ".join(f"process {each.pid} on {each.host}, {counted(each.runs, 'run')}" for each in alive)
     yield ok("workers", f"{counted(len(alive), 'worker')} alive ({names})" if alive else "none is alive")
-    yield from (found for each in health.workers if (found := _check_worker(each, health.now)) is not None)
+    yield from (
+        found for each in health.workers if each not in alive and (found := _check_worker(each, health.now)) is not None
+    )
 
 
 def _check_worker(worker: WorkerSeen, now: int) -> Finding | None:
     """What is wrong with a worker, if anything is."""
     name = f"process {worker.pid} on {worker.host}, {counted(worker.runs, 'run')}"
-    if not worker.is_alive and worker.lease_until < now:
+    if worker.is_alive is False:
         return warning("worker", f"{name}: is gone", "the next worker that starts takes over; start one")
-    if not worker.is_alive:
+    if worker.is_alive is None:
         return warning(
             "worker",
             f"{name}: the server does not hold its lock",
-            "it has ended or lost its connection; others take over, or it gets it back",
+            "it has ended, lost its connection, or works behind a pooler; others take over when its lease ends",
         )
     if worker.lease_until < now:
         late = span(timedelta(milliseconds=now - worker.lease_until))

@@ -112,8 +112,10 @@ async def _copy_table(
 ) -> None:
     names = ", ".join(columns)
     insert = f"insert into {table} ({names}) values ({', '.join('?' * len(columns))})"  # noqa: S608 - names of ours
-    cursor = await connection.cursor(f"select {names} from {quoted(address.schema)}.{table}")  # noqa: S608 - as above
-    while rows := await cursor.fetch(ROWS_AT_ONCE):
+    # A cursor of asyncpg's own is a statement with a name, which behind a pooler somebody else may have taken.
+    sql = f"declare {table}_rows no scroll cursor for select {names} from {quoted(address.schema)}.{table}"  # noqa: S608 - as above
+    await connection.execute(sql)
+    while rows := await connection.fetch(f"fetch {ROWS_AT_ONCE} from {table}_rows"):
         db.executemany(insert, map(tuple, rows))
 
 

@@ -60,6 +60,8 @@ class PostgresHealth(Contents, frozen=True):
     schema: int
     known_schema: int
     behind_ms: int
+    is_pooled: bool
+    # None where nobody listens.
     hears: bool | None
     differences: tuple[str, ...] = ()
     bytes: int = 0
@@ -70,6 +72,7 @@ class PostgresHealth(Contents, frozen=True):
 
 SETTINGS = """
 select version() as server,
+       pg_backend_pid() as pid,
        current_setting('server_version_num')::int / 10000 as major,
        current_setting('synchronous_commit') as synchronous_commit,
        -- What holds for others; our connections pin theirs.
@@ -128,13 +131,16 @@ async def health_of(url: str, long_seconds: float = LONG_SECONDS) -> PostgresHea
         # Before anything else: where the round trip has nothing to wait for.
         behind_ms = await _behind_ms(connection)
         seen: dict[str, Any] = dict(await connection.fetchrow(SETTINGS) or {})
+        # What a pooler says of itself is not what the server behind it says.
+        seen["is_pooled"] = is_pooled = connection.get_server_pid() != seen.pop("pid")
         seen |= {"unsafe": await _unsafe(connection), "behind_ms": behind_ms}
         seen["schema"] = schema = await version_of(connection, address)
         known = seen["known_schema"] = len(migrations_for(address.schema))
         if schema == known:
             seen |= await _contents(connection, address)
         seen["open_long"] = await _rows(connection, Open, OPEN_LONG, float(long_seconds))
-    return PostgresHealth(**seen, hears=await _hears(address) if address.notifies else None)
+    listens = address.notifies and not is_pooled
+    return PostgresHealth(**seen, hears=await _hears(address) if listens else None)
 
 
 async def _behind_ms(connection: Connection) -> int:

@@ -65,8 +65,8 @@ def is_lost(error: asyncpg.PostgresError) -> bool:
 
 def is_of_the_data(error: BaseException) -> bool:
     """Whether what was to be written is to blame, and not the database."""
-    # The driver itself finds numbers that are too large.
-    is_unfit = isinstance(error, ValueError)
+    # The driver itself finds numbers that are too large; what it says of a URL is something else.
+    is_unfit = isinstance(error, ValueError) and not isinstance(error, asyncpg.ClientConfigurationError)
     return is_unfit or (isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in _OF_THE_DATA)
 
 
@@ -140,28 +140,29 @@ class Link:
                 connection.terminate()
 
 
-async def dial(address: Address, purpose: str) -> Connection:
+async def dial(address: Address, purpose: str, statements: int = STATEMENTS) -> Connection:
     """A new connection, set up as ours are; behind a pooler it belongs to nobody, and is left as it is."""
     name = {"application_name": f"perdure {purpose}"}
     return await asyncpg.connect(
         address.dsn,
         timeout=CONNECT_SECONDS,
         command_timeout=ANSWER_SECONDS,
-        statement_cache_size=0 if address.is_pooled else STATEMENTS,
+        statement_cache_size=0 if address.is_pooled else statements,
         server_settings=name if address.is_pooled else SETTINGS | name,
     )
 
 
-async def dial_first(address: Address) -> tuple[Connection, Address]:
+async def dial_first(address: Address, purpose: str = "opening") -> tuple[Connection, Address]:
     """A first connection, and the address with what is learnt from it: whether a pooler stands before the server."""
     try:
-        connection = await dial(address, "opening")
+        # Whatever a statement that is kept is called, behind a pooler somebody else may have called theirs so.
+        connection = await dial(address, purpose, statements=0)
     except asyncpg.ProtocolViolationError as error:
         # A pooler does not take settings that it does not know.
         if "startup parameter" not in str(error):
             raise
         pooled = address._replace(is_pooled=True)
-        return await dial(pooled, "opening"), pooled
+        return await dial(pooled, purpose), pooled
     # What a pooler says of itself is not what the server behind it says.
     is_pooled = connection.get_server_pid() != await connection.fetchval("select pg_backend_pid()")
     return connection, address._replace(is_pooled=is_pooled)

@@ -12,9 +12,9 @@ import msgspec
 from perdure.stores.health import WorkerSeen
 from perdure.stores.postgres_address import Address, address_of
 from perdure.stores.postgres_life import LOCKS, key_of
-from perdure.stores.postgres_links import Connection, dial, is_about_database, unavailable
+from perdure.stores.postgres_links import Connection, dial_first, is_about_database, unavailable
 from perdure.stores.postgres_schema import version_of
-from perdure.stores.postgres_sql import prepare
+from perdure.stores.postgres_sql import NOW_MS, prepare
 from perdure.stores.queries import named
 
 
@@ -22,7 +22,7 @@ from perdure.stores.queries import named
 async def dialled(address: Address) -> AsyncIterator[Connection]:
     """A connection; StoreUnavailable when it cannot be had, or is lost."""
     try:
-        connection = await dial(address, "look")
+        connection, _ = await dial_first(address, "look")
         try:
             yield connection
         finally:
@@ -58,14 +58,19 @@ async def workers_of(url: str) -> tuple[WorkerSeen, ...]:
 
 
 async def workers_seen(connection: Connection, address: Address) -> tuple[WorkerSeen, ...]:
-    """The workers, and whether the server holds their locks."""
+    """The workers, and whether the server holds their locks; None for one without, whose lease lasts still."""
     held = {number for (number,) in await connection.fetch(LOCKS)}
     rows = await connection.fetch(prepare(named("health")["workers"], address.schema).sql)
-    found = [_worker(dict(row), is_alive=key_of(address.schema, row["worker_id"]) in held) for row in rows]
+    now = int(await connection.fetchval(f"select {NOW_MS}"))
+    found = []
+    for row in rows:
+        is_held = key_of(address.schema, row["worker_id"]) in held
+        # Behind a pooler workers hold no lock, and whoever has just died has a lease still.
+        found.append(_worker(dict(row), is_alive=True if is_held else None if row["lease_until"] >= now else False))
     return tuple(worker for worker in found if worker is not None)
 
 
-def _worker(row: dict[str, object], *, is_alive: bool) -> WorkerSeen | None:
+def _worker(row: dict[str, object], *, is_alive: bool | None) -> WorkerSeen | None:
     """A worker; None when its row is not one, which the audit tells."""
     try:
         queues = msgspec.json.decode(str(row["queues"]))

@@ -18,8 +18,8 @@ from perdure.stores.postgres_sql import write_batch
 from perdure.stores.queries import migrations
 
 _TABLE = re.compile(r"^create table \{schema\}\.(\w+) \(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
-_COLUMN = re.compile(r"^    (?!constraint\b)(\w+) +(text|bigint|boolean)\b([^\n]*)$", re.MULTILINE)
-_ADDED = re.compile(r"^alter table \{schema\}\.(\w+) add column (\w+) (text|bigint|boolean)\b([^\n]*);$", re.MULTILINE)
+_COLUMN = re.compile(r"^    (?!constraint\b)(\w+) +(\w+)\b([^\n]*)$", re.MULTILINE)
+_ADDED = re.compile(r"^alter table \{schema\}\.(\w+) add column (\w+) (\w+)\b([^\n]*);$", re.MULTILINE)
 _DROPPED = re.compile(r"^alter table \{schema\}\.(\w+) drop column (\w+);$", re.MULTILINE)
 _KEY = re.compile(r"^    constraint (\w+) ", re.MULTILINE)
 _INDEX = re.compile(r"^create (unique )?index (\w+) on", re.MULTILINE)
