@@ -8,7 +8,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 SEEDS  ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts programs pythons clean simulate mutants small-world
+.PHONY: help demo test lint check format generate bench bench-postgres bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts programs pythons clean simulate mutants small-world
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -40,6 +40,10 @@ generate: $(READY) ## write the sync classes anew from the async ones
 
 bench: $(READY) ## how fast, beside the floor of this machine (about four minutes)
 	$(BIN)/python -m bench
+
+bench-postgres: $(READY) ## the same on a Postgres from PyPI, with two workers, and a million timers (about twenty minutes)
+	$(BIN)/python -m bench --store postgres
+	$(BIN)/python -m bench.timers --store postgres
 
 bench-parked: $(READY) ## parking at scale: 100,000 parked runs, a million timers, 50,000 taken over (about ten minutes)
 	$(BIN)/python -m bench.parked

@@ -1,5 +1,6 @@
 """Findings: figures of one long measurement, each beside its bar; a table for people, a JSON file for programs."""
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.budget import spin_ms
-from bench.report import versions
+from bench.server import version_of
 
 RESULTS = Path("bench/results")
 WIDTH = 120
@@ -39,15 +40,17 @@ class Findings(msgspec.Struct, frozen=True):
 
     name: str
     python: str
-    sqlite: str
+    store: str
     spin_ms: float
     command: str
     figures: list[Finding]
 
 
-def conclude(name: str, command: str, figures: Sequence[Finding], path: Path | None = None) -> int:
+def conclude(
+    name: str, command: str, figures: Sequence[Finding], path: Path | None = None, server: str | None = None
+) -> int:
     """Show and write the figures; the exit status says whether every bar was reached."""
-    found = Findings(name, *versions(), spin_ms(), command, list(figures))
+    found = Findings(name, platform.python_version(), version_of(server), spin_ms(), command, list(figures))
     path = path or RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
@@ -60,7 +63,7 @@ def conclude(name: str, command: str, figures: Sequence[Finding], path: Path | N
 
 
 def _table(found: Findings) -> Table:
-    caption = f"{found.command}; Python {found.python}, SQLite {found.sqlite}, spin {found.spin_ms:.1f} ms"
+    caption = f"{found.command}; Python {found.python}, {found.store}, spin {found.spin_ms:.1f} ms"
     table = Table(title=found.name, caption=caption)
     table.add_column("")
     table.add_column("ours", justify="right")

@@ -88,7 +88,7 @@ def measure(folder: Path) -> Floor:
 def _seconds_of_workflows(db: sqlite3.Connection) -> float:
     began = time.perf_counter()
     for _ in range(WORKFLOWS // GROUP):
-        _write_group(db, _new_ids(), time.time())
+        _write_group(db, new_ids(), time.time())
     return time.perf_counter() - began
 
 
@@ -113,7 +113,7 @@ def _commit(db: sqlite3.Connection, sql: str, *parameters: object) -> None:
     db.execute("commit")
 
 
-def _new_ids() -> list[str]:
+def new_ids() -> list[str]:
     """Time-ordered ids, as ours are."""
     milliseconds = f"{time.time_ns() // 1_000_000:012x}"
     return [milliseconds + uuid.uuid4().hex[12:] for _ in range(GROUP)]

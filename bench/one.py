@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bench import children, recovery, signals, sleeps, starts, steps
+from bench import children, crew, crowd, knocks, recovery, signals, sleeps, starts, steps
 from bench.database import Numbers
 
 Scenario = Callable[[Path, int], Coroutine[Any, Any, Numbers]]
@@ -35,6 +35,9 @@ SCENARIOS: dict[str, Scenario] = {
     "S7": _recovery,
     "S9": starts.measure,
     "memory": children.memory,
+    "crew": crew.measure,
+    "knocks": knocks.measure,
+    "crowd": crowd.measure,
 }
 
 

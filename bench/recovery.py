@@ -4,8 +4,8 @@ In:   an empty folder and how many runs.
 Out:  seconds from the end of the new process's imports to its first effect and to the last
       run's end; and, beyond dispute, that nothing was lost and no recorded step was repeated.
 
-What was recorded at the moment of the kill is read from a copy of the files: opening the
-database itself would tidy up what the new process is to find.
+What was recorded at the moment of the kill is read from a copy of the files, where the database is a
+file: opening it would tidy up what the new process is to find.
 """
 
 import shutil
@@ -18,13 +18,14 @@ from contextlib import closing
 from pathlib import Path
 
 from bench import processes
-from bench.database import DATABASE, Numbers, check_rows, rows
+from bench.database import DATABASE, Numbers, check_rows, looking, rows, server_of
 from bench.victim import EFFECTS
 
 STEPS = ("reserve", "pay", "pack", "send")
 RECORDED_STEPS = 2
 PATIENCE_SECONDS = 120
 CLOSED = "select count(*) from runs where closed_at is not null"
+RECORDED = "select runs.workflow_id, events.place from events join runs using (run_id)"
 
 Effect = tuple[float, int, str]
 Step = tuple[int, str]
@@ -67,9 +68,9 @@ def _go_on(folder: Path, runs: int) -> tuple[float, float]:
     """When the new process had its imports done, and when the last run had ended."""
     with processes.begun("bench.victim", folder, 0) as successor:
         imported_at = processes.said(successor, "imported")
-        with closing(sqlite3.connect(folder / DATABASE)) as db:
-            _wait_until(lambda: db.execute(CLOSED).fetchone() == (runs,))
-            (done_ms,) = db.execute("select max(closed_at) from runs").fetchone()
+        with looking(folder) as look:
+            _wait_until(lambda: look(CLOSED) == [(runs,)])
+            ((done_ms,),) = look("select max(closed_at) from runs")
         processes.end(successor)
     return imported_at, done_ms / 1000
 
@@ -88,13 +89,17 @@ def _effects(folder: Path) -> list[Effect]:
 
 
 def _recorded(folder: Path) -> set[Step]:
+    found = rows(folder, RECORDED) if server_of(folder) else _found_in_copy(folder)
+    return {(int(id.removeprefix("order-")), place) for id, place in found}
+
+
+def _found_in_copy(folder: Path) -> list[tuple[str, str]]:
     copy = folder / "copy"
     copy.mkdir()
     for name in (DATABASE, f"{DATABASE}-wal"):
         shutil.copy(folder / name, copy / name)
     with closing(sqlite3.connect(copy / DATABASE)) as db:
-        query = "select runs.workflow_id, events.place from events join runs using (run_id)"
-        return {(int(id.removeprefix("order-")), place) for id, place in db.execute(query)}
+        return db.execute(RECORDED).fetchall()
 
 
 def _check_results(folder: Path, runs: int) -> None:

@@ -1,7 +1,5 @@
 """The report: two tables for people, one JSON file for programs."""
 
-import platform
-import sqlite3
 import statistics
 from pathlib import Path
 
@@ -18,16 +16,12 @@ class Report(msgspec.Struct, frozen=True):
     """Everything that was measured, and on what."""
 
     python: str
-    sqlite: str
+    store: str
     spin_ms: float
     is_quick: bool
     pairs: dict[str, list[Pair]]
     budget: Budget | None
     lines: list[Line]
-
-
-def versions() -> tuple[str, str]:
-    return platform.python_version(), sqlite3.sqlite_version
 
 
 def write(report: Report, path: Path) -> None:
@@ -46,7 +40,7 @@ def _ours(report: Report) -> Table:
     table = Table(
         title=f"Perdure beside the floor: {count} pairs, medians"
         + (", quick: sizes too small to mean much" if report.is_quick else ""),
-        caption=f"Python {report.python}, SQLite {report.sqlite}, spin {report.spin_ms:.1f} ms; "
+        caption=f"Python {report.python}, {report.store}, spin {report.spin_ms:.1f} ms; "
         "workers on, default settings, fsync on, results checked",
     )
     for name in ("scenario", "", "ours", "spread", "beside", "ratio", "bar", "result"):

@@ -46,14 +46,14 @@ async def latency(folder: Path, size: int) -> Numbers:
 async def long_run(folder: Path, size: int) -> Numbers:
     """S3: one run of so many steps, then one ten times as long; a third one before them warms up."""
     async with opened(folder) as app:
-        await _ms_per_step(app, size)
-        short = await _ms_per_step(app, size)
-        long = await _ms_per_step(app, size * TIMES_LONGER)
+        await ms_per_step(app, size)
+        short = await ms_per_step(app, size)
+        long = await ms_per_step(app, size * TIMES_LONGER)
     check_rows(folder, 3, size * (2 + TIMES_LONGER))
     return {"step_ms": short, "long_step_ms": long, "times": long / short}
 
 
-async def _ms_per_step(app: Perdure, steps: int) -> float:
+async def ms_per_step(app: Perdure, steps: int) -> float:
     began = time.perf_counter()
     assert await app.run(many_steps, steps) == steps
     return (time.perf_counter() - began) / steps * 1e3

@@ -5,18 +5,19 @@ Out:  how long the scan for due runs and the look for the next one take while th
 
 The runs are written as rows in the shape that parking leaves; `tests/test_scale.py` holds both against each other.
 
-usage: python -m bench.timers [--timers N] [--per-second N] [--seconds N]
+usage: python -m bench.timers [--store STORE] [--timers N] [--per-second N] [--seconds N]
        python -m bench.timers work FOLDER UNTIL_MS      the worker process
 """
 
 import argparse
 import asyncio
+import json
 import random
 import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from typing import Any
 from rich.console import Console
 
 from bench import processes
-from bench.database import DATABASE, opened, rows
+from bench.database import DATABASE, connected, forget, opened, rows, schema_of, server_of, settle
 from bench.findings import Finding, conclude
+from bench.server import serving
 from bench.vitals import vitals
 from bench.workflows import one_sleep
 from perdure.ids import RandomIds
@@ -45,22 +47,20 @@ insert into runs (run_id, namespace, workflow_id, workflow, queue, status, wake_
                   created_at, updated_at, begun_at)
 values (?, 'main', ?, ?, 'default', 'SUSPENDED', ?, ?, ?, ?, ?, ?, ?)
 """
+# On Postgres, where writing one takes longer.
+SECONDS_TO_WRITE_ONE_THERE = 250e-6
+COLUMNS = PARKED_RUN.partition("(")[2].partition(")")[0]
+COPY_PARKED_RUNS = f"copy runs ({COLUMNS}) from stdin"
+# Whoever fires a timer has only the time it was set for from the history; the run's row has it from its start.
 FIRED = """
-select events.at - runs.wake_at_then
+select events.at, events.body, runs.created_at, runs.input
   from events
-  join (select run_id, cast(round(created_at + 1000 * (input ->> 'seconds')) as integer) as wake_at_then
-          from runs
-         where status = 'COMPLETED') as runs
-    on runs.run_id = events.run_id
+  join runs on runs.run_id = events.run_id
  where events.kind = 'TimerFired'
-   and events.body ->> 'fire_at' = runs.wake_at_then
+   and runs.status = 'COMPLETED'
 """
-LOST = """
-select count(*)
-  from runs
- where created_at + 1000 * (input ->> 'seconds') <= ?
-   and status <> 'COMPLETED'
-"""
+# What is still parked keeps its timer.
+LOST = "select count(*) from runs where status <> 'COMPLETED' and coalesce(wake_at, 0) <= ?"
 
 
 def parked_run(ids: RandomIds, created_at: int, wake_at: int) -> tuple[object, ...]:
@@ -92,17 +92,45 @@ def fill(path: Path, timers: int, first_at: int, per_second: float) -> None:
         db.execute("pragma wal_checkpoint(truncate)")
 
 
+def fill_schema(folder: Path, timers: int, first_at: int, per_second: float) -> None:
+    """The same on the server of this folder."""
+    server = server_of(folder)
+    assert server is not None
+    asyncio.run(_make_tables(folder))
+    ids, places = RandomIds(timers), list(range(timers))
+    random.Random(timers).shuffle(places)
+    now = time.time_ns() // 1_000_000
+    with connected(server, schema_of(folder)) as db:
+        db.execute("set synchronous_commit = off")
+        with db.cursor().copy(COPY_PARKED_RUNS.replace("\n", " ").encode()) as copy:
+            for place in places:
+                row = parked_run(ids, now, first_at + round(place * 1000 / per_second))
+                copy.write_row((*row[:1], "main", *row[1:3], "default", "SUSPENDED", *row[3:]))
+        db.execute("analyze runs")
+        db.execute("checkpoint")
+
+
+async def _make_tables(folder: Path) -> None:
+    async with opened(folder, worker=False):
+        pass
+
+
 def measured(folder: Path, timers: int, per_second: float, seconds: float, notes: Console) -> Iterator[Finding]:
     notes.print(f"writing {timers:,} timers", style="dim")
-    first_at = time.time() + timers * SECONDS_TO_WRITE_ONE + SECONDS_TO_OPEN
-    fill(folder / DATABASE, timers, int(first_at * 1000), per_second)
+    has_server = server_of(folder) is not None
+    each = SECONDS_TO_WRITE_ONE_THERE if has_server else SECONDS_TO_WRITE_ONE
+    first_at = time.time() + timers * each + SECONDS_TO_OPEN
+    if has_server:
+        fill_schema(folder, timers, int(first_at * 1000), per_second)
+    else:
+        fill(folder / DATABASE, timers, int(first_at * 1000), per_second)
     assert time.time() < first_at, "the timers were due before they were written"
     until_ms = int((first_at + seconds) * 1000)
     notes.print(f"working for {first_at + seconds - time.time():.0f} s", style="dim")
     with processes.begun("bench.timers", "work", folder, until_ms) as worker:
         figures = {word: processes.said(worker, word) for word in FIGURES}
         processes.end(worker)
-    late = sorted(late for (late,) in rows(folder, FIRED))
+    late = sorted(ms for ms in (_late_ms(*row) for row in rows(folder, FIRED)) if ms is not None)
     ((lost,),) = rows(folder, LOST.replace("?", str(until_ms)))
     ((fired, doubled),) = rows(folder, "select count(*), count(*) - count(distinct run_id) from events")
     yield Finding(f"{timers:,} timers, {per_second:g}/s due: scan for due runs, p50", figures["claim_p50"], " ms")
@@ -118,6 +146,12 @@ def measured(folder: Path, timers: int, per_second: float, seconds: float, notes
     yield Finding("late, p99", _share(late, 0.99), " ms")
     yield Finding("late at most", late[-1], " ms")
     yield Finding("memory of the worker", figures["memory"], " MB")
+
+
+def _late_ms(at: int, body: str, created_at: int, input: str) -> int | None:
+    """How late a timer fired; None when it fired for another time than the run's own."""
+    fire_at = round(created_at + 1000 * json.loads(input)["seconds"])
+    return at - fire_at if json.loads(body)["fire_at"] == fire_at else None
 
 
 FIGURES = ("claims", "claim_p50", "claim_p99", "next_p99", "memory")
@@ -142,7 +176,7 @@ class Stopwatch:
         return _share(sorted(self.taken_ms), part)
 
 
-def _share(ordered: list[float], part: float) -> float:
+def _share(ordered: Sequence[float], part: float) -> float:
     return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
 
 
@@ -161,15 +195,22 @@ async def work(folder: Path, until_ms: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.timers", description="A million pending timers.")
+    parser.add_argument("--store", default="sqlite", help="sqlite, postgres, or the URL of a Postgres server")
     parser.add_argument("--timers", type=int, default=TIMERS)
     parser.add_argument("--per-second", type=float, default=PER_SECOND)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as scratch:
-        sizes = (options.timers, options.per_second, options.seconds)
+    sizes = (options.timers, options.per_second, options.seconds)
+    with (
+        serving(options.store) as (server, _),
+        tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as scratch,
+    ):
+        settle(Path(scratch), server)
         found = list(measured(Path(scratch), *sizes, Console(stderr=True)))
-    command = "python -m bench.timers --timers {} --per-second {:g} --seconds {:g}".format(*sizes)
-    return conclude("timers", command, found)
+        forget(Path(scratch))
+        kind = "sqlite" if server is None else "postgres"
+        command = "python -m bench.timers --store {} --timers {} --per-second {:g} --seconds {:g}".format(kind, *sizes)
+        return conclude("timers" if server is None else "timers-postgres", command, found, server=server)
 
 
 if __name__ == "__main__":

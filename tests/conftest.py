@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.testing import Environment
-from tests.postgres import servers
+from tools import servers
 
 
 def pytest_sessionstart() -> None:

@@ -1,8 +1,8 @@
-"""A Postgres server of the tests' own, made of what PyPI brings; or the one that PERDURE_TEST_POSTGRES names.
+"""A Postgres server of one's own for tests and benchmarks, made of what PyPI brings.
 
 In:   a folder.
 Out:  a running server on a socket in it, that can be killed and started again.
-Postgres does not run as root; where the tests do, it runs as nobody.
+Postgres does not run as root; where whoever wants it does, it runs as nobody.
 """
 
 import os
@@ -17,6 +17,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+# Names a server that is there already, which tests then use.
 ENVIRONMENT = "PERDURE_TEST_POSTGRES"
 NEWEST = 18
 SETTINGS = {
@@ -43,6 +44,10 @@ class Server:
     def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
+    @property
+    def log(self) -> Path:
+        return self._folder / "log"
+
     def make(self) -> "Server":
         """A new cluster."""
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +59,7 @@ class Server:
     def start(self) -> "Server":
         settings = self._settings | {"port": str(self.port), "unix_socket_directories": str(self._folder)}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        self._run("pg_ctl", "-D", str(self.data), "-w", "-l", str(self._folder / "log"), "-o", options, "start")
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-l", str(self.log), "-o", options, "start")
         return self
 
     def stop(self, how: str = "fast") -> None:
