@@ -4,11 +4,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 MINUTES ?= 60
+PEERS  := .peers
 PYTHONS ?= python3.11 python3.12 python3.13
 SEEDS  ?= 3000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-postgres bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts programs pythons clean simulate mutants small-world
+.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts programs pythons clean simulate mutants small-world
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -44,6 +45,21 @@ bench: $(READY) ## how fast, beside the floor of this machine (about four minute
 bench-postgres: $(READY) ## the same on a Postgres from PyPI, with two workers, and a million timers (about twenty minutes)
 	$(BIN)/python -m bench --store postgres
 	$(BIN)/python -m bench.timers --store postgres
+
+bench-peers: $(READY) $(PEERS)/.ready ## DBOS, Restate and Absurd beside us, as far as they can be had (about fifteen minutes)
+	$(BIN)/python -m bench.peers
+
+# What cannot be had is skipped, with a message.
+$(PEERS)/.ready:
+	$(PYTHON) -m venv $(PEERS)/dbos
+	$(PEERS)/dbos/bin/python -m pip install --quiet --disable-pip-version-check dbos
+	-$(PEERS)/dbos/bin/python -m pip install --quiet --disable-pip-version-check pysqlite3-binary
+	$(PYTHON) -m venv $(PEERS)/restate
+	-$(PEERS)/restate/bin/python -m pip install --quiet --disable-pip-version-check restate-sdk granian aiohttp
+	-npm install --silent --no-fund --no-audit --prefix $(PEERS)/npm @restatedev/restate-server
+	$(PYTHON) -m venv $(PEERS)/absurd
+	-$(PEERS)/absurd/bin/python -m pip install --quiet --disable-pip-version-check absurd-sdk absurdctl 'psycopg[binary]'
+	@touch $@
 
 bench-parked: $(READY) ## parking at scale: 100,000 parked runs, a million timers, 50,000 taken over (about ten minutes)
 	$(BIN)/python -m bench.parked
@@ -98,4 +114,4 @@ small-world: $(READY) ## every interleaving of two workers, two runs and two fau
 	$(BIN)/python -m tests.small_world
 
 clean:          ## remove what the targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from bench.bars import Line, Pair
 from bench.budget import Budget
-from bench.peers import NUMBERS, PEERS, SOURCE
+from bench.peers.known import NUMBERS, PEERS, SOURCE
 
 
 class Report(msgspec.Struct, frozen=True):

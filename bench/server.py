@@ -4,7 +4,9 @@ Out:  its address, its version, and how long anybody had to wait for a lock on i
 """
 
 import re
+import signal
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +49,8 @@ def serving(store: str) -> Iterator[tuple[str | None, LockWaits]]:
     if store != "postgres":
         yield None if store == "sqlite" else store, LockWaits(None)
         return
+    # Whoever is told to end takes the server with it, and does not leave it behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     server = servers.Server(servers.folder(), None, **SETTINGS)
     try:
         server.make().start()
