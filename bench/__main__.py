@@ -50,6 +50,8 @@ def measured_pair(scenario: str, size: int, server: str | None, waits: LockWaits
         ours = msgspec.json.decode(_output("bench.one", scenario, scratch, str(size)), type=dict[str, float])
         if (waited := waits.longest_ms()) is not None:
             ours["longest_lock_wait_ms"] = waited
+        if waited:
+            Console(stderr=True).print(f"  {waited:.1f} ms for {waits.what}", style="yellow")
         forget(Path(scratch))
         return Pair(floor, ours)
 

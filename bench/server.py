@@ -22,7 +22,7 @@ SETTINGS = {
     "deadlock_timeout": f"{NOTED_MS}ms",
     "log_lock_waits": "on",
 }
-WAITED = re.compile(r"process \d+ acquired .* after ([\d.]+) ms")
+WAITED = re.compile(r"process \d+ acquired (.*) after ([\d.]+) ms(?:\n.*STATEMENT:(.*))?")
 
 
 class LockWaits:
@@ -31,6 +31,8 @@ class LockWaits:
     def __init__(self, log: Path | None) -> None:
         self._log = log
         self._read = 0
+        # Of the longest wait: for which lock, and by which statement.
+        self.what = ""
 
     def longest_ms(self) -> float | None:
         """The longest wait; 0 when all were shorter than what is noted, None when nobody can tell."""
@@ -40,7 +42,9 @@ class LockWaits:
             file.seek(self._read)
             text = file.read()
             self._read = file.tell()
-        return max((float(found) for found in WAITED.findall(text)), default=0.0)
+        ms, *what = max(((float(ms), lock, by) for lock, ms, by in WAITED.findall(text)), default=(0.0, "", ""))
+        self.what = ": ".join(word.strip() for word in what if word)
+        return ms
 
 
 @contextmanager

@@ -38,5 +38,6 @@ def test_a_wait_for_a_lock_is_read_from_the_log_of_the_server(tmp_path: Path) ->
         file.write("LOG:  process 8 acquired ExclusiveLock on extension of relation 1 of database 5 after 6.5 ms\n")
 
     assert waits.longest_ms() == 12.345
+    assert waits.what == "ShareLock on transaction 9"
     assert waits.longest_ms() == 0
     assert LockWaits(None).longest_ms() is None
