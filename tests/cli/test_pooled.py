@@ -6,7 +6,8 @@ from itertools import count
 import pytest
 
 from tests.cli.shell import Shell
-from tests.postgres import poolers, servers
+from tests.postgres import poolers
+from tools import servers
 
 SWALLOWS = """
 ignore_startup_parameters = default_transaction_isolation,default_transaction_read_only,\

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import servers
 from tests.postgres.sites import PostgresSite
+from tools import servers
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ from typing import Any
 
 import psycopg
 
-from tests.postgres.servers import Server
 from tests.processes.grounds import Ground
 from tests.processes.nodes import Node, until
+from tools.servers import Server
 
 PATIENCE_SECONDS = 30.0
 

@@ -9,7 +9,7 @@ import pytest
 from perdure import Perdure, Signal, workflow
 from perdure.kernel.conflict import OnConflict
 from tests.postgres.proxies import Cut, Proxy
-from tests.postgres.servers import Server
+from tools.servers import Server
 
 hint = Signal("hint", str)
 

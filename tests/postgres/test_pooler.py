@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from perdure import Perdure, Signal, activity, sleep, workflow
-from tests.postgres import servers
 from tests.postgres.poolers import PROGRAM, Pooler
+from tools import servers
 
 number = Signal("number", int)
 
