@@ -24,7 +24,7 @@ else:
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 # A process that was stopped inside a transaction must not hold its locks for ever.
-IDLE_IN_TRANSACTION_MS = 10_000
+IDLE_IN_TRANSACTION_MS = 2000
 # Nothing of ours waits for longer than this for a row that somebody else holds.
 LOCK_MS = 5000
 STATEMENTS = 300
