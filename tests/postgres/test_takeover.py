@@ -19,7 +19,7 @@ LEASE_SECONDS = 3.0
 IN_FLIGHT = 20
 LEASE = ("--lease", "1.0", "--tell-fenced")
 # A process that is frozen inside a transaction keeps its row until the server ends that.
-FROZEN_SECONDS = 20.0
+FROZEN_SECONDS = 25.0
 ZOMBIES = int(os.environ.get("ZOMBIES") or 50)
 ROUNDS = int(os.environ.get("ROUNDS") or 50)
 

@@ -13,8 +13,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from perdure.clock import elapsed
 from perdure.stores.postgres_address import Address
-from perdure.stores.postgres_links import Connection, Link, is_about_database, unavailable
+from perdure.stores.postgres_links import IDLE_IN_TRANSACTION_MS, Connection, Link, is_about_database, unavailable
 
 # Whose connection was lost gets it back within this time, or is dead. It is tried more often than that: after a
 # crash of the server all have lost theirs, and who is back first must not take the others for dead.
@@ -28,6 +29,20 @@ select (classid::bigint << 32) | objid::bigint
    and granted
    and database = (select oid from pg_database where datname = current_database())
 """
+# A process that stopped after it had told the server of a statement, and before it let it run, is not idle for the
+# server, which would end idle ones by itself; its transaction would keep its worker from being taken over for ever.
+END_HUNG = """
+select pg_terminate_backend(pid)
+  from pg_stat_activity
+ where datname = current_database()
+   and usename = current_user
+   and application_name = 'perdure writes'
+   and state = 'active'
+   and wait_event = 'ClientRead'
+   and state_change < clock_timestamp() - $1::bigint * interval '1 ms'
+"""
+# How often it is looked for them.
+HUNG_SECONDS = 5.0
 
 log = logging.getLogger("perdure.store")
 
@@ -54,6 +69,7 @@ class Life:
         self._held: set[str] = set()
         self._keeper: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._ended_hung_at = 0.0
         self.has_listeners = True
 
     async def begin(self) -> None:
@@ -76,6 +92,9 @@ class Life:
 
     async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
         """Those whose locks are free, and still are after a while."""
+        if elapsed() - self._ended_hung_at > HUNG_SECONDS:
+            self._ended_hung_at = elapsed()
+            await self._ask(lambda connection: connection.fetch(END_HUNG, IDLE_IN_TRANSACTION_MS))
         free = await self._free_among(worker_ids)
         if free:
             # Waited for here and not until the next look, which comes too late for who waits for these runs.
