@@ -19,7 +19,7 @@ from perdure.stores.postgres_audit import audit_of
 from perdure.stores.postgres_health import PostgresHealth, health_of
 from perdure.stores.postgres_schema import OLDEST
 
-# A worker has eight connections at most; with fewer left the next one may not come up.
+# A worker has seven connections at most; with fewer left the next one may not come up.
 FEW_CONNECTIONS = 10
 CLOCKS_APART_MS = 1_000
 # So many dead rows, and more of them than live ones, make every look at a table slow.
