@@ -113,6 +113,7 @@ def markdown(found: Comparison) -> str:
         cells = [_cell(scenario, by_name.get(name, []), found.troubles[scenario].get(name, [])) for name in names]
         lines.append(f"| {scenario}: {SCENARIOS[scenario].title} | {' | '.join(cells)} |")
     lines += ["", f"`{found.command}`; Python {found.python}, {found.postgres}, spin {found.spin_ms:.1f} ms."]
+    lines += ["Quick: sizes are smaller than the titles say, and too small to mean much."] if found.is_quick else []
     lines += [f"{name} was skipped: {why}." for name, why in found.skipped.items()]
     return "\n".join(lines) + "\n"
 
