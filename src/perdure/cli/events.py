@@ -6,9 +6,10 @@ Out:  its events in order, one line each for people; for programs a JSON array, 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.text import Text
@@ -98,19 +99,27 @@ def _follow(name: str, after: int, url: str, namespace: str, *, is_shown: bool) 
         raise typer.Exit(INTERRUPTED) from None
 
 
-async def _followed(name: str, after: int, url: str, namespace: str) -> "AsyncIterator[RunEvent]":
+async def _followed(name: str, after: int, url: str, namespace: str) -> "AsyncGenerator[RunEvent, None]":
     async with client(url, namespace) as app:
         run = await found(app, name)
         while True:
-            async for event in run.events(after=after, follow=True):
-                yield event
+            events = cast("AsyncGenerator[RunEvent, None]", run.events(after=after, follow=True))
+            async with aclosing(events) as history:
+                async for event in history:
+                    yield event
             continued_to = (await run.describe()).continued_to
             if continued_to is None:
                 return
             run, after = await app.get(run_id=continued_to), 0
 
 
-async def _show_each(history: "AsyncIterator[RunEvent]", *, is_shown: bool) -> None:
+async def _show_each(followed: "AsyncGenerator[RunEvent, None]", *, is_shown: bool) -> None:
+    """Print each event as it comes; whoever closes the output has seen enough, and nothing is left half closed."""
+    async with aclosing(followed) as history:
+        await _print_each(history, is_shown=is_shown)
+
+
+async def _print_each(history: "AsyncGenerator[RunEvent, None]", *, is_shown: bool) -> None:
     console, rows = screen(), Rows()
     async for event in history:
         if not is_shown:
