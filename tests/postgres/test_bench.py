@@ -5,15 +5,18 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from bench.database import connected
 from bench.server import LockWaits
 
 
-def test_the_quick_benchmark_runs_on_a_postgres_server(postgres: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenarios", [("S2",), pytest.param(("crew", "knocks"), marks=pytest.mark.long)])
+def test_the_quick_benchmark_runs_on_a_postgres_server(
+    postgres: str, tmp_path: Path, scenarios: tuple[str, ...]
+) -> None:
     """Nobody runs the long one every day; what it is made of must not break meanwhile."""
     results = tmp_path / "results.json"
-    scenarios = ("S2", "crew", "knocks")
     command = [sys.executable, "-m", "bench", "--store", postgres, "--quick", "--json", str(results), *scenarios]
 
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=110)
