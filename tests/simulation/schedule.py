@@ -409,8 +409,10 @@ class Schedule:
         world.heal()
         world.say(lambda: "HEALED")
         latest = max(node.offset_ms for node in world.nodes)
+        # Also what is about to be written goes by a clock that was ahead; its timers wait for that time to come.
+        clocks = [node.app._clock.now() for node in world.nodes if node.state is State.UP]
         for node in world.nodes:
-            node.offset_ms = max(latest, self.witness.latest_clock - world.now_ms)
+            node.offset_ms = max(latest, max([self.witness.latest_clock, *clocks]) - world.now_ms)
         until, fed_at = world.now_ms + PATIENCE_MS, world.now_ms + 5000
         while not self._is_over():
             if world.now_ms > until:
