@@ -22,9 +22,9 @@ from perdure.ids import RandomIds
 from perdure.stores.answers import Applied
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.queries import listing, queries
-from perdure.stores.reads import FEW_TO_SORT
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite_reads import FEW_TO_SORT
 from perdure.stores.sqlite_writes import apply_together
 from perdure.testing import Environment
 from perdure.threads import Threads

@@ -11,7 +11,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -143,11 +142,3 @@ def folder() -> Path:
     path = Path(tempfile.mkdtemp(prefix="perdure-pg-"))
     path.chmod(0o755)
     return path
-
-
-def wait_until_gone(path: Path) -> None:
-    """Until a file is gone."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while path.exists():
-        assert time.monotonic() < deadline, f"{path} is still there"
-        time.sleep(0.02)

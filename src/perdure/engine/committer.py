@@ -108,7 +108,7 @@ class Committer:
         self._is_in_doubt = False
         # How many in front of the queue could not be written a moment ago, and since when that is so.
         self._aside = 0
-        self._busy_since: dict[int, int] = {}
+        self._busy_since: dict[Group, int] = {}
         self._retry_ms = FIRST_RETRY_MS
         self._retry_alarm: Alarm | None = None
         self._outage = Outage(
@@ -256,20 +256,18 @@ class Committer:
         Answers the others, with theirs.
         """
         now, before = self._clock.monotonic(), len(self._queue)
+        # Of those that are busy now alone: what was written, dropped or told meanwhile is forgotten with it.
+        self._busy_since = {groups[index]: self._busy_since.get(groups[index], now) for index in busy}
         for index in sorted(busy, reverse=True):
             group = groups[index]
-            since = self._busy_since.setdefault(id(group), now)
-            if group.patient or now - since < BUSY_MS:
+            if group.patient or now - self._busy_since[group] < BUSY_MS:
                 self._queue.appendleft(group)
             else:
-                del self._busy_since[id(group)]
                 group.settle(Unavailable(StoreUnavailable(self._store.url, busy[index].trouble)))
         self._aside = len(self._queue) - before
         _wake(self._idle)
         self._clock.call_at(self._clock.now() + BUSY_AGAIN_MS, self._look_again)
         left = [(index, group) for index, group in enumerate(groups) if index not in busy]
-        for _, group in left if self._busy_since else ():
-            self._busy_since.pop(id(group), None)
         told = {place: answers[index] for place, (index, _) in enumerate(left) if index in answers}
         return [group for _, group in left], told
 

@@ -10,11 +10,11 @@ Knows nothing of workflows, leases or retries.
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 
 from perdure.clock import ToldTime, elapsed
 from perdure.errors import StoreUnavailable
+from perdure.ids import RandomIds
 from perdure.stores.answers import Answer, Committed, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address, address_of
@@ -44,7 +44,7 @@ class PostgresStore(PostgresReads):
 
     def __init__(self, url: str) -> None:
         self._time = ToldTime()
-        self._name = secrets.token_hex(6)
+        self._name = RandomIds().token()
         super().__init__(address_of(url))
         self._renewals: Renewals | None = None
         self._writing: asyncio.Task[None] | None = None

@@ -50,6 +50,5 @@ class PostgresReads(Reads):
                 link.drop()
                 raise unavailable(self.url, error) from None
 
-    def _listing(self, wanted: RunFilter, *, is_large: bool) -> Text:
-        sql, parameters = listing(wanted)
-        return Text(sql, parameters)
+    async def _listing(self, wanted: RunFilter) -> Text:
+        return Text(*listing(wanted))

@@ -8,7 +8,6 @@ before that it certainly is not.
 """
 
 from collections.abc import Sequence
-from enum import Enum, auto
 
 import asyncpg
 import msgspec
@@ -49,12 +48,6 @@ MOST_TIMES = 5
 LOCK_MS, SHORT_LOCK_MS = 100, 10
 # What our function says when something was refused and all of it undone.
 REFUSED = "PD409"
-
-
-class Ending(Enum):
-    """How a transaction that only tries something ends."""
-
-    ROLL_BACK = auto()
 
 
 def _being_taken(key: Key) -> str:
@@ -113,7 +106,7 @@ class Writes:
         for group in batch.groups:
             if starts := {key for key in keys_of(group) if not isinstance(key, str)}:
                 try:
-                    await self._write_in_steps(batch._replace(groups=[group]), SHORT_LOCK_MS, Ending.ROLL_BACK)
+                    await self._try(batch._replace(groups=[group]))
                 except asyncpg.LockNotAvailableError:
                     for key in starts:
                         self._stuck.note(key, _being_taken(key), LOOK_AT_ID_SECONDS)
@@ -185,8 +178,18 @@ class Writes:
         text = f"{trouble(error)}; whether the change is on disk is not known"
         return Unknown(StoreUnavailable(self._address.shown, text))
 
-    async def _write_in_steps(self, batch: Batch, lock_ms: int = LOCK_MS, ending: "Ending | None" = None) -> Outcome:
+    async def _write_in_steps(self, batch: Batch, lock_ms: int = LOCK_MS) -> Outcome:
         """One statement after the other; whatever was not committed is undone."""
+        applied = await self._apply(batch, lock_ms)
+        return await self._commit(applied) if isinstance(applied, Committed) else applied
+
+    async def _try(self, batch: Batch) -> None:
+        """See whether a batch could be written now: LockNotAvailableError when somebody holds what it needs."""
+        await self._apply(batch, SHORT_LOCK_MS)
+        await self._roll_back()
+
+    async def _apply(self, batch: Batch, lock_ms: int) -> Committed | Failed | Fenced:
+        """Do everything but commit; nothing is left to undo when that did not come off."""
         try:
             connection = await self._begun(batch, lock_ms)
             answers = None if connection is None else await self._applied(connection, batch, lock_ms)
@@ -195,12 +198,7 @@ class Writes:
             if not is_about_database(error) or isinstance(error, (*AGAIN, asyncpg.LockNotAvailableError)):
                 raise
             return Failed(unavailable(self._address.shown, error))
-        if answers is None:
-            return Fenced()
-        if ending is Ending.ROLL_BACK:
-            await self._roll_back()
-            return Committed({})
-        return await self._commit(Committed(answers))
+        return Fenced() if answers is None else Committed(answers)
 
     async def _begun(self, batch: Batch, lock_ms: int) -> Connection | None:
         """A connection inside a transaction; None when the worker's epoch is not the batch's any more."""

@@ -23,11 +23,6 @@ from perdure.stores.steps import Query, Question, Steps, Text
 
 T = TypeVar("T")
 
-# What is asked for that has an index of its own.
-LEADING = ("workflow", "entity_id", "correlation_id", "parent_id")
-# So many runs are sorted in no time.
-FEW_TO_SORT = 5000
-
 
 class Reads:
     """The reading half of a store."""
@@ -38,8 +33,8 @@ class Reads:
         """Ask; when the answer cannot be read, another way, or the same once more to learn what is wrong."""
         raise NotImplementedError
 
-    def _listing(self, wanted: RunFilter, *, is_large: bool) -> Text:
-        """The query that lists runs, as this database does it best in a namespace with many runs, or few."""
+    async def _listing(self, wanted: RunFilter) -> Text:
+        """The query that lists runs, as this database does it best."""
         raise NotImplementedError
 
     # Runs of a worker
@@ -86,14 +81,7 @@ class Reads:
         return _only(await self._runs(Query("latest_run", {"namespace": namespace, "workflow_id": workflow_id})))
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
-        return await self._runs(self._listing(wanted, is_large=await self._is_best_walked(wanted)))
-
-    async def _is_best_walked(self, wanted: RunFilter) -> bool:
-        """Whether nothing that is asked for leads to the runs by an index, and there are many."""
-        if (wanted.held and not wanted.status) or any(getattr(wanted, column) is not None for column in LEADING):
-            return False
-        ((count,),) = await self._rows("some_of_namespace", namespace=wanted.namespace, most=FEW_TO_SORT)
-        return bool(count == FEW_TO_SORT)
+        return await self._runs(await self._listing(wanted))
 
     async def held_counts(self, namespace: str) -> dict[str, int]:
         return dict(await self._rows("held_counts", namespace=namespace))

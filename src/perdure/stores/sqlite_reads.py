@@ -16,6 +16,11 @@ from perdure.threads import Threads
 
 T = TypeVar("T")
 
+# What is asked for that has an index of its own.
+LEADING = ("workflow", "entity_id", "correlation_id", "parent_id")
+# So many runs are sorted in no time.
+FEW_TO_SORT = 5000
+
 
 def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
     """Whether the file is to blame, and not a row or what was asked: it cannot be used now, or is damaged."""
@@ -47,5 +52,12 @@ class SqliteReads(Reads):
             return StoreUnavailable(self.url, f"the file is damaged: {error}; restore a backup of it")
         return StoreUnavailable(self.url, f"{error}; nothing was changed, try again")
 
-    def _listing(self, wanted: RunFilter, *, is_large: bool) -> Text:
-        return Text(*listing(wanted, walks=is_large))
+    async def _listing(self, wanted: RunFilter) -> Text:
+        return Text(*listing(wanted, walks=await self._is_best_walked(wanted)))
+
+    async def _is_best_walked(self, wanted: RunFilter) -> bool:
+        """Whether nothing that is asked for leads to the runs by an index, and there are many."""
+        if (wanted.held and not wanted.status) or any(getattr(wanted, column) is not None for column in LEADING):
+            return False
+        ((count,),) = await self._rows("some_of_namespace", namespace=wanted.namespace, most=FEW_TO_SORT)
+        return bool(count == FEW_TO_SORT)

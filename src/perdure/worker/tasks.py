@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from perdure.authoring.functions import TASK_PREFIX, Activity, Workflow, WorkflowOptions, activities
-from perdure.codec import Arguments
 from perdure.kernel.retry import Retry
 from perdure.worker.loaded import class_named, name_of
 
@@ -63,9 +62,6 @@ class TaskSignature:
         wanted = self._activity.options(retry=retry, timeout=given.timeout).here()
         args, kwargs = self._activity.signature.restore(bytes(given.arguments))
         return (wanted, args, kwargs), {}
-
-    def record(self, *_: object) -> Arguments:
-        raise NotImplementedError
 
 
 class Task(Workflow[..., Any]):

@@ -115,27 +115,6 @@ select namespace,
     on conflict do nothing
 returning run_id, number, kind;
 
--- close_free_run: close a run that nobody owns, for ever, and not before its last event, whatever the clock says.
--- Nobody appends to a run that nobody owns, so that its last event is the last one.
-update runs
-   set status = :status,
-       outcome = :outcome,
-       last_seq = 1 + last.seq,
-       updated_at = greatest(:at, created_at, last.at),
-       closed_at = greatest(:at, created_at, last.at),
-       wake_at = null,
-       waiting = null,
-       held = null
-  from (
-         select coalesce((select seq from events where run_id = :run_id order by seq desc limit 1), 1) as seq,
-                coalesce((select at from events where run_id = :run_id order by seq desc limit 1), 0) as at
-       ) as last
- where run_id = :run_id
-   and namespace = :namespace
-   and owner is null
-   and closed_at is null
-   and (not :only_unbegun or (begun_at is null and status = 'PENDING'));
-
 -- ripest: the ripest free runs of one queue and one priority, whoever has code for them, and whether this worker has.
 select run_id,
        held is null
@@ -328,16 +307,6 @@ update runs
             for no key update skip locked
        )
    and owner = :owner;
-
--- free_mismatches: give held runs another try; the code may be back.
-update runs
-   set held = null,
-       held_report = null,
-       status = 'PENDING',
-       wake_at = :now
- where held = 'mismatch'
-   and namespace = :namespace
-   and workflow = any(:workflows);
 
 -- last_message: up to which transaction everybody's messages can be seen: the oldest one that is still open.
 select pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
