@@ -31,7 +31,7 @@ from bench.server import serving
 from bench.vitals import vitals
 from bench.workflows import one_sleep
 from perdure.ids import RandomIds
-from perdure.stores import reads, writes
+from perdure.stores import claiming, reads, writes
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.queries import migrations
 from perdure.stores.steps import Steps
@@ -183,7 +183,7 @@ def _share(ordered: Sequence[float], part: float) -> float:
 async def work(folder: Path, until_ms: int) -> None:
     """Work as any worker does, with a stopwatch in the hand."""
     claims, looks = Stopwatch(), Stopwatch()
-    writes.SINGLE[ClaimRuns] = claims.around(writes.claim_runs)
+    writes.SINGLE[ClaimRuns] = claims.around(claiming.claim_runs)
     # Of what is read, what the reading thread does for it; the way there and back waits for whatever else is read.
     reads.next_wakes = looks.around(reads.next_wakes)
     async with opened(folder):

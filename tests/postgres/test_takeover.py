@@ -85,6 +85,10 @@ async def under_load(site: PostgresSite, oracle: Oracle, *, is_patient: bool = F
         await site.until_all_ended()
 
 
+SUSPECTS = "select count(*) from runs where closed_at is null and losses >= 2"
+SUSPECTS_SECONDS = 120
+
+
 async def run_zombies(site: PostgresSite, cycles: int) -> None:
     """Freeze one of two workers under load until the other has its runs, and let it come back, again and again."""
     oracle = Oracle()
@@ -106,7 +110,11 @@ async def run_zombies(site: PostgresSite, cycles: int) -> None:
 
 
 async def haunt(site: PostgresSite, zombie: Node, witness: Witness) -> None:
-    """Freeze a worker at any moment until another one has its runs; then let it come back."""
+    """Freeze a worker at any moment until another one has its runs; then let it come back.
+
+    Not before what was lost twice got on: five losses of the same, alone, would be held against it.
+    """
+    await until(lambda: site.rows(SUSPECTS) == [(0,)], "no run is a suspect any more", SUSPECTS_SECONDS)
     await until(lambda: site.owned_by(zombie) >= 5, "it has something to lose")
     zombie.send(signal.SIGSTOP)
     try:

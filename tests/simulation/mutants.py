@@ -273,7 +273,7 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Park without the counter."""
-    return [changed("park_run", "and (:messages is null or messages = :messages)", "")]
+    return [changed("park_runs", "and (park.column6 is null or messages = park.column6)", "")]
 
 
 @mutant

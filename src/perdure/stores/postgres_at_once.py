@@ -11,8 +11,9 @@ import msgspec
 
 from perdure.stores.operations import Operation
 from perdure.stores.postgres_notices import News
+from perdure.stores.sorting import Answers, Sorted, is_torn
 from perdure.stores.steps import Bulk, Found
-from perdure.stores.writes import Answers, Sorted, apply_groups, is_torn, post_messages
+from perdure.stores.writes import UPDATES, apply_sorted, post_messages
 
 # More than so many characters of what is too large for its row do not go in one round trip.
 LARGEST_AT_ONCE = 8_000_000
@@ -31,7 +32,10 @@ class Told(msgspec.Struct):
 def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | None:
     """The rows of a batch that holds only what goes in bulk, and its answers if nothing is refused; None for others."""
     rows: Rows = {}
-    steps = apply_groups(groups)
+    batch = Sorted(groups)
+    if batch.single:
+        return None
+    steps = apply_sorted(batch)
     try:
         question = next(steps)
         while isinstance(question, Bulk):
@@ -51,6 +55,8 @@ def _as_hoped(question: Bulk) -> Found:
             return Found((), [(0, row[0], row[1]) for row in question.rows], len(question.rows))
         case "count_posted":
             return Found((), [(row[0], row[1]) for row in question.rows], len(question.rows))
+        case name if name in UPDATES.values():
+            return Found((), [(row[0],) for row in question.rows], len(question.rows))
         case _:
             return Found((), (), len(question.rows))
 
@@ -60,8 +66,9 @@ def news_of(rows: Rows | None) -> News:
     if rows is None:
         return News.WORK | News.ENDS
     has_free = any(row[6] is None for name in ("insert_runs", "insert_rich_runs") for row in rows.get(name, ()))
-    news = News.WORK if has_free or "post_messages" in rows else News.NOTHING
-    return news | News.ENDS if "end_runs" in rows else news
+    has_work = has_free or "post_messages" in rows or "park_runs" in rows
+    has_ends = "end_runs" in rows or "hold_runs" in rows
+    return (News.WORK if has_work else News.NOTHING) | (News.ENDS if has_ends else News.NOTHING)
 
 
 def answers_to(groups: Sequence[Sequence[Operation]], told: Told) -> Answers:

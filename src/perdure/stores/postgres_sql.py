@@ -97,7 +97,7 @@ def literal(text: str) -> str:
 _ROWS = dict.fromkeys(
     (
         *("insert_runs", "insert_rich_runs", "put_payloads", "post_messages", "append_events", "take_messages"),
-        *("record_attempts", "end_runs"),
+        *("record_attempts", "park_runs", "hold_runs", "note_waiting", "annotate_runs", "note_losses", "end_runs"),
     )
 ) | {"count_posted": "told"}
 

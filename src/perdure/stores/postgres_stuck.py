@@ -14,7 +14,7 @@ from perdure.stores.answers import Busy
 from perdure.stores.operations import InsertRichRun, InsertRun, Operation
 from perdure.stores.postgres_links import Connection
 from perdure.stores.postgres_sql import prepare
-from perdure.stores.writes import touched_runs
+from perdure.stores.sorting import touched_runs
 
 # How often it is looked whether a row is free again; and an id that somebody is about to take, which takes longer.
 LOOK_SECONDS, LOOK_AT_ID_SECONDS = 0.02, 0.25

@@ -17,7 +17,8 @@ from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_life import channel_of
 from perdure.stores.postgres_links import Connection
 from perdure.stores.postgres_steps import answer
-from perdure.stores.writes import apply_groups, is_torn
+from perdure.stores.sorting import is_torn
+from perdure.stores.writes import apply_groups
 
 _NO_TRANSACTION = "the connection is in no transaction; begin one, or start and signal without it"
 

@@ -33,7 +33,8 @@ from perdure.stores.postgres_sql import literal, quoted, write_batch
 from perdure.stores.postgres_steps import answer
 from perdure.stores.postgres_stuck import LOOK_AT_ID_SECONDS, Key, Stuck, keys_of
 from perdure.stores.rows import Garbled
-from perdure.stores.writes import Answers, apply_groups, is_torn, touched_runs
+from perdure.stores.sorting import Answers, is_torn, touched_runs
+from perdure.stores.writes import apply_groups
 
 # Rows are looked up by their keys, whatever the planner believes of tables it has not counted yet.
 PLAN = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off"

@@ -23,11 +23,11 @@ from perdure.stores.answers import Answer, Committed, Failed, Fenced, Outcome, U
 from perdure.stores.locks import FileLock, Presence, is_held
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.queries import migrations, queries
+from perdure.stores.sorting import is_torn
 from perdure.stores.sqlite_reads import SqliteReads, is_about_file
 from perdure.stores.sqlite_schema import version_of
 from perdure.stores.sqlite_threads import HELD_UP_SECONDS, Renewals, Writer, blame
 from perdure.stores.sqlite_writes import apply_singly, apply_together
-from perdure.stores.writes import is_torn
 from perdure.threads import Threads
 
 OLDEST_SQLITE = (3, 38, 0)

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from perdure.stores.answers import Answer, Broken
 from perdure.stores.operations import ClaimRuns, Operation
 from perdure.stores.rows import Garbled
+from perdure.stores.sorting import Answers, is_torn, touched_runs
 from perdure.stores.sqlite_garbled import ask, hold_unclaimable
 from perdure.stores.sqlite_reads import is_about_file
 from perdure.stores.sqlite_steps import answer
-from perdure.stores.writes import Answers, apply_groups, is_torn, touched_runs
+from perdure.stores.writes import apply_groups
 
 
 def apply_together(db: sqlite3.Connection, groups: Sequence[Sequence[Operation]]) -> Answers:

@@ -8,12 +8,12 @@ kind. What can be refused is done one by one and looked at.
 """
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from perdure.kernel.poison import QUARANTINE_FROM, Death, quarantine_report, suspects_at_once
-from perdure.kernel.status import Status
+from perdure.kernel.poison import QUARANTINE_FROM, Death, quarantine_report
 from perdure.stores.answers import (
     APPLIED,
     Answer,
@@ -27,6 +27,7 @@ from perdure.stores.answers import (
     Posted,
     Taken,
 )
+from perdure.stores.claiming import claim_runs
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
@@ -41,7 +42,6 @@ from perdure.stores.operations import (
     InsertRichRun,
     InsertRun,
     MoveMessages,
-    NoteCancel,
     NoteLosses,
     NoteWaiting,
     Operation,
@@ -56,79 +56,27 @@ from perdure.stores.operations import (
     TakeMessage,
     TellRun,
 )
-from perdure.stores.reads import ripe_levels, run_rows
-from perdure.stores.rows import Garbled, deaths_of
+from perdure.stores.reads import run_rows
+from perdure.stores.rows import deaths_of
+from perdure.stores.sorting import Answers, Sorted, answer_group
 from perdure.stores.steps import Bulk, Query, Steps
 from perdure.stores.whereabouts import whereabouts
 
 # What is longer than this does not stay in its row.
 LONGEST_IN_ROW = 1024
-# So many times as many ripe runs as are wanted are looked at, before each workflow is looked for by itself.
-WINDOWS = 4
 # No place comes after this one.
 LAST_PLACE = chr(0x10FFFF)
 
-Answers = dict[int, Answer]
-
-
-class Sorted:
-    """The operations of a batch by what is done with them; numbers are those of their groups."""
-
-    def __init__(self, groups: Sequence[Sequence[Operation]]) -> None:
-        self.supersedes: list[tuple[int, SupersedeRun]] = []
-        self.inserts: list[tuple[int, InsertRun | InsertRichRun]] = []
-        self.posts: list[tuple[int, PostMessage | TellRun]] = []
-        self.cancels: list[NoteCancel] = []
-        self.bulk: dict[type[Operation], list[Operation]] = {}
-        self.single: list[tuple[int, Operation]] = []
-        self.ends: list[EndRun] = []
-        # Of those that end in this batch how, and what is said to who writes to them after that.
-        self._ended: dict[str, str] = {}
-        self.late: Answers = {}
-        bulk = self.bulk
-        for index, group in enumerate(groups):
-            for operation in group:
-                kind = type(operation)
-                if kind in BULK:
-                    rows = bulk.get(kind)
-                    if rows is None:
-                        rows = bulk[kind] = []
-                    rows.append(operation)
-                else:
-                    self._add(index, operation)
-
-    def _add(self, index: int, operation: Operation) -> None:
-        match operation:
-            case InsertRun() | InsertRichRun():
-                self.inserts.append((index, operation))
-            case SupersedeRun():
-                self.supersedes.append((index, operation))
-            case PostMessage() | TellRun() if operation.run_id in self._ended:
-                self._add_late(index, operation)
-            case PostMessage() | TellRun():
-                self.posts.append((index, operation))
-            case NoteCancel():
-                self.cancels.append(operation)
-            case EndRun():
-                self.ends.append(operation)
-                # What comes for one that is continued is handed on with all it has not read.
-                if operation.status != Status.CONTINUED:
-                    self._ended[operation.run_id] = operation.status
-            case _:
-                self.single.append((index, operation))
-
-    def _add_late(self, index: int, operation: PostMessage | TellRun) -> None:
-        if isinstance(operation, PostMessage):
-            answer_group(self.late, index, Closed(self._ended[operation.run_id]))
-
 
 def apply_groups(groups: Sequence[Sequence[Operation]]) -> Steps[Answers]:
-    """Apply all groups; starts first, ends last, so that a run may start and end in one batch."""
-    batch = Sorted(groups)
+    """Apply all groups."""
+    return apply_sorted(Sorted(groups))
+
+
+def apply_sorted(batch: Sorted) -> Steps[Answers]:
+    """Starts first, ends last, so that a run may start and end in one batch."""
     answers: Answers = dict(batch.late)
-    for index, supersede in batch.supersedes:
-        if (yield Query("supersede_run", supersede._asdict())).count != 1:
-            answers[index] = Moved()
+    yield from _supersede_runs(batch.supersedes, answers)
     if batch.inserts:
         yield from _insert_runs(batch.inserts, answers)
     if batch.posts:
@@ -138,24 +86,21 @@ def apply_groups(groups: Sequence[Sequence[Operation]]) -> Steps[Answers]:
         yield Query("note_cancel", cancel._asdict())
     for kind, rows in batch.bulk.items():
         yield from BULK[kind](rows)
+    for kind, updates in batch.updates.items():
+        yield from _update_runs(UPDATES[kind], updates, answers)
     for index, operation in batch.single:
         answer = yield from SINGLE[type(operation)](operation)
-        # A refusal is the answer of its group, whatever the other operations say.
-        if answer is not None and (index not in answers or not isinstance(answer, Applied)):
-            answers[index] = answer
+        if answer is not None:
+            answer_group(answers, index, answer)
     if batch.ends:
         yield from _end_runs(batch.ends)
     return answers
 
 
-def is_torn(groups: Sequence[Sequence[Operation]], answers: Answers) -> bool:
-    """Whether one operation of a group was refused while others of that group were applied."""
-    return any(len(groups[index]) > 1 and not isinstance(answer, Applied) for index, answer in answers.items())
-
-
-def touched_runs(group: Sequence[Operation]) -> set[str]:
-    """The runs that a group is about."""
-    return {getattr(operation, "run_id", "") for operation in group} - {""}
+def _supersede_runs(supersedes: list[tuple[int, SupersedeRun]], answers: Answers) -> Steps[None]:
+    for index, supersede in supersedes:
+        if (yield Query("supersede_run", supersede._asdict())).count != 1:
+            answers[index] = Moved()
 
 
 # Starts, messages, events and ends: in bulk
@@ -269,12 +214,6 @@ def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answe
             answer_group(answers, index, Applied(Posted(number, before + nth)))
 
 
-def answer_group(answers: Answers, index: int, answer: Answer) -> None:
-    """A refusal is the answer of its group, whatever its other operations say."""
-    if isinstance(answers.get(index, APPLIED), Applied):
-        answers[index] = answer
-
-
 def _told(new: dict[str, list[PostMessage | TellRun]]) -> list[Sequence[object]]:
     """Of each run how many messages came, whether they are all signals, and when the first of them did."""
     return [
@@ -294,7 +233,30 @@ def _unposted(post: PostMessage | TellRun) -> Steps[Answer]:
     return Missing() if run is None else Closed(run[0])
 
 
+def _update_runs(name: str, updates: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
+    """Conditional updates of a row each: applied when it was found as it was meant to be, else Moved.
+
+    In the order of their ids, as messages lock them, so that nobody waits for each other.
+    """
+    rows = sorted((update for _, update in updates), key=_by_run)
+    found = (yield Bulk(name, rows)).rows
+    if len(found) < len(rows):
+        applied = {run_id for (run_id,) in found}
+        for index, update in updates:
+            if update.run_id not in applied:
+                answer_group(answers, index, Moved())
+
+
+_by_run: Callable[[Any], str] = attrgetter("run_id")
+
+
 # One at a time
+
+
+def _update_run(update: Any) -> Steps[Answer | None]:
+    answers: Answers = {}
+    yield from _update_runs(UPDATES[type(update)], [(0, update)], answers)
+    return answers.get(0)
 
 
 def _move_messages(move: MoveMessages) -> Steps[None]:
@@ -341,79 +303,6 @@ def _count(name: str) -> Callable[[Any], Steps[Answer]]:
     return update
 
 
-def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
-    """Level by level: the highest priority first, and within one the queues share alike; Garbled."""
-    levels = sorted((yield from ripe_levels(claim.queues)), key=lambda level: -_orderable(level[1]))
-    known = {
-        "worker_id": claim.worker_id,
-        "namespace": claim.namespace,
-        "workflows": claim.workflows,
-        "now": claim.now,
-    }
-    taken: list[str] = []
-    if claim.suspects:
-        taken = yield from _claim_suspects(claim, known, above=levels[0][1] if levels else None)
-    for place, (queue, priority) in enumerate(levels):
-        alike = sum(other == priority for _, other in levels[place:])
-        share = -(-(claim.limit - len(taken)) // alike)
-        if share <= 0:
-            break
-        level = known | {"queue": queue, "priority": priority, "limit": share}
-        taken += yield from _claim_level(claim.workflows, level, share)
-    return Applied(taken)
-
-
-def _take(name: str, known: dict[str, object], run_ids: list[str], limit: int) -> Steps[list[str]]:
-    """Take the first of these runs that nobody else is just taking."""
-    if not run_ids:
-        return []
-    found = yield Query(name, known | {"run_ids": run_ids, "limit": limit})
-    return sorted(run_id for (run_id,) in found.rows)
-
-
-def _claim_level(workflows: Sequence[str], level: dict[str, object], limit: int) -> Steps[list[str]]:
-    """Take the ripest runs of a level that this worker has code for, without a walk over a backlog of others."""
-    window = WINDOWS * limit
-    found = (yield Query("ripest", level | {"window": window})).rows
-    wanted = [_claimable(run_id) for run_id, is_wanted in found if is_wanted]
-    if len(wanted) >= limit or len(found) < window:
-        return (yield from _take("claim_ripest", level, wanted, limit))
-    each: list[tuple[Any, ...]] = []
-    for name in workflows:
-        each += [(*row,) for row in (yield Query("ripest_of", level | {"workflow": name})).rows]
-    return (yield from _take("claim_runs", level, [_claimable(run_id) for _, _, run_id in sorted(each)], limit))
-
-
-def _orderable(priority: int) -> int:
-    """A priority that runs can be put in order by; Garbled."""
-    if type(priority) is not int:
-        raise Garbled(f"a free run has the priority {priority!r}, which is no number")
-    return priority
-
-
-def _claimable(run_id: str) -> str:
-    """An id that a claim can name; Garbled."""
-    if type(run_id) is not str:
-        raise Garbled(f"a ripe run has the id {run_id!r}, which is no text")
-    return run_id
-
-
-def _claim_suspects(claim: ClaimRuns, known: dict[str, object], above: int | None) -> Steps[list[str]]:
-    """The first suspect of all queues, and those like it; the only place there is goes to runs of higher priority."""
-    found = []
-    for queue in claim.queues:
-        for priority, wake_at, losses in (yield Query("first_suspect", known | {"queue": queue})).rows:
-            found.append((-_orderable(priority), wake_at, queue, losses))
-    if not found:
-        return []
-    priority, _, queue, losses = min(found)
-    if claim.limit <= 1 and above is not None and above > -priority:
-        return []
-    limit = suspects_at_once(claim.suspects, losses, claim.limit)
-    alike = yield Query("suspects_like_it", known | {"queue": queue, "losses": losses, "limit": limit})
-    return (yield from _take("claim_runs", known, [_claimable(run_id) for (run_id,) in alike.rows], limit))
-
-
 def _register_worker(worker: RegisterWorker) -> Steps[None]:
     queues = msgspec.json.encode(worker.queues).decode()
     yield Query("insert_worker", worker._asdict() | {"queues": queues})
@@ -448,7 +337,7 @@ def _judge(free: FreeRuns, death: Death) -> Steps[Blamed | None]:
     if is_enough:
         report = quarantine_report(workflow_id, deaths, (yield from whereabouts(run_id)))
         hold = HoldRun(run_id, free.worker_id, "quarantine", report, free.now)
-        yield Query("hold_run", hold._asdict())
+        yield Bulk("hold_runs", [hold])
     return Blamed(str(workflow_id), len(deaths), is_enough)
 
 
@@ -464,17 +353,20 @@ BULK: dict[type[Operation], Callable[[list[Any]], Steps[None]]] = {
     TakeMessage: _bulk("take_messages"),
     RecordAttempt: _bulk("record_attempts"),
 }
+UPDATES: dict[type[Operation], str] = {
+    ParkRun: "park_runs",
+    HoldRun: "hold_runs",
+    NoteWaiting: "note_waiting",
+    Annotate: "annotate_runs",
+    NoteLosses: "note_losses",
+}
 SINGLE: dict[type[Operation], Callable[[Any], Steps[Answer | None]]] = {
-    ParkRun: _update("park_run"),
-    HoldRun: _update("hold_run"),
-    NoteWaiting: _update("note_waiting"),
-    Annotate: _update("annotate"),
+    **dict.fromkeys(UPDATES, _update_run),
     MoveMessages: _move_messages,
     CloseFreeRun: _update("close_free_run"),
     StopChildren: _stop_children,
     RaiseEpoch: _raise_epoch,
     ClaimRuns: claim_runs,
-    NoteLosses: _update("note_losses"),
     ResumeRun: _update("resume_run"),
     FreeMismatches: _count("free_mismatches"),
     RegisterWorker: _register_worker,

@@ -57,6 +57,65 @@ update runs
  where run_id = r ->> 0
    and owner = r ->> 5;
 
+-- annotate_runs: what workflows say of themselves.
+update runs
+   set attributes = r ->> 2,
+       step = r ->> 3,
+       waiting = null,
+       updated_at = (r ->> 4)::bigint
+  from jsonb_array_elements(:rows) as r
+ where run_id = r ->> 0
+   and owner = r ->> 1
+returning run_id;
+
+-- park_runs: let go of runs that wait, unless a message came since the owner looked.
+-- One that got as far as to wait is no suspect any more.
+update runs
+   set status = r ->> 2,
+       owner = null,
+       wake_at = (r ->> 3)::bigint,
+       waiting = r ->> 4,
+       losses = case when r ->> 2 = 'SUSPENDED' then 0 else losses end,
+       deaths = case when r ->> 2 = 'SUSPENDED' then null else deaths end,
+       updated_at = (r ->> 6)::bigint
+  from jsonb_array_elements(:rows) as r
+ where run_id = r ->> 0
+   and owner = r ->> 1
+   and (r ->> 5 is null or messages = (r ->> 5)::bigint)
+returning run_id;
+
+-- hold_runs: stop runs until somebody acts; their histories stay as they are.
+update runs
+   set status = 'SUSPENDED',
+       owner = null,
+       wake_at = null,
+       held = r ->> 2,
+       held_report = r ->> 3,
+       updated_at = (r ->> 4)::bigint
+  from jsonb_array_elements(:rows) as r
+ where run_id = r ->> 0
+   and owner = r ->> 1
+returning run_id;
+
+-- note_waiting: what live runs wait for, for people to see.
+update runs
+   set waiting = r ->> 2,
+       updated_at = (r ->> 3)::bigint
+  from jsonb_array_elements(:rows) as r
+ where run_id = r ->> 0
+   and owner = r ->> 1
+returning run_id;
+
+-- note_losses: what is held against runs from now on.
+update runs
+   set losses = (r ->> 2)::bigint,
+       outlived = (r ->> 3)::bigint,
+       deaths = null
+  from jsonb_array_elements(:rows) as r
+ where run_id = r ->> 0
+   and owner = r ->> 1
+returning run_id;
+
 -- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice.
 -- The runs are held before any number is given: of one run's messages none with a lower number comes later.
 with given as materialized (

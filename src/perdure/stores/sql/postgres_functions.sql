@@ -67,6 +67,31 @@ begin
     if given ? 'record_attempts' then
         {record_attempts};
     end if;
+    if given ? 'park_runs' then
+        with of_runs as ({park_runs})
+        select count(*) into changed from of_runs;
+        perform {schema}.{function}_check(changed, given -> 'park_runs');
+    end if;
+    if given ? 'hold_runs' then
+        with of_runs as ({hold_runs})
+        select count(*) into changed from of_runs;
+        perform {schema}.{function}_check(changed, given -> 'hold_runs');
+    end if;
+    if given ? 'note_waiting' then
+        with of_runs as ({note_waiting})
+        select count(*) into changed from of_runs;
+        perform {schema}.{function}_check(changed, given -> 'note_waiting');
+    end if;
+    if given ? 'annotate_runs' then
+        with of_runs as ({annotate_runs})
+        select count(*) into changed from of_runs;
+        perform {schema}.{function}_check(changed, given -> 'annotate_runs');
+    end if;
+    if given ? 'note_losses' then
+        with of_runs as ({note_losses})
+        select count(*) into changed from of_runs;
+        perform {schema}.{function}_check(changed, given -> 'note_losses');
+    end if;
     if given ? 'end_runs' then
         {end_runs};
         get diagnostics changed = row_count;

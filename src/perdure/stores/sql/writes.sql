@@ -160,14 +160,16 @@ update runs
  where run_id = :run_id
    and closed_at is null;
 
--- annotate: what a workflow says of itself.
+-- annotate_runs: what workflows say of themselves.
 update runs
-   set attributes = :attributes,
-       step = :step,
+   set attributes = note.column3,
+       step = note.column4,
        waiting = null,
-       updated_at = :at
- where run_id = :run_id
-   and owner = :worker_id;
+       updated_at = note.column5
+  from (values :rows) as note
+ where run_id = note.column1
+   and owner = note.column2
+returning run_id;
 
 -- take_messages: these messages have become events.
 update inbox
@@ -221,37 +223,43 @@ select status
   from runs
  where run_id = :run_id;
 
--- park_run: let go of a run that waits, unless a message came since the owner looked.
+-- park_runs: let go of runs that wait, unless a message came since the owner looked.
 -- One that got as far as to wait is no suspect any more.
 update runs
-   set status = :status,
+   set status = park.column3,
        owner = null,
-       wake_at = :wake_at,
-       waiting = :waiting,
-       losses = case when :status = 'SUSPENDED' then 0 else losses end,
-       deaths = case when :status = 'SUSPENDED' then null else deaths end,
-       updated_at = :at
- where run_id = :run_id
-   and owner = :worker_id
-   and (:messages is null or messages = :messages);
+       wake_at = park.column4,
+       waiting = park.column5,
+       losses = case when park.column3 = 'SUSPENDED' then 0 else losses end,
+       deaths = case when park.column3 = 'SUSPENDED' then null else deaths end,
+       updated_at = park.column7
+  from (values :rows) as park
+ where run_id = park.column1
+   and owner = park.column2
+   and (park.column6 is null or messages = park.column6)
+returning run_id;
 
--- hold_run: stop a run until somebody acts; its history stays as it is.
+-- hold_runs: stop runs until somebody acts; their histories stay as they are.
 update runs
    set status = 'SUSPENDED',
        owner = null,
        wake_at = null,
-       held = :reason,
-       held_report = :report,
-       updated_at = :at
- where run_id = :run_id
-   and owner = :worker_id;
+       held = hold.column3,
+       held_report = hold.column4,
+       updated_at = hold.column5
+  from (values :rows) as hold
+ where run_id = hold.column1
+   and owner = hold.column2
+returning run_id;
 
--- note_waiting: what a live run waits for, for people to see.
+-- note_waiting: what live runs wait for, for people to see.
 update runs
-   set waiting = :waiting,
-       updated_at = :at
- where run_id = :run_id
-   and owner = :worker_id;
+   set waiting = note.column3,
+       updated_at = note.column4
+  from (values :rows) as note
+ where run_id = note.column1
+   and owner = note.column2
+returning run_id;
 
 -- ripest: the ripest free runs of one queue and one priority, whoever has code for them, and whether this worker has.
 -- The index is named and other columns are kept from it: closed runs would be walked otherwise.
@@ -349,13 +357,15 @@ select run_id
  order by priority desc, wake_at
  limit :limit;
 
--- note_losses: what is held against a run from now on.
+-- note_losses: what is held against runs from now on.
 update runs
-   set losses = :losses,
-       outlived = :outlived,
+   set losses = note.column3,
+       outlived = note.column4,
        deaths = null
- where run_id = :run_id
-   and owner = :worker_id;
+  from (values :rows) as note
+ where run_id = note.column1
+   and owner = note.column2
+returning run_id;
 
 -- resume_run: a held run goes on, and nothing is held against it any more.
 update runs

@@ -8,9 +8,10 @@ half-way, all is undone and each group is applied for itself.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
-from perdure.stores.answers import Answer, Applied, Broken, Committed, Fenced, Moved, Taken
+from perdure.stores.answers import Answer, Broken, Committed, Fenced, Moved, Taken
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
@@ -37,7 +38,7 @@ from perdure.stores.operations import (
     TakeMessage,
 )
 from perdure.stores.records import RunRow
-from perdure.stores.writes import Answers, Sorted, is_torn
+from perdure.stores.sorting import Answers, Sorted, answer_group, is_torn
 from perdure.testing.memory import claim_statements as claims
 from perdure.testing.memory import end_statements as ends
 from perdure.testing.memory import loss_statements as losses
@@ -93,12 +94,11 @@ def _apply_groups(view: View, groups: Groups) -> Steps[Answers]:
         progress, apply = _BULK[kind]
         yield from apply(view, rows)
         yield progress
-    for index, operation in batch.single:
+    for index, operation in (*chain.from_iterable(batch.updates.values()), *batch.single):
         progress, act = _SINGLE[type(operation)]
         answer = yield from act(view, operation)
-        # A refusal is the answer of its group, whatever the other operations say.
-        if answer is not None and (index not in answers or not isinstance(answer, Applied)):
-            answers[index] = answer
+        if answer is not None:
+            answer_group(answers, index, answer)
         yield progress
     if batch.ends:
         yield from ends.end_runs(view, batch.ends)

@@ -1,0 +1,91 @@
+"""Claims: which of the ripe runs a worker takes, whatever the database.
+
+In:   a claim, and a database that answers inside a transaction.
+Out:  the ids of the runs that were taken.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.kernel.poison import suspects_at_once
+from perdure.stores.answers import Answer, Applied
+from perdure.stores.operations import ClaimRuns
+from perdure.stores.reads import ripe_levels
+from perdure.stores.rows import Garbled
+from perdure.stores.steps import Query, Steps
+
+# So many times as many ripe runs as are wanted are looked at, before each workflow is looked for by itself.
+WINDOWS = 4
+
+
+def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
+    """Level by level: the highest priority first, and within one the queues share alike; Garbled."""
+    levels = sorted((yield from ripe_levels(claim.queues)), key=lambda level: -_orderable(level[1]))
+    known = {
+        "worker_id": claim.worker_id,
+        "namespace": claim.namespace,
+        "workflows": claim.workflows,
+        "now": claim.now,
+    }
+    taken: list[str] = []
+    if claim.suspects:
+        taken = yield from _claim_suspects(claim, known, above=levels[0][1] if levels else None)
+    for place, (queue, priority) in enumerate(levels):
+        alike = sum(other == priority for _, other in levels[place:])
+        share = -(-(claim.limit - len(taken)) // alike)
+        if share <= 0:
+            break
+        level = known | {"queue": queue, "priority": priority, "limit": share}
+        taken += yield from _claim_level(claim.workflows, level, share)
+    return Applied(taken)
+
+
+def _take(name: str, known: dict[str, object], run_ids: list[str], limit: int) -> Steps[list[str]]:
+    """Take the first of these runs that nobody else is just taking."""
+    if not run_ids:
+        return []
+    found = yield Query(name, known | {"run_ids": run_ids, "limit": limit})
+    return sorted(run_id for (run_id,) in found.rows)
+
+
+def _claim_level(workflows: Sequence[str], level: dict[str, object], limit: int) -> Steps[list[str]]:
+    """Take the ripest runs of a level that this worker has code for, without a walk over a backlog of others."""
+    window = WINDOWS * limit
+    found = (yield Query("ripest", level | {"window": window})).rows
+    wanted = [_claimable(run_id) for run_id, is_wanted in found if is_wanted]
+    if len(wanted) >= limit or len(found) < window:
+        return (yield from _take("claim_ripest", level, wanted, limit))
+    each: list[tuple[Any, ...]] = []
+    for name in workflows:
+        each += [(*row,) for row in (yield Query("ripest_of", level | {"workflow": name})).rows]
+    return (yield from _take("claim_runs", level, [_claimable(run_id) for _, _, run_id in sorted(each)], limit))
+
+
+def _orderable(priority: int) -> int:
+    """A priority that runs can be put in order by; Garbled."""
+    if type(priority) is not int:
+        raise Garbled(f"a free run has the priority {priority!r}, which is no number")
+    return priority
+
+
+def _claimable(run_id: str) -> str:
+    """An id that a claim can name; Garbled."""
+    if type(run_id) is not str:
+        raise Garbled(f"a ripe run has the id {run_id!r}, which is no text")
+    return run_id
+
+
+def _claim_suspects(claim: ClaimRuns, known: dict[str, object], above: int | None) -> Steps[list[str]]:
+    """The first suspect of all queues, and those like it; the only place there is goes to runs of higher priority."""
+    found = []
+    for queue in claim.queues:
+        for priority, wake_at, losses in (yield Query("first_suspect", known | {"queue": queue})).rows:
+            found.append((-_orderable(priority), wake_at, queue, losses))
+    if not found:
+        return []
+    priority, _, queue, losses = min(found)
+    if claim.limit <= 1 and above is not None and above > -priority:
+        return []
+    limit = suspects_at_once(claim.suspects, losses, claim.limit)
+    alike = yield Query("suspects_like_it", known | {"queue": queue, "losses": losses, "limit": limit})
+    return (yield from _take("claim_runs", known, [_claimable(run_id) for (run_id,) in alike.rows], limit))
