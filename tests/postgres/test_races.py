@@ -115,7 +115,7 @@ async def test_a_signal_in_an_open_transaction_keeps_its_run_from_being_parked(p
         db = await asyncpg.connect(address.dsn)
         transaction = db.transaction()
         await transaction.start()
-        await run.signal(answer, 7, within=db)
+        await run.signal(answer, 7, connection=db)
         other = await app.start(waits_to_be_answered)
         # Those beside it are parked meanwhile.
         while (await other.describe()).status is not Status.SUSPENDED:  # noqa: ASYNC110 - the worker parks it in its time

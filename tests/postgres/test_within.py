@@ -1,5 +1,7 @@
 """Runs and signals inside the caller's own transaction: both commit together, or neither does."""
 
+from typing import Any
+
 import asyncpg
 import psycopg
 import pytest
@@ -14,6 +16,11 @@ paid = Signal("paid", int)
 @workflow
 async def settles(order: str) -> str:
     return f"{order}: {await paid.receive()}"
+
+
+@workflow
+async def dials(connection: str) -> str:
+    return connection
 
 
 @workflow
@@ -35,10 +42,27 @@ async def test_a_run_and_a_row_commit_together(postgres_url: str) -> None:
         async with db.transaction():
             await db.execute("insert into orders values ('o-1')")
             run = await app.start_within(db, settles.options(id="o-1"), "o-1")
-            await run.signal(paid, 7, within=db)
+            await run.signal(paid, 7, connection=db)
             with pytest.raises(RunNotFound):
                 await app.get("o-1")
         assert await run.result() == "o-1: 7"
+        await db.close()
+
+
+async def test_a_start_takes_a_connection_unless_its_workflow_does(postgres_url: str) -> None:
+    """Nobody reads the manual for this; only type checkers cannot know it."""
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        start: Any = app.start
+        async with db.transaction():
+            run = await start(settles.options(id="o-8"), "o-8", connection=db)
+            with pytest.raises(RunNotFound):
+                await app.get("o-8")
+        await run.signal(paid, 8)
+        assert await run.result() == "o-8: 8"
+        assert await (await start(dials, connection="by wire")).result() == "by wire"
+        with pytest.raises(BadOption, match="no connection of asyncpg or psycopg"):
+            await start(settles, "x", connection="by wire")
         await db.close()
 
 
@@ -54,7 +78,7 @@ async def test_a_run_is_not_there_when_its_transaction_is_undone(postgres_url: s
         run = await app.start(settles.options(id="o-2"), "o-2")
         transaction = db.transaction()
         await transaction.start()
-        await run.signal(paid, 1, within=db)
+        await run.signal(paid, 1, connection=db)
         await transaction.rollback()
         await run.signal(paid, 2)
         assert await run.result() == "o-2: 2"
@@ -85,7 +109,7 @@ async def test_a_signal_to_a_run_that_has_ended_is_refused_and_leaves_the_transa
         async with db.transaction():
             await db.execute("insert into orders values ('o-4')")
             with pytest.raises(RunClosed):
-                await run.signal(paid, 1, within=db)
+                await run.signal(paid, 1, connection=db)
         assert await db.fetchval("select count(*) from orders") == 1
         await db.close()
 
@@ -97,7 +121,7 @@ async def test_a_signal_of_a_transaction_that_commits_late_is_not_missed(postgre
         late = await app.start(settles.options(id="late"), "late")
         transaction = db.transaction()
         await transaction.start()
-        await late.signal(paid, 1, within=db)
+        await late.signal(paid, 1, connection=db)
         for number in range(3):
             other = await app.start(settles.options(id=f"other {number}"), f"{number}")
             await other.signal(paid, number)
@@ -113,14 +137,14 @@ async def test_psycopg_works_as_well(postgres_url: str, begins: str) -> None:
         db = await psycopg.AsyncConnection.connect(address_of(postgres_url).dsn)
         if begins == "by itself":
             run = await app.start_within(db, settles.options(id="o-5"), "o-5")
-            await run.signal(paid, 3, within=db)
+            await run.signal(paid, 3, connection=db)
             with pytest.raises(RunNotFound):
                 await app.get("o-5")
             await db.commit()
         else:
             async with db.transaction():
                 run = await app.start_within(db, settles.options(id="o-5"), "o-5")
-                await run.signal(paid, 3, within=db)
+                await run.signal(paid, 3, connection=db)
         assert await run.result() == "o-5: 3"
         await db.close()
 
@@ -129,7 +153,7 @@ def test_the_bridge_takes_connections_that_block(postgres_url: str) -> None:
     with Perdure(postgres_url).sync() as app, psycopg.connect(address_of(postgres_url).dsn) as db:
         with db.transaction():
             run = app.start_within(db, settles.options(id="o-6"), "o-6")
-            run.signal(paid, 4, within=db)
+            run.signal(paid, 4, connection=db)
         assert run.result() == "o-6: 4"
 
 

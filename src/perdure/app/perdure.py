@@ -164,8 +164,13 @@ class Perdure:
     # Runs
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Start a run; it is on disk when this returns. The same id again gives the run that has it."""
+        """Start a run; it is on disk when this returns. The same id again gives the run that has it.
+
+        A `connection=` that is no argument of the workflow is the first one of `start_within`.
+        """
         wanted = self._checked(workflow)
+        if "connection" in kwargs and not wanted.signature.takes("connection"):
+            return await self.start_within(kwargs.pop("connection"), workflow, *args, **kwargs)
         return await self._start(wanted, _recorded(wanted, args, kwargs))
 
     async def start_within(

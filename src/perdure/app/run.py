@@ -91,11 +91,11 @@ class Run(Generic[R_co]):
         return await run_view(engine, await engine.read(self.run_id))
 
     async def signal(
-        self, signal: Signal[T] | str, payload: T, *, id: str | None = None, within: object = None
+        self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None
     ) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
 
-        `within` a connection that is in a transaction of your own on Postgres, it is sent when you commit.
+        With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
         engine = self._engine
         if isinstance(signal, str):
@@ -106,7 +106,7 @@ class Run(Generic[R_co]):
             raise BadOption(f"{signal!r} is not a signal; give a Signal(...) or the name of one")
         data, _ = kind.record(payload, f"the signal {name!r}")
         message_id = None if id is None else f"signal:{checked_id('signal id', id)}"
-        await engine.post(self.run_id, self.id, SignalSent(name, msgspec.Raw(data)), message_id, within=within)
+        await engine.post(self.run_id, self.id, SignalSent(name, msgspec.Raw(data)), message_id, within=connection)
 
     async def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
         """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.

@@ -53,12 +53,12 @@ class SyncRun(SyncHandle[R_co]):
         """The run as it stands now."""
         return self._bridge.wait(self._inner.describe())
 
-    def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None, within: object = None) -> None:
+    def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
 
-        `within` a connection that is in a transaction of your own on Postgres, it is sent when you commit.
+        With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
-        self._bridge.wait(self._inner.signal(signal, payload, id=id, within=within))
+        self._bridge.wait(self._inner.signal(signal, payload, id=id, connection=connection))
 
     def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
         """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.
@@ -118,7 +118,10 @@ class SyncPerdure(SyncApp):
         return self._inner.namespace
 
     def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:
-        """Start a run; it is on disk when this returns. The same id again gives the run that has it."""
+        """Start a run; it is on disk when this returns. The same id again gives the run that has it.
+
+        A `connection=` that is no argument of the workflow is the first one of `start_within`.
+        """
         return SyncRun(self._bridge, self._bridge.wait(self._inner.start(workflow, *args, **kwargs)))
 
     def start_within(

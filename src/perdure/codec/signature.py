@@ -57,6 +57,11 @@ class Signature:
         """For calls by position only: each parameter's name, and the types that need no second look."""
         return [(name, kind.exact) for name, kind in self.parameters.items()] if self._is_simple else None
 
+    def takes(self, name: str) -> bool:
+        """Whether an argument may be given by this name."""
+        parameters = self._signature.parameters
+        return name in parameters or any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Bind and write a call's arguments; BadArguments or BadValue when they do not fit."""
         exact = self._exact
