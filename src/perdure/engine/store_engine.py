@@ -7,50 +7,37 @@ Knows nothing of workflow code; a Host runs that.
 
 import logging
 
-import msgspec
-
 from perdure.clock import Clock
-from perdure.engine.committer import Dropped, OwnersQuestion, Settlement, Unavailable
-from perdure.engine.groups import StartGroup, deliver
+from perdure.engine.committer import OwnersQuestion
+from perdure.engine.groups import deliver
 from perdure.engine.heartbeat import Heartbeat
-from perdure.engine.insertions import new_run
 from perdure.engine.outages import Outage
-from perdure.engine.owning import READ_AGAIN_MS, OwningEngine
-from perdure.engine.port import Ending, Host, OwnedRun, StartRequest
-from perdure.engine.stopping import Stopping, first_of
+from perdure.engine.owning import READ_AGAIN_MS
+from perdure.engine.port import Host, OwnedRun
+from perdure.engine.requests import RequestEngine
 from perdure.engine.watch import Watch
 from perdure.errors import (
     NotOpen,
-    RunClosed,
-    RunNotFound,
-    RunNotHeld,
     RunUnreadable,
-    StoreError,
     StoreUnavailable,
 )
 from perdure.ids import Ids
 from perdure.kernel.events import Closing
-from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import RunState
-from perdure.kernel.status import OPEN, Status
+from perdure.kernel.status import Status
 from perdure.stores import rows
-from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Missing, Moved, Outcome, Posted, Taken, Unknown
+from perdure.stores.answers import Applied, Outcome, Unknown
 from perdure.stores.operations import (
     ClaimRuns,
     FreeMismatches,
-    PostMessage,
-    ResumeRun,
 )
 from perdure.stores.port import Store
-from perdure.stores.records import LoadedRun, RunRow
+from perdure.stores.records import LoadedRun
 
 log = logging.getLogger("perdure.engine")
 
-# How long terminate() waits for an owner in another process.
-OWNER_PATIENCE_MS = 5000
 
-
-class StoreEngine(OwningEngine):
+class StoreEngine(RequestEngine):
     """Runs, kept in a store."""
 
     def __init__(
@@ -66,9 +53,6 @@ class StoreEngine(OwningEngine):
         super().__init__(store, clock, ids, namespace=namespace, lease_ms=lease_ms)
         self._heartbeats = heartbeat
         self._heartbeat: Heartbeat | None = None
-        self._stopping = Stopping(
-            store, self._committer, clock, ids, self._lease, notice=self._notice, ended=self._ended_elsewhere
-        )
         self._watch = Watch(
             store,
             clock,
@@ -149,176 +133,6 @@ class StoreEngine(OwningEngine):
     def worker_id(self) -> str:
         return self._lease.worker_id
 
-    # Starting and posting
-
-    async def start(self, request: StartRequest) -> RunRow | OwnedRun:
-        """Start a run; when its workflow_id is taken, the run that has it."""
-        if self._is_closed:
-            raise NotOpen
-        if self._committer.is_full:
-            await self._committer.room()
-        owned = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
-        hosted = self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
-        operations = self._insert(request, owned, hosted=hosted)
-        group = StartGroup(operations, owned, self._host, self._arriving, hosted=hosted)
-        self._committer.submit(group)
-        answer = await group.settled
-        if answer is APPLIED:
-            return owned
-        if isinstance(answer, Dropped):
-            # The lease moved under it. Whether it was written is not known; this way it is safe to write again.
-            again = self._insert(request, owned, hosted=False)
-            group = StartGroup(again, owned, self._host, self._arriving, hosted=False)
-            self._committer.submit(group)
-            answer = await group.settled
-        if isinstance(answer, Taken):
-            return answer.run
-        if isinstance(answer, Moved) and request.supersedes is not None:
-            # Somebody else was quicker, or the run does not make way yet: ask again who has the id.
-            return await self.start(msgspec.structs.replace(request, supersedes=None))
-        if not isinstance(answer, Applied):
-            self._raise_refusal(answer, owned.workflow_id)
-        return owned
-
-    async def start_within(self, request: StartRequest, connection: object) -> RunRow | OwnedRun:
-        """The same inside the transaction a connection of the caller's is in: there when that is committed."""
-        if self._is_closed:
-            raise NotOpen
-        owned = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
-        operations = self._insert(request, owned, hosted=False)
-        answer = await self._store.write_within(connection, operations)
-        if isinstance(answer, Taken):
-            return answer.run
-        self._raise_refusal(answer, owned.workflow_id)
-        return owned
-
-    async def post(
-        self,
-        run_id: str,
-        id: str,
-        signal: SignalSent,
-        message_id: str | None = None,
-        *,
-        within: object = None,
-    ) -> None:
-        """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
-        if self._is_closed:
-            raise NotOpen
-        if within is not None:
-            await self._post_within(run_id, id, signal, message_id, within)
-            return
-        if self._committer.is_full:
-            await self._committer.room()
-        message_id = message_id or self._ids.token()
-        body = rows.message_body(signal)
-        now = self.clock.now()
-        answer = await self._committer.apply(PostMessage(run_id, message_id, "SignalSent", body, now))
-        while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            run_id = (await self._newest(run_id)).run_id
-            answer = await self._committer.apply(PostMessage(run_id, message_id, "SignalSent", body, now))
-        self._raise_refusal(answer, id)
-        posted = answer.value if isinstance(answer, Applied) else None
-        if self._host is not None and isinstance(posted, Posted) and posted.count is not None:
-            self._notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
-
-    async def _post_within(
-        self, run_id: str, id: str, signal: SignalSent, message_id: str | None, connection: object
-    ) -> None:
-        post = PostMessage(
-            run_id, message_id or self._ids.token(), "SignalSent", rows.message_body(signal), self.clock.now()
-        )
-        answer = await self._store.write_within(connection, [post])
-        while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            post = post._replace(run_id=(await self._newest(post.run_id)).run_id)
-            answer = await self._store.write_within(connection, [post])
-        self._raise_refusal(answer, id)
-
-    # Stopping
-
-    async def cancel(self, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
-        """Ask a run to stop; after the deadline it is closed whatever its code does."""
-        row = await self._open_run(run_id, id)
-        answer = await self._stopping.cancel(row, reason, deadline_ms)
-        if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            await self.cancel(run_id, id, reason, deadline_ms)
-        elif answer is not None:
-            self._raise_refusal(answer, id)
-            if deadline_ms == 0:
-                await self._until_ended(row.run_id)
-
-    async def terminate(self, run_id: str, id: str, reason: str | None) -> None:
-        """End a run at once, without clean-up; one whose row cannot be read as well as any other."""
-        try:
-            row = await self._open_run(run_id, id)
-        except RunUnreadable as error:
-            row = _rest_of(error)
-            if row.closed_at is not None:
-                raise
-        answer = await self._stopping.terminate(row, reason)
-        if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            await self.terminate(run_id, id, reason)
-        elif answer is not None:
-            self._raise_refusal(answer, id)
-            await self._until_ended(row.run_id)
-            await self._end_if_held(row.run_id, reason)
-
-    async def resume(self, run_id: str, id: str) -> None:
-        """Let a held run go on; RunNotHeld or RunClosed for any other."""
-        row = await self._open_run(run_id, id)
-        answer: Settlement = Moved()
-        if row.held is not None:
-            answer = await self._committer.apply(ResumeRun(row.run_id, self.clock.now()))
-        if isinstance(answer, Moved):
-            was_held, row = row.held is not None, await self._newest(row.run_id)
-            if was_held and row.held is None:
-                # Somebody has let it go on since it was read; it was us if the answer to that was lost.
-                return
-            row = await self._open_run(run_id, id)
-            if row.status not in OPEN:
-                trouble = f"its status is {row.status!r}, which no open run has"
-                raise RunUnreadable(self.url, row.run_id, row.workflow_id, trouble)
-            raise RunNotHeld(id, row.status)
-        self._raise_refusal(answer, id)
-        if self._host is not None:
-            self._host.look_around()
-
-    async def _open_run(self, run_id: str, id: str) -> RunRow:
-        row = await self._newest(run_id)
-        if row.closed_at is not None:
-            raise RunClosed(id, row.status)
-        return row
-
-    async def _end_if_held(self, run_id: str, reason: str | None) -> None:
-        """The owner may have held the run instead of reading what it was told: then nobody else will."""
-        try:
-            row = await self.read(run_id)
-        except RunUnreadable as error:
-            row = _rest_of(error)
-        if row.closed_at is None and row.held is not None:
-            await self._stopping.terminate(row, reason)
-
-    async def _until_ended(self, run_id: str) -> None:
-        """Until the run's owner has done what it was told to; one that does not answer is not waited for for long."""
-        await first_of(self.wait(run_id), self.pause(OWNER_PATIENCE_MS))
-
-    def _raise_refusal(self, answer: Settlement, id: str) -> None:
-        match answer:
-            case Applied():
-                return
-            case Missing():
-                raise RunNotFound(id, self.namespace)
-            case Closed(status):
-                raise RunClosed(id, status)
-            case Unavailable(error):
-                raise error
-            case Broken(trouble):
-                raise StoreError(self._store.url, f"the change was refused: {trouble}")
-            case Dropped():
-                # It was closed while the database could not be written.
-                raise NotOpen
-            case _:
-                raise StoreError(self._store.url, f"the change was refused: {answer}")
-
     # Claiming and loading
 
     async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int, suspects: int) -> int:
@@ -371,12 +185,6 @@ class StoreEngine(OwningEngine):
         await self._committer.apply(FreeMismatches(self.namespace, workflows, self.clock.now()))
 
     # Reading and waiting
-
-    def _ended_elsewhere(self, run_id: str, ending: Ending) -> None:
-        """A run that lived nowhere was closed."""
-        self._tell_waiters(run_id, ending)
-        if self._host is not None:
-            self._spawn(self._read_children(run_id))
 
     async def _tell_children(self, run_id: str, end: Closing) -> None:
         """Children of a run that ended were asked to stop: those that live here are told, free ones are closed."""
@@ -453,10 +261,3 @@ def owned_from(loaded: LoadedRun) -> OwnedRun:
         last = loaded.events[-1]
         owned.state = RunState(Status.RUNNING, last.seq, last.at)
     return owned
-
-
-def _rest_of(error: RunUnreadable) -> RunRow:
-    """What can be read of a run's row, as far as the run can be ended by it; else the error."""
-    if not isinstance(error.rest, RunRow):
-        raise error
-    return error.rest
