@@ -333,39 +333,42 @@ select run_id, workflow_id, deaths
  limit 2;
 
 -- free_runs: what a gone worker owned is ripe for others; that it was lost counts until it gets on.
--- What somebody holds just now is left for the next bite.
+-- What somebody holds just now is left for the next bite. They are looked for once, before anything is changed: inside
+-- a condition the server may look again for every row, and find others each time.
+with bite as materialized (
+    select run_id
+      from runs
+     where owner = :worker_id
+       and closed_at is null
+     order by run_id
+     limit :limit
+       for no key update skip locked
+)
 update runs
    set owner = null,
        status = 'PENDING',
        wake_at = :now,
        losses = losses + 1
- where run_id in (
-         select run_id
-           from runs
-          where owner = :worker_id
-            and closed_at is null
-          order by run_id
-          limit :limit
-            for no key update skip locked
-       )
-   and owner = :worker_id;
+  from bite
+ where runs.run_id = bite.run_id;
 
 -- free_orphans: what is owned by nobody who has a row is ripe for others.
+with bite as materialized (
+    select run_id
+      from runs
+     where owner = :owner
+       and closed_at is null
+       and not exists (select 1 from workers where worker_id = :owner)
+     order by run_id
+     limit :limit
+       for no key update skip locked
+)
 update runs
    set owner = null,
        status = 'PENDING',
        wake_at = :now
- where run_id in (
-         select run_id
-           from runs
-          where owner = :owner
-            and closed_at is null
-            and not exists (select 1 from workers where worker_id = :owner)
-          order by run_id
-          limit :limit
-            for no key update skip locked
-       )
-   and owner = :owner;
+  from bite
+ where runs.run_id = bite.run_id;
 
 -- last_message: up to which transaction everybody's messages can be seen: the oldest one that is still open.
 select pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
