@@ -95,6 +95,20 @@ async def test_a_worker_that_is_just_writing_is_not_waited_for(postgres_url: str
         assert outcome == Committed({0: Applied(Freed(1))})
 
 
+async def test_the_run_that_a_frozen_worker_is_just_writing_holds_up_nobody(postgres_url: str) -> None:
+    """A takeover that is refused judges nobody: it would wait for the only suspect's row, and fail with all else."""
+    async with several(postgres_url, 2) as (rescuer, frozen):
+        await told(frozen, Batch([[a_run("r1")._replace(owner="w-1")]], "w-1", 1))
+        async with holding(postgres_url, "update runs set losses = 2 where run_id = 'r1'"):
+            pass
+        other = a_run("r2")._replace(owner="w-0")
+        rescue = Batch([[RaiseEpoch("w-1", 1, 99_000), FreeRuns("w-1", 2000, 10)], [other]], None, 0)
+        held = "select 1 from workers where worker_id = 'w-1' for key share; update runs set messages = 1"
+        async with holding(postgres_url, held):
+            assert await told(rescuer, rescue) == Committed({0: Moved()})
+        assert await rescuer.run("main", "r2") is not None
+
+
 async def test_a_batch_that_meets_a_takeover_is_fenced(postgres_url: str) -> None:
     """It waits for the takeover to end, and then finds that it lost."""
     async with several(postgres_url, 2) as (_, zombie):

@@ -108,6 +108,11 @@ def is_torn(groups: Sequence[Sequence[Operation]], answers: Answers) -> bool:
     return any(len(groups[index]) > 1 and not isinstance(answer, Applied) for index, answer in answers.items())
 
 
+def is_refused(answers: Answers, index: int) -> bool:
+    """Whether an operation of this group was refused."""
+    return index in answers and not isinstance(answers[index], Applied)
+
+
 def touched_runs(group: Sequence[Operation]) -> set[str]:
     """The runs that a group is about."""
     return {getattr(operation, "run_id", "") for operation in group} - {""}

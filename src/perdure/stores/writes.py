@@ -58,7 +58,7 @@ from perdure.stores.operations import (
 )
 from perdure.stores.reads import run_rows
 from perdure.stores.rows import deaths_of
-from perdure.stores.sorting import Answers, Sorted, answer_group
+from perdure.stores.sorting import Answers, Sorted, answer_group, is_refused
 from perdure.stores.steps import Bulk, Query, Steps
 from perdure.stores.whereabouts import whereabouts
 
@@ -89,9 +89,7 @@ def apply_sorted(batch: Sorted) -> Steps[Answers]:
     for kind, updates in batch.updates.items():
         yield from _update_runs(UPDATES[kind], updates, answers)
     for index, operation in batch.single:
-        answer = yield from SINGLE[type(operation)](operation)
-        if answer is not None:
-            answer_group(answers, index, answer)
+        yield from _apply_single(index, operation, answers)
     if batch.ends:
         yield from _end_runs(batch.ends)
     return answers
@@ -101,6 +99,15 @@ def _supersede_runs(supersedes: list[tuple[int, SupersedeRun]], answers: Answers
     for index, supersede in supersedes:
         if (yield Query("supersede_run", supersede._asdict())).count != 1:
             answers[index] = Moved()
+
+
+def _apply_single(index: int, operation: Operation, answers: Answers) -> Steps[None]:
+    """Nothing, when its group was refused: what else that wants must not wait for anybody's rows."""
+    if is_refused(answers, index):
+        return
+    answer = yield from SINGLE[type(operation)](operation)
+    if answer is not None:
+        answer_group(answers, index, answer)
 
 
 # Starts, messages, events and ends: in bulk

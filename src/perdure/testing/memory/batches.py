@@ -38,7 +38,7 @@ from perdure.stores.operations import (
     TakeMessage,
 )
 from perdure.stores.records import RunRow
-from perdure.stores.sorting import Answers, Sorted, answer_group, is_torn
+from perdure.stores.sorting import Answers, Sorted, answer_group, is_refused, is_torn
 from perdure.testing.memory import claim_statements as claims
 from perdure.testing.memory import end_statements as ends
 from perdure.testing.memory import loss_statements as losses
@@ -95,15 +95,21 @@ def _apply_groups(view: View, groups: Groups) -> Steps[Answers]:
         yield from apply(view, rows)
         yield progress
     for index, operation in (*chain.from_iterable(batch.updates.values()), *batch.single):
-        progress, act = _SINGLE[type(operation)]
-        answer = yield from act(view, operation)
-        if answer is not None:
-            answer_group(answers, index, answer)
-        yield progress
+        yield from _apply_single(view, index, operation, answers)
     if batch.ends:
         yield from ends.end_runs(view, batch.ends)
         yield _END
     return answers
+
+
+def _apply_single(view: View, index: int, operation: Operation, answers: Answers) -> Steps[None]:
+    if is_refused(answers, index):
+        return
+    progress, act = _SINGLE[type(operation)]
+    answer = yield from act(view, operation)
+    if answer is not None:
+        answer_group(answers, index, answer)
+    yield progress
 
 
 def _apply_groups_singly(view: View, groups: Groups) -> Steps[Answers]:
