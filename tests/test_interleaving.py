@@ -81,7 +81,7 @@ def answer(transaction: Transaction) -> Answer:
 
 
 def takeover(now: int = 1000) -> list[Operation]:
-    return [RaiseEpoch(WORKER, 1), FreeRuns(WORKER, now, 10)]
+    return [RaiseEpoch(WORKER, 1, 99_000), FreeRuns(WORKER, now, 10)]
 
 
 def claim(worker: str, limit: int = 10) -> ClaimRuns:
@@ -91,21 +91,38 @@ def claim(worker: str, limit: int = 10) -> ClaimRuns:
 # Takeovers
 
 
-def test_a_takeover_waits_for_an_open_batch_and_sees_what_it_wrote() -> None:
-    """The zombie was quicker: its step is on disk before its runs are given away."""
+def test_a_takeover_passes_by_a_worker_that_is_just_writing() -> None:
+    """It is alive, or its connection will be ended; whoever waited for it would himself be held up for as long."""
     world = World(a_run("r1"))
     zombie = world.by(WORKER, an_event("r1", 2))
     until(zombie, "append_events")
-    rescue = world.by(OTHER, *takeover())
-    assert rescue.run() == Blocked(zombie)
-    assert rescue.step() == Blocked(zombie)
-    waited = rescue.is_blocked
+    assert answer(world.by(OTHER, *takeover())) == Moved()
+    assert world.run("r1").owner == WORKER
     assert zombie.run() == Committed({})
-    assert (waited, rescue.is_blocked) == (True, False)
-    assert answer(rescue) == Applied(Freed(1))
+    assert answer(world.by(OTHER, *takeover())) == Applied(Freed(1))
     assert world.run("r1").owner is None
     assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
     assert isinstance(world.by(WORKER, an_event("r1", 3)).run(), Fenced)
+
+
+@pytest.mark.parametrize("becomes", ["committed", "abandoned"])
+def test_a_worker_that_raises_its_own_epoch_waits_for_what_it_has_under_way(becomes: str) -> None:
+    """It asks which runs are its own right after; whatever it had on its way must be on disk by then, or never be."""
+    world = World(a_ripe_run("r1"))
+    claiming = world.by(WORKER, claim(WORKER))
+    until(claiming, "claim_runs")
+    recovery = world.by(None, RaiseEpoch(WORKER, 1))
+    assert recovery.run() == Blocked(claiming)
+    assert recovery.step() == Blocked(claiming)
+    waited = recovery.is_blocked
+    if becomes == "committed":
+        assert answer(claiming) == Applied(["r1"])
+    else:
+        claiming.abandon()
+    assert (waited, recovery.is_blocked) == (True, False)
+    assert answer(recovery) == Applied()
+    assert world.run("r1").owner == (WORKER if becomes == "committed" else None)
+    assert world.tables.workers.rows[WORKER].epoch == 2
 
 
 def test_a_batch_waits_for_a_takeover_under_way_and_is_fenced() -> None:
@@ -134,14 +151,14 @@ def test_a_batch_goes_on_when_the_takeover_it_waits_for_comes_to_nothing() -> No
 
 
 def test_of_two_rescuers_one_takes_over() -> None:
-    """Both read the same epoch; the second finds it raised and lets go."""
+    """Both read the same epoch; the second leaves it to the first, and finds it raised if it comes later."""
     world = World(a_run("r1"), a_run("r2"))
     first, second = world.by(OTHER, *takeover()), world.by(None, *takeover(now=2000))
     until(first, "lock_worker")
-    assert second.run() == Blocked(first)
+    assert answer(second) == Moved()
     assert answer(first) == Applied(Freed(2))
     assert answer(world.by(OTHER, claim(OTHER, limit=1))) == Applied(["r1"])
-    assert answer(second) == Moved()
+    assert answer(world.by(None, *takeover(now=2000))) == Moved()
     assert (world.run("r1").owner, world.run("r2").wake_at) == (OTHER, 1000)
 
 
@@ -156,6 +173,19 @@ def test_a_second_bite_of_a_rescue_leaves_what_was_claimed_meanwhile() -> None:
     assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
     assert answer(bite) == Applied(Freed(0))
     assert world.run("r1").owner == OTHER
+
+
+def test_a_takeover_leaves_a_run_that_somebody_holds_for_the_next_bite() -> None:
+    """A signal that is being sent holds the run's row; all others go on meanwhile, and none is lost."""
+    world = World(a_run("r1"), a_run("r2"))
+    signal = world.by(None, a_message("r1"))
+    until(signal, "post_messages")
+    assert answer(world.by(OTHER, *takeover())) == Applied(Freed(1))
+    assert (world.run("r1").owner, world.run("r2").owner) == (WORKER, None)
+    assert answer(world.by(OTHER, DeleteWorker(WORKER))) == Moved()
+    assert answer(signal) == Applied(Posted(1, 1))
+    assert answer(world.by(OTHER, FreeRuns(WORKER, 2000, 10))) == Applied(Freed(1))
+    assert world.run("r1").owner is None
 
 
 def test_a_worker_is_not_forgotten_while_its_open_batch_takes_a_run() -> None:
@@ -187,14 +217,11 @@ def test_a_lease_is_not_renewed_while_a_takeover_is_under_way(becomes: str) -> N
 
 
 def test_a_takeover_is_refused_when_the_lease_was_renewed_since_it_was_read() -> None:
-    """Also when the renewal came while the takeover waited for an open batch."""
+    """A worker that renews its lease lives, whatever its row looked like a moment ago."""
     world = World(a_run("r1"))
-    batch = world.by(WORKER, an_event("r1", 2))
-    until(batch, "append_events")
-    rescue = world.by(OTHER, RaiseEpoch(WORKER, 1, 99_000), FreeRuns(WORKER, 1000, 10))
-    assert rescue.run() == Blocked(batch)
+    rescue = world.by(OTHER, *takeover())
+    until(rescue, "fence")
     assert world.store.renew(WORKER, 1, 123_000)
-    assert answer(batch) == Applied()
     assert answer(rescue) == Moved()
     assert world.run("r1").owner == WORKER
 
@@ -354,15 +381,14 @@ def test_a_child_that_is_not_committed_is_not_asked_to_stop() -> None:
 
 
 def test_whoever_takes_a_parent_over_sees_the_child_its_owner_was_starting() -> None:
-    """The fence orders them: the takeover waits for the batch, and what follows sees its child."""
+    """The fence orders them: nobody takes over while the batch is open, and what follows sees its child."""
     world = World(a_run("p"))
     start = world.by(WORKER, a_live_child("c"))
     until(start, "insert_rich_runs")
-    rescue = world.by(OTHER, *takeover())
-    assert rescue.run() == Blocked(start)
+    assert answer(world.by(OTHER, *takeover())) == Moved()
     assert answer(world.by(None, a_close("p"), a_stop("p"))) == Moved()
     assert answer(start) == Applied()
-    assert answer(rescue) == Applied(Freed(2))
+    assert answer(world.by(OTHER, *takeover())) == Applied(Freed(2))
     assert answer(world.by(OTHER, a_close("p"), a_stop("p"))) == Applied([Asked("c", 1, "CancelRequest")])
     assert world.run("p").status == "TERMINATED"
 

@@ -230,9 +230,9 @@ class Schedule:
 
     def _check_paused(self, node: Node) -> None:
         """Nothing stays long with a process that does not go on, when another one is there to take it."""
-        if node.is_writing:
-            # Its locks hold up whoever wants to take it over, and all that he has to write; ending that is up to the
-            # database.
+        if node.is_writing and any(other.is_waiting for other in self.world.nodes):
+            # Whoever has something for a run that it is writing waits, with all else that he has to write; ending that
+            # is up to the database.
             self._locked_until_ms = self.world.now_ms
         if node.state is not State.UP or not node.is_alive or node.is_writing:
             return

@@ -30,7 +30,9 @@ def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
     def is_right(row: RunRow) -> bool:
         return row.owner == free.worker_id and row.closed_at is None
 
-    found = yield from find_runs(view, owned_by(view, free.worker_id)[: free.limit], is_right)
+    # What somebody holds just now is left for the next bite.
+    free_ones = [run_id for run_id in owned_by(view, free.worker_id) if not view.runs.is_taken(run_id)]
+    found = yield from find_runs(view, free_ones[: free.limit], is_right)
     for row in found:
         freed = replace(row, owner=None, status="PENDING", wake_at=free.now, losses=row.losses + 1)
         view.runs.put(row.run_id, freed)

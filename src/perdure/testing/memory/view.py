@@ -148,6 +148,10 @@ class View:
             sharers[self] = None
             self.shares.append(worker_id)
 
+    def is_worker_locked(self, worker_id: str) -> bool:
+        """Whether an open batch of others relies on this worker's epoch, or is about to move it."""
+        return self._holder_of_worker(worker_id) is not None
+
     def lock_worker(self, worker_id: str) -> Steps[None]:
         """Wait for every open batch that relies on this worker's epoch, and keep new ones out."""
         workers = self.tables.workers

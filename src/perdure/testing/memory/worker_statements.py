@@ -48,6 +48,9 @@ def register_worker(view: View, worker: RegisterWorker) -> Steps[None]:
 
 
 def raise_epoch(view: View, raised: RaiseEpoch) -> Steps[Moved | None]:
+    """Its own epoch a worker raises when all it had under way has ended; nobody waits for another one's batches."""
+    if raised.lease_until is not None and view.is_worker_locked(raised.worker_id):
+        return Moved()
     yield from view.lock_worker(raised.worker_id)
     yield _LOCK
     row = view.workers.get(raised.worker_id)

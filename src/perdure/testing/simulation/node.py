@@ -202,6 +202,11 @@ class Node:
         return any(isinstance(job, WriteJob) and job.write is not None and not job.is_ready for job in self.jobs)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether something it writes waits for a row that another transaction holds."""
+        return any(job.is_blocked for job in self.jobs)
+
+    @property
     def is_hearing(self) -> bool:
         """Whether anything can reach its event loop."""
         return self.is_alive and not self.is_frozen and not self.is_stalled
