@@ -46,6 +46,8 @@ class Witness:
         self._workers: dict[str, int] = {}
         # The epoch of its owner when a run came into its hands.
         self._owned_at: dict[str, int] = {}
+        # The runs that were ever taken from a worker who was lost.
+        self.lost: set[str] = set()
 
     def wrote(self, batch: Batch, outcome: object) -> None:
         """A batch was written, or was not: whatever is on disk now must follow from what was there."""
@@ -139,6 +141,8 @@ class Witness:
         child = now.runs.get(body["run_id"]) if "run_id" in body else None
         if event.kind == "ChildCompleted" and child is not None and not _came_to(child, body["result"]):
             raise Violation("I34", f"run {event.run_id} was told another result than its child {child.run_id} has")
+        if event.kind == "ChildFailed" and child is not None and child.status not in CLOSED - {"COMPLETED"}:
+            raise Violation("I34", f"run {event.run_id} was told that {child.run_id} failed, but it is {child.status}")
 
     def _check_turn(self, now: Seen, event: SeenEvent, taken: SeenMessage, name: str) -> None:
         """Signals of one name are received in the order in which they were sent."""
@@ -211,6 +215,8 @@ class Witness:
             return
         if before not in {None, batch.worker_id} and self._workers[before or ""] <= self._owned_at[run.run_id]:
             raise Violation("I19", f"run {run.run_id} was taken from {before}, whose epoch was not raised")
+        if before not in {None, batch.worker_id}:
+            self.lost.add(run.run_id)
         if owner is not None:
             if owner != batch.worker_id:
                 raise Violation("I16", f"run {run.run_id} was given to {owner} by {batch.worker_id}")
@@ -301,9 +307,11 @@ class Witness:
         """An attempt begins in some process: what made the code ask for it must be on disk, its outcome must not."""
         if run_id not in self.seen.runs:
             raise Violation("I06", f"a step of run {run_id} began, which is not on disk")
-        if len(self.histories.get(run_id, ())) + 1 < after:
+        run = self.seen.runs[run_id]
+        asked_by = run.parent_id if run.is_task else run_id
+        if len(self.histories.get(asked_by or "", ())) + 1 < after:
             raise Violation("I06", f"the step {place!r} of run {run_id} began before event {after} was on disk")
-        if self.seen.runs[run_id].owner != worker_id:
+        if run.owner != worker_id:
             # One that has lost the run and does not know may compute what it likes.
             return
         if (run_id, place) in self.outcomes:
@@ -332,7 +340,7 @@ def _is_wanted(message: SeenMessage, waits: list[dict[str, Any]]) -> bool:
         case "SignalSent":
             return any(wait["kind"] == "signal" and wait["name"] == body["name"] for wait in waits)
         case "ChildResult" | "ChildFailure":
-            return any(wait["kind"] == "child" and wait["place"] == body["place"] for wait in waits)
+            return any(wait["kind"] in {"child", "activity"} and wait["place"] == body["place"] for wait in waits)
         case _:
             return True
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.simulation.programs import MOST_ATTEMPTS, Part, outcome_of
+from tests.simulation.programs import HANGS, MOST_ATTEMPTS, Part, outcome_of
 
 
 def trouble_with(parts: list[Part], value: Any, sent: dict[str, set[str]]) -> str | None:
@@ -20,7 +20,9 @@ def fails(parts: list[Part]) -> bool:
 
 def is_poisoned(parts: Any) -> bool:
     """Whether a program kills the process that runs it, or starts a child that does."""
-    return parts == ["poison"] or (isinstance(parts, list) and any(is_poisoned(part) for part in parts))
+    return parts in (["poison"], ["far poison"]) or (
+        isinstance(parts, list) and any(is_poisoned(part) for part in parts)
+    )
 
 
 def changes_with_the_code(parts: Any) -> bool:
@@ -43,6 +45,10 @@ def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # no
         case ["step", number, failures], _:
             wanted = ["failed", number] if failures >= MOST_ATTEMPTS else outcome_of(number)
             return None if value == wanted else f"{part} came to {value!r}"
+        case ["task", number, failures, _], _:
+            return _of_task(number, failures, value)
+        case ["far poison"], ["no task"]:
+            return None
         case ["quick" | "effect" | "other code", number], _:
             return None if value == outcome_of(number) else f"{part} came to {value!r}"
         case ["sleep", ms], ["slept", int(slept)] if slept >= ms:
@@ -70,6 +76,14 @@ def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # no
             return None
         case _:
             return f"{part} came to {value!r}"
+
+
+def _of_task(number: int, failures: int, value: Any) -> str | None:
+    """An activity on a queue comes to what it would anywhere, unless it was held and somebody gave it up."""
+    if value in (["no task"], ["too slow", number]):
+        return None
+    wanted = {MOST_ATTEMPTS: ["failed", number], HANGS: ["too slow", number]}.get(failures, outcome_of(number))
+    return None if value == wanted else f"the task {number} came to {value!r}"
 
 
 class _Anything(set[str]):

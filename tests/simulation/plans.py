@@ -1,7 +1,7 @@
 """Plans: which faults strike a schedule, after which steps.
 
 In:   a tape.
-Out:  faults in their order, each for a node by its number; how many nodes there are.
+Out:  faults in their order, each for a node by its number; which queues each node works.
 
 Most faults fall anywhere. But some bugs need several that fit together, such as one process that is stopped
 with a commit on its way while another one takes its runs and is struck in the middle of that. Chance alone
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perdure.testing.simulation import AT_COMMIT, Fault, Moment, Tape
+from tests.simulation.programs import FAR, NEAR
 
 KINDS = tuple(fault for fault in Fault if fault is not Fault.CRASH_LOOP)
 # Those by which no worker is lost, so that no run comes closer to being held.
@@ -28,6 +29,22 @@ HARMLESS = (
 TO_A_RESCUER = (Fault.CRASH_AFTER, Fault.FREEZE, Fault.LOST_ANSWER, Fault.FREEZE_AT, Fault.CRASH_IN)
 
 
+Queues = tuple[str, ...]
+BOTH, NEAR_ONLY, FAR_ONLY = (NEAR, FAR), (NEAR,), (FAR,)
+# Who works which queues; by how many there are. Each queue is worked by somebody, or nothing would ever end.
+LAYOUTS: dict[int, tuple[tuple[Queues, ...], ...]] = {
+    1: ((BOTH,),),
+    2: ((BOTH, BOTH), (BOTH, BOTH), (BOTH, FAR_ONLY), (NEAR_ONLY, FAR_ONLY)),
+    3: (
+        (BOTH, BOTH, BOTH),
+        (BOTH, BOTH, FAR_ONLY),
+        (NEAR_ONLY, NEAR_ONLY, FAR_ONLY),
+        (BOTH, NEAR_ONLY, FAR_ONLY),
+        (NEAR_ONLY, FAR_ONLY, FAR_ONLY),
+    ),
+}
+
+
 class Planned(NamedTuple):
     """A fault that strikes a node after so many steps, with a commit of that moment if it is one of those."""
 
@@ -40,7 +57,7 @@ class Planned(NamedTuple):
 class Plan(NamedTuple):
     """What is in store for a schedule."""
 
-    nodes: int
+    nodes: tuple[Queues, ...]
     faults: list[Planned]
 
 
@@ -53,7 +70,7 @@ def drawn(tape: Tape) -> Plan:
             nodes, faults = tape.one_of(1, 1, 2), _crash_loop(tape) + _some(tape, 0, 2, HARMLESS)
         case _:
             nodes, faults = tape.between(1, 3), _some(tape, 2, 7, KINDS)
-    return Plan(nodes, sorted(faults, key=lambda planned: planned.after_step))
+    return Plan(tape.one_of(*LAYOUTS[nodes]), sorted(faults, key=lambda planned: planned.after_step))
 
 
 def _some(tape: Tape, fewest: int, most: int, kinds: Sequence[Fault]) -> list[Planned]:

@@ -36,8 +36,12 @@ from perdure.testing.simulation import Node, Tape
 Part: TypeAlias = list[Any]
 
 MOST_ATTEMPTS = 3
+# So many failures are none: every attempt goes on until its time is over.
+HANGS = MOST_ATTEMPTS + 1
 # Some are a millisecond apart: where one timer rings, another may be due to the millisecond.
 TIMES_MS = (500, 1, 2000, 6000, 20_000, 501, 2001)
+# The queue of the activities that any process may take, if it works that queue.
+NEAR, FAR = "default", "far"
 sim_signals = {name: Signal(f"sim-{name}", str) for name in ("red", "blue")}
 
 
@@ -64,6 +68,10 @@ class Workshop:
         """Done when the schedule likes."""
         raise NotImplementedError
 
+    def hang(self) -> "asyncio.Future[int]":
+        """Never done."""
+        raise NotImplementedError
+
     def die(self) -> "asyncio.Future[int]":
         """Take the whole process down."""
         raise NotImplementedError
@@ -79,10 +87,22 @@ def outcome_of(number: int) -> int:
     return number * 3 + 1
 
 
-@activity(retry=Retry(max_attempts=MOST_ATTEMPTS, initial_interval=1, backoff=2))
+RETRY = Retry(max_attempts=MOST_ATTEMPTS, initial_interval=1, backoff=2)
+
+
+@activity(retry=RETRY)
 async def sim_step(number: int, fails: int, after: int) -> int:
     shop, this = resource(Workshop), attempt()
     shop.begin(this.key, this.number, after)
+    return await shop.work(number, fails if this.number <= fails else 0)
+
+
+@activity(queue=FAR, retry=RETRY)
+async def sim_task(number: int, fails: int, after: int) -> int:
+    shop, this = resource(Workshop), attempt()
+    shop.begin(this.key, this.number, after)
+    if fails == HANGS:
+        return await shop.hang()
     return await shop.work(number, fails if this.number <= fails else 0)
 
 
@@ -95,6 +115,13 @@ async def sim_quick(number: int, after: int) -> int:
 
 @activity
 async def sim_poison(after: int) -> int:
+    shop, this = resource(Workshop), attempt()
+    shop.begin(this.key, this.number, after)
+    return await shop.die()
+
+
+@activity(queue=FAR)
+async def sim_far_poison(after: int) -> int:
     shop, this = resource(Workshop), attempt()
     shop.begin(this.key, this.number, after)
     return await shop.die()
@@ -117,6 +144,8 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case
                 return await sim_step(number, fails, info().history_length)
             except WorkFailed:
                 return ["failed", number]
+        case ["task", number, fails, ms]:
+            return await _task(number, fails, ms)
         case ["quick", number]:
             return await sim_quick(number, info().history_length)
         case ["sleep", ms]:
@@ -163,10 +192,27 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case
             return await sim_step(number, 0, info().history_length)
         case ["poison"]:
             return await sim_poison(info().history_length)
+        case ["far poison"]:
+            try:
+                return await sim_far_poison(info().history_length)
+            except RunTerminated:
+                return ["no task"]
         case ["raise"]:
             raise WorkFailed("as planned")
         case _:
             raise AssertionError(part)
+
+
+async def _task(number: int, fails: int, ms: int | None) -> Any:
+    task = sim_task if ms is None else sim_task.options(timeout=ms / 1000)
+    try:
+        return await task(number, fails, info().history_length)
+    except WorkFailed:
+        return ["failed", number]
+    except TimeoutError:
+        return ["too slow", number]
+    except RunTerminated:
+        return ["no task"]
 
 
 async def _child(parts: list[Part], on_close: str, ms: int | None) -> Any:
@@ -198,7 +244,7 @@ class Drawer:
         if depth == 0 and self._tape.happens(120):
             parts.insert(self._tape.between(1, len(parts)), ["continue"])
         if depth == 0 and self._tape.happens(10):
-            parts.append(["poison"])
+            parts.append(self._tape.one_of(["poison"], ["poison"], ["far poison"]))
         elif self._tape.happens(40):
             parts.append(["raise"])
         return parts
@@ -210,21 +256,28 @@ class Drawer:
             return self._branch(depth)
         return self._leaf()
 
-    def _leaf(self) -> Part:
+    def _leaf(self) -> Part:  # noqa: PLR0911 - one for each
         tape = self._tape
         match tape.choose(13):
-            case 0 | 1 | 2 | 3:
-                return ["step", self.number(), tape.one_of(0, 0, 0, 1, 2, MOST_ATTEMPTS)]
-            case 4 | 5 | 6:
+            case 0 | 1 | 2:
+                return ["step", self.number(), self._failures()]
+            case 3 | 4 | 5:
                 return ["quick", self.number()]
-            case 7 | 8:
+            case 6 | 7:
                 return ["sleep", self.ms()]
-            case 9 | 10:
+            case 8 | 9:
                 return ["receive", tape.one_of("red", "blue"), tape.one_of(None, self.ms())]
+            case 10:
+                ms = tape.one_of(None, None, None, self.ms())
+                fails = HANGS if ms is not None and tape.choose(2) == 1 else self._failures()
+                return ["task", self.number(), fails, ms]
             case 11:
                 return tape.one_of(["effect", self.number()], ["say", self.number()])
             case _:
                 return ["other code", self.number()]
+
+    def _failures(self) -> int:
+        return self._tape.one_of(0, 0, 0, 1, 2, MOST_ATTEMPTS)
 
     def _branch(self, depth: int) -> Part:
         tape = self._tape

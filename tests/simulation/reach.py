@@ -16,6 +16,8 @@ WANTED = (
     *("RunClosed", "IdConflict", "RunCancelled", "RunTerminated", "RunTimedOut", "RunFailed"),
     *("given the run that has the id", "took over the id"),
     *("a child told its parent", "a generation followed", "a cancelled run", "an attempt failed", "a zombie computed"),
+    *("a task completed", "a task failed for good", "a task was tried again", "a task's worker was lost"),
+    *("a task was cancelled with its caller", "a task was called off", "a task was too slow"),
 )
 
 

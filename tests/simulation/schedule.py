@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.authoring.functions import TASK_PREFIX
 from perdure.engine.heartbeat import GIVE_UP_SECONDS
 from perdure.errors import IdConflict
 from perdure.kernel.poison import QUARANTINE_FROM, SUSPECT_FROM
@@ -21,7 +22,17 @@ from perdure.testing.simulation.loop import NeverCalm
 from tests.simulation import model, plans
 from tests.simulation.clients import ENDS, AwaitResult, CancelRun, OfRun, Request, SendSignal, StartRun, TerminateRun
 from tests.simulation.invariants import Violation, Witness
-from tests.simulation.programs import Drawer, WorkFailed, Workshop, outcome_of, sim_run
+from tests.simulation.programs import (
+    FAR,
+    MOST_ATTEMPTS,
+    NEAR,
+    Drawer,
+    WorkFailed,
+    Workshop,
+    outcome_of,
+    sim_far_poison,
+    sim_run,
+)
 from tests.simulation.sight import SeenRun
 
 # After the faults are over, everything ends within so much time and so many steps. Two poisoned runs are the longest:
@@ -69,19 +80,24 @@ class Job:
 class NodeShop(Workshop):
     """The workshop of one node."""
 
-    def __init__(self, schedule: "Schedule") -> None:
+    def __init__(self, schedule: "Schedule", queues: plans.Queues) -> None:
         self._schedule = schedule
+        self._queues = queues
         self.node: Node | None = None
 
     def begin(self, key: str, number: int, after: int) -> None:
         assert self.node is not None
-        self._schedule.began(self.node, key, number, after)
+        self._schedule.began(self.node, key, number, after, self._queues)
 
     def work(self, number: int, fails: int) -> "asyncio.Future[int]":
         assert self.node is not None
         job = Job(self.node, number, fails)
         self._schedule.work.append(job)
         return job.future
+
+    def hang(self) -> "asyncio.Future[int]":
+        assert self.node is not None
+        return self.node.loop.create_future()
 
     def die(self) -> "asyncio.Future[int]":
         assert self.node is not None
@@ -143,9 +159,9 @@ class Schedule:
             "max_live": tape.one_of(100, 2),
         }
         self._plan = plans.drawn(tape)
-        for number in range(self._plan.nodes):
-            shop = NodeShop(self)
-            node = Node(self.world, number, options, (shop,))
+        for number, queues in enumerate(self._plan.nodes):
+            shop = NodeShop(self, queues)
+            node = Node(self.world, number, options | {"queues": queues}, (shop,))
             shop.node = node
             self.world.add(node)
         drawer = Drawer(tape)
@@ -279,7 +295,7 @@ class Schedule:
                 self._quarantined.add(run.run_id)
                 self.world.reach("quarantine")
                 is_unlucky = self.world.reached.get("takeover", 0) >= LOST_TOO_OFTEN
-                if not is_unlucky and not model.is_poisoned(json.loads(run.input)["parts"]):
+                if not is_unlucky and not _is_poisoned(run):
                     raise Violation("I19", f"run {run.run_id} is held, though nothing is wrong with it")
 
     def _count(self, batch: Batch, outcome: Committed) -> None:
@@ -302,7 +318,7 @@ class Schedule:
                     case _:
                         pass
 
-    def began(self, node: Node, key: str, number: int, after: int) -> None:
+    def began(self, node: Node, key: str, number: int, after: int, queues: plans.Queues) -> None:
         """An attempt of an activity begins."""
         if not node.is_alive:
             return
@@ -313,11 +329,16 @@ class Schedule:
         if run is not None and run.owner != node.engine.worker_id:
             self.world.reach("a zombie computed")
         if number > 1:
-            self.world.reach("an attempt failed")
+            self.world.reach("an attempt failed" if run is None or not run.is_task else "a task was tried again")
         try:
+            self._check_queue(run, queues)
             self.witness.began(run_id, place, number, after, node.engine.worker_id)
         except Violation as violation:
             self.violation = self.violation or violation
+
+    def _check_queue(self, run: SeenRun | None, queues: plans.Queues) -> None:
+        if run is not None and (FAR if run.is_task else NEAR) not in queues:
+            raise Violation("I43", f"a step of run {run.run_id} began where only {queues} are worked")
 
     def poisoned(self, node: Node) -> None:
         """An activity takes its process down."""
@@ -429,12 +450,11 @@ class Schedule:
     def _feed(self) -> None:
         """Send what runs wait for; not those that were told to stop, which must end without it."""
         for run in list(self.witness.seen.runs.values()):
-            parts = json.loads(run.input)["parts"]
-            if run.held == "quarantine" or (run.held == "mismatch" and model.changes_with_the_code(parts)):
+            if run.held == "quarantine" or (run.held == "mismatch" and model.changes_with_the_code(_parts_of(run))):
                 # Nobody will mend its code, or bring back the one that wrote its history.
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 self._ask(TerminateRun(run.workflow_id, 0))
-            if run.closed_at is None and run.held is None and run.cancel_requested_at is None:
+            if run.closed_at is None and run.held is None and run.cancel_requested_at is None and not run.is_task:
                 self.sent.setdefault(run.workflow_id, {"red": set(), "blue": set()})
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 for name in ("red", "blue"):
@@ -450,8 +470,11 @@ class Schedule:
         """What every run came to must be what its program may come to."""
         runs = self.witness.seen.runs
         for run in runs.values():
-            parts, done = json.loads(run.input)["parts"], json.loads(run.input)["done"]
             self.world.effects.append((run.workflow_id, run.status, run.outcome, run.last_seq))
+            if run.is_task:
+                self._judge_task(run)
+                continue
+            parts, done = _parts_of(run), json.loads(run.input)["done"]
             if run.status == "COMPLETED":
                 value = json.loads(run.outcome or "null")[len(done) :]
                 sent = self._sent_to(run.workflow_id)
@@ -467,6 +490,28 @@ class Schedule:
                 raise Violation(
                     "I02", f"run {run_id} has {len(history)} events, but ended with {runs[run_id].last_seq}"
                 )
+
+    def _judge_task(self, run: SeenRun) -> None:
+        """An activity on a queue came to what it was asked for, or was stopped by whoever may."""
+        given = json.loads(run.input)["arguments"]
+        caller = self.witness.seen.runs[run.parent_id or ""]
+        if run.run_id in self.witness.lost:
+            self.world.reach("a task's worker was lost")
+        match run.status:
+            case "COMPLETED":
+                self.world.reach("a task completed")
+                if json.loads(run.outcome or "null") != outcome_of(given["number"]) or given["fails"] >= MOST_ATTEMPTS:
+                    raise Violation("I25", f"the task {run.run_id} of {given} came to {run.outcome}")
+            case "FAILED":
+                is_late = "longer than its timeout of" in (run.outcome or "")
+                self.world.reach("a task was too slow" if is_late else "a task failed for good")
+                if not is_late and given["fails"] != MOST_ATTEMPTS:
+                    raise Violation("I25", f"the task {run.run_id} of {given} failed: {run.outcome}")
+            case "CANCELLED":
+                is_with_caller = caller.cancel_requested_at is not None
+                self.world.reach("a task was cancelled with its caller" if is_with_caller else "a task was called off")
+            case _ if run.run_id not in self._quarantined and caller.status not in {"TERMINATED", "TIMED_OUT"}:
+                raise Violation("I29", f"the task {run.run_id} is {run.status}, but nobody asked for it")
 
     def _sent_to(self, key: str) -> dict[str, set[str]]:
         return self.sent.get(key, {"red": set(), "blue": set()})
@@ -495,6 +540,15 @@ class Schedule:
         for node in self.world.nodes:
             if node.state is not State.DOWN:
                 node.bury()
+
+
+def _parts_of(run: SeenRun) -> list[Any]:
+    """The program of a run; an activity on a queue has none."""
+    return [] if run.is_task else list(json.loads(run.input)["parts"])
+
+
+def _is_poisoned(run: SeenRun) -> bool:
+    return run.workflow == f"{TASK_PREFIX}{sim_far_poison.name}" or model.is_poisoned(_parts_of(run))
 
 
 _STATUS = {

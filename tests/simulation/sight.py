@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from perdure.authoring.functions import TASK_PREFIX
 from perdure.testing.memory import Tables
 from perdure.testing.simulation import Database, MemoryDatabase, SqliteDatabase
 
@@ -10,6 +11,7 @@ from perdure.testing.simulation import Database, MemoryDatabase, SqliteDatabase
 class SeenRun(NamedTuple):
     run_id: str
     workflow_id: str
+    workflow: str
     is_latest: int
     status: str
     held: str | None
@@ -30,6 +32,11 @@ class SeenRun(NamedTuple):
     close_at: int | None
     cancel_requested_at: int | None
     continued_from: str | None
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is an activity on a queue."""
+        return self.workflow.startswith(TASK_PREFIX)
 
 
 class SeenEvent(NamedTuple):
