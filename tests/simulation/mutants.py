@@ -20,6 +20,7 @@ from perdure.engine.committer import Committer, Question
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
+from perdure.kernel.retry import Retry
 from perdure.stores import sqlite, sqlite_steps, sqlite_writes
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
@@ -27,8 +28,9 @@ from perdure.stores.queries import queries
 from perdure.testing.memory import batches, loss_statements, worker_statements
 from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
-from perdure.worker import alarms, asking, effects, live, moving, pending
+from perdure.worker import alarms, asking, effects, live, moving, pending, tasks
 from perdure.worker.loop import Branch
+from perdure.worker.worker import Worker
 
 Patch = tuple[object, str, Any]
 Make: TypeAlias = "Callable[[], list[Patch]]"
@@ -380,6 +382,31 @@ def _() -> list[Patch]:
 
     real = moving.Mover._stop
     return [(moving.Mover, "_stop", stop)]
+
+
+# Queues
+
+
+@mutant
+def _() -> list[Patch]:
+    """Task begun where its queue is not worked."""
+
+    def makes_room_for(self: Worker, request: Any) -> bool:
+        return real(self, msgspec.structs.replace(request, queue=self._settings.queues[0]))
+
+    real = Worker.makes_room_for
+    return [(Worker, "makes_room_for", makes_room_for)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Task not tried as its caller wants."""
+
+    def input_of(activity: Any, arguments: bytes) -> bytes:
+        return real(activity.options(retry=Retry(max_attempts=1)), arguments)
+
+    real = tasks.input_of
+    return [(asking, "input_of", input_of)]
 
 
 # Replay
