@@ -470,7 +470,7 @@ class Schedule:
         """What every run came to must be what its program may come to."""
         runs = self.witness.seen.runs
         for run in runs.values():
-            self.world.effects.append((run.workflow_id, run.status, run.outcome, run.last_seq))
+            self.world.effects.append((run.workflow_id, run.status, _without_traceback(run.outcome), run.last_seq))
             if run.is_task:
                 self._judge_task(run)
                 continue
@@ -545,6 +545,12 @@ class Schedule:
 def _parts_of(run: SeenRun) -> list[Any]:
     """The program of a run; an activity on a queue has none."""
     return [] if run.is_task else list(json.loads(run.input)["parts"])
+
+
+def _without_traceback(outcome: str | None) -> Any:
+    """What a run came to, but not in which folders its code lies."""
+    found = json.loads(outcome or "null")
+    return {key: found[key] for key in sorted(found) if key != "traceback"} if isinstance(found, dict) else found
 
 
 def _is_poisoned(run: SeenRun) -> bool:
