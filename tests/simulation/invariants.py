@@ -14,7 +14,7 @@ from typing import Any
 from perdure.stores.answers import Committed
 from perdure.stores.operations import Batch, StopChildren
 from perdure.testing.simulation import Database, SqliteDatabase
-from tests.simulation.sight import Seen, SeenEvent, SeenMessage, SeenRun, look
+from tests.simulation.sight import Memory, Seen, SeenEvent, SeenMessage, SeenRun, look
 
 CLOSED = {"COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT", "CONTINUED"}
 NOTES = {"CancelRequested", "Patched"}
@@ -37,6 +37,7 @@ class Witness:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._memory = Memory()
         self.seen = Seen({}, [], {}, [], {})
         self.histories: dict[str, list[SeenEvent]] = {}
         self.outcomes: set[tuple[str, str]] = set()
@@ -51,7 +52,7 @@ class Witness:
 
     def wrote(self, batch: Batch, outcome: object) -> None:
         """A batch was written, or was not: whatever is on disk now must follow from what was there."""
-        before, now = self.seen, look(self._database, self._last_event, self.histories)
+        before, now = self.seen, look(self._database, self._last_event, self.histories, self._memory)
         if not isinstance(outcome, Committed):
             return
         self.seen = now

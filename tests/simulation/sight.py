@@ -87,10 +87,26 @@ _ATTEMPTS = "select run_id, place, attempt from attempts"
 _WORKERS = "select worker_id, epoch, lease_until from workers"
 
 
-def look(database: Database, after_event: int, known: Mapping[str, Sequence[SeenEvent]]) -> Seen:
+class Memory:
+    """The rows of tables in memory as they were last seen: one that is still the same object has not changed."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, tuple[object, bool, SeenRun]] = {}
+
+    def run(self, run_id: str, row: Any, *, is_latest: bool) -> SeenRun:
+        found = self._runs.get(run_id)
+        if found is None or found[0] is not row or found[1] is not is_latest:
+            seen = SeenRun._make(
+                int(is_latest) if name == "is_latest" else getattr(row, name) for name in SeenRun._fields
+            )
+            found = self._runs[run_id] = (row, is_latest, seen)
+        return found[2]
+
+
+def look(database: Database, after_event: int, known: Mapping[str, Sequence[SeenEvent]], memory: Memory) -> Seen:
     """A look at the database, after the events that are known."""
     if isinstance(database, MemoryDatabase):
-        return _look_into(database.tables, after_event, known)
+        return _look_into(database.tables, after_event, known, memory)
     assert isinstance(database, SqliteDatabase)
     ask = database.db.execute
     make: Any = tuple.__new__
@@ -103,14 +119,9 @@ def look(database: Database, after_event: int, known: Mapping[str, Sequence[Seen
     )
 
 
-def _look_into(tables: Tables, after_event: int, known: Mapping[str, Sequence[SeenEvent]]) -> Seen:
+def _look_into(tables: Tables, after_event: int, known: Mapping[str, Sequence[SeenEvent]], memory: Memory) -> Seen:
     latest = set(tables.latest.rows.values())
-    runs = {
-        run_id: SeenRun._make(
-            int(run_id in latest) if name == "is_latest" else getattr(row, name) for name in SeenRun._fields
-        )
-        for run_id, row in tables.runs.rows.items()
-    }
+    runs = {run_id: memory.run(run_id, row, is_latest=run_id in latest) for run_id, row in tables.runs.rows.items()}
     new = [
         event
         for run_id, events in tables.events.by_run.items()
