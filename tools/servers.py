@@ -1,7 +1,7 @@
 """A Postgres server of one's own for tests and benchmarks, made of what PyPI brings.
 
 In:   a folder.
-Out:  a running server on a socket in it, that can be killed and started again.
+Out:  a running server on a socket in it, that can be killed and started again. It does not outlive whoever made it.
 Postgres does not run as root; where whoever wants it does, it runs as nobody.
 """
 
@@ -10,6 +10,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -38,6 +39,7 @@ class Server:
         self._settings = SETTINGS | settings
         self.data = folder / "data"
         self.port = free_port()
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -48,10 +50,11 @@ class Server:
         return self._folder / "log"
 
     def make(self) -> "Server":
-        """A new cluster."""
+        """A new cluster, that ends at the latest when this process does, however it ends."""
         self._folder.mkdir(parents=True, exist_ok=True)
         give_away(self._folder)
-        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-instructions"]
+        self._guard = guarded(self._folder, self._bin)
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-instructions", "--no-sync"]
         self._run("initdb", "-D", str(self.data), *options)
         return self
 
@@ -69,9 +72,13 @@ class Server:
         return (self.data / "postmaster.pid").exists()
 
     def end(self) -> None:
-        if self.is_running():
-            self.stop("immediate")
-        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if self.is_running():
+                self.stop("immediate")
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._guard is not None:
+                self._guard.communicate()
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
@@ -85,6 +92,18 @@ class Server:
             **as_somebody(),  # type: ignore[call-overload]  # a user, or nothing
         )
         assert done.returncode == 0, f"{program}: {done.stderr}"
+
+
+def guarded(folder: Path, binaries: Path) -> "subprocess.Popen[bytes]":
+    """A process that ends the server in this folder when we are gone: the pipe to it closes even if we are killed."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tools.servers", str(folder), str(binaries)],
+        cwd=Path(__file__).parents[1],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # what interrupts us does not interrupt the guard
+    )
 
 
 def as_somebody() -> dict[str, object]:
@@ -113,12 +132,26 @@ def binaries_of(version: int) -> Path:
     installed = Path(package.origin).parent / ("pginstall18" if version == NEWEST else "pginstall")
     if _can_run(installed / "bin" / "postgres"):
         return installed / "bin"
-    copy = Path(tempfile.gettempdir()) / f"perdure-postgres-{version}-{os.getpid()}"
-    shutil.copytree(installed, copy, symlinks=True)
-    for path in [copy, *copy.rglob("*")]:
+    # One copy for all who come: each would take seconds and a hundred megabytes.
+    made_at = (installed / "bin" / "postgres").stat().st_mtime_ns
+    copy = Path(tempfile.gettempdir()) / f"perdure-postgres-{version}-{os.geteuid()}-{made_at}"
+    if not copy.exists():
+        _copy(installed, copy)
+    assert copy.stat().st_uid == os.geteuid(), f"{copy} is somebody else's"
+    return copy / "bin"
+
+
+def _copy(installed: Path, copy: Path) -> None:
+    """What everybody can read and run, there all at once; whoever else copies at the same time may be first."""
+    unfinished = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
+    shutil.copytree(installed, unfinished, symlinks=True, dirs_exist_ok=True)
+    for path in [unfinished, *unfinished.rglob("*")]:
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | (0o555 if path.is_dir() or os.access(path, os.X_OK) else 0o444))
-    return copy / "bin"
+    try:
+        unfinished.rename(copy)
+    except OSError:
+        shutil.rmtree(unfinished)
 
 
 def _can_run(program: Path) -> bool:
@@ -142,3 +175,8 @@ def folder() -> Path:
     path = Path(tempfile.mkdtemp(prefix="perdure-pg-"))
     path.chmod(0o755)
     return path
+
+
+if __name__ == "__main__":
+    sys.stdin.buffer.read()
+    Server(Path(sys.argv[1]), Path(sys.argv[2])).end()
