@@ -45,7 +45,8 @@ def postgres() -> Iterator[str]:
     if url := os.environ.get(servers.ENVIRONMENT):
         yield url
         return
-    server = servers.Server(servers.folder()).make().start()
+    # A crash of the server loses nothing that is in memory, as it loses nothing that is on a disk; only power could.
+    server = servers.Server(servers.folder(in_memory=True)).make().start()
     try:
         yield server.url
     finally:

@@ -12,7 +12,7 @@ from tools import servers
 @pytest.fixture(scope="session")
 def mortal() -> Iterator[servers.Server]:
     """A server of our own; what is killed cannot be somebody else's."""
-    server = servers.Server(servers.folder()).make().start()
+    server = servers.Server(servers.folder(in_memory=True)).make().start()
     try:
         yield server
     finally:

@@ -70,7 +70,7 @@ class Pooler:
 
 
 def main() -> int:
-    server = servers.Server(servers.folder()).make().start()
+    server = servers.Server(servers.folder(in_memory=True)).make().start()
     pooler = Pooler(server.url, servers.folder()).start()
     try:
         environment = os.environ | {servers.ENVIRONMENT: pooler.url}

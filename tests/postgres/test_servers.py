@@ -13,7 +13,7 @@ from tools import servers
 MAKER = """
 import sys
 from tools import servers
-folder = servers.folder()
+folder = servers.folder(in_memory=True)
 server = servers.Server(folder).make().start()
 server.stop("immediate")
 server.start()

@@ -19,7 +19,7 @@ OLDEST_AT_HAND = next((each for n in (14, 15) if (each := Path(f"/usr/lib/postgr
 def oldest() -> Iterator[str]:
     if OLDEST_AT_HAND is None:
         pytest.skip("no Postgres 14 or 15 is installed")
-    server = servers.Server(servers.folder(), OLDEST_AT_HAND).make().start()
+    server = servers.Server(servers.folder(in_memory=True), OLDEST_AT_HAND).make().start()
     try:
         yield server.url
     finally:
