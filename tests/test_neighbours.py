@@ -89,11 +89,9 @@ async def test_a_backlog_of_signals_is_received_however_long(env: Environment) -
         count = 1500 if not env._replay_always else 60
         run = await env.start(listens.options(id="listens"), count + 1)
         await env.pass_time(30)
-        for _ in range(count):
-            await run.signal(other_word, 1)
+        await asyncio.gather(*(run.signal(other_word, 1) for _ in range(count)))
         await env.settle()
-        for number in range(count):
-            await run.signal(word, number)
+        await asyncio.gather(*(run.signal(word, number) for number in range(count)))
         await env.crash()
         found = await env.app.get("listens")
         await found.signal(word, 0)

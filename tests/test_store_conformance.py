@@ -308,7 +308,7 @@ async def compare(history: Sequence[Batch]) -> None:
 
 
 QUICK = settings(
-    max_examples=300, derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150, derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

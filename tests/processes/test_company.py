@@ -47,7 +47,8 @@ class Latencies:
         return sorted(self._waits)[int(len(self._waits) * part)]
 
 
-async def share_a_file(site: Site, processes: int, seconds: float) -> None:
+async def share_a_file(site: Site, processes: int, seconds: float, least: float) -> None:
+    """Each does at least this part of what would be its share."""
     workers = [await site.worker() for _ in range(processes)]
     expected: dict[str, list[str]] = {}
     latencies = Latencies()
@@ -65,7 +66,7 @@ async def share_a_file(site: Site, processes: int, seconds: float) -> None:
     p99 = latencies.percentile(0.99)
     print(f"{len(expected)} runs, steps by process: {dict(done)}, p99 of a start {p99 * 1000:.0f} ms")
     assert done.keys() == {worker.pid for worker in workers}
-    assert min(done.values()) > done.total() / processes / 2
+    assert min(done.values()) > done.total() / processes * least
     assert p99 < 0.25
     assert len(effects) == len({(effect.key, effect.number) for effect in effects})
     assert [await worker.leave() for worker in workers] == [0] * processes
@@ -87,7 +88,7 @@ async def one_round(app: Perdure, latencies: Latencies, suffix: str) -> dict[str
 @pytest.mark.parametrize("processes", [2, 4])
 async def test_workers_share_a_file(site: Site, processes: int) -> None:
     """Nobody starves, nobody sees a locked database, and signals arrive once and in order whoever owns the run."""
-    await share_a_file(site, processes, 8.0)
+    await share_a_file(site, processes, 4.0, 0.25)
 
 
 @pytest.mark.long
@@ -95,7 +96,7 @@ async def test_workers_share_a_file(site: Site, processes: int) -> None:
 @pytest.mark.parametrize("processes", [2, 4])
 async def test_workers_share_a_file_for_long(site: Site, processes: int) -> None:
     """Starvation and lock-ups need time to show."""
-    await share_a_file(site, processes, SECONDS)
+    await share_a_file(site, processes, SECONDS, 0.5)
 
 
 async def test_many_processes_may_open_a_new_file_at_once(site: Site) -> None:
@@ -112,20 +113,20 @@ async def test_many_processes_may_open_a_new_file_at_once(site: Site) -> None:
     site.check()
 
 
-async def start_many(app: Perdure) -> dict[str, list[str]]:
+async def start_many(app: Perdure, hurried: int) -> dict[str, list[str]]:
     """Runs in every situation: between steps, in a step, asleep, waiting for a signal, with one unread."""
     expected: dict[str, list[str]] = {}
     waiting: list[Run[list[str]]] = []
     for number in range(10):
         keys = [f"{name}-{number}" for name in ("hurrying", "plodding", "ticking", "gated", "signalled")]
-        await app.start(hurrying.options(id=keys[0]), keys[0], 500)
+        await app.start(hurrying.options(id=keys[0]), keys[0], hurried)
         await app.start(plodding.options(id=keys[1]), keys[1], 50)
         await app.start(ticking.options(id=keys[2]), keys[2], 0.3)
         waiting.append(await app.start(gated.options(id=keys[3]), keys[3]))
         run = await app.start(signalled.options(id=keys[4]), keys[4])
         waiting.append(run)
         await run.signal(poke, "first")
-        expected |= {keys[0]: steps(keys[0], 500), keys[1]: steps(keys[1], 50)}
+        expected |= {keys[0]: steps(keys[0], hurried), keys[1]: steps(keys[1], 50)}
         expected |= {keys[2]: steps(keys[2]), keys[3]: steps(keys[3])}
         done = steps(keys[4])
         expected[keys[4]] = [done[0], "first", done[1], "last", *done[2:]]
@@ -145,7 +146,7 @@ async def test_a_worker_that_stops_hands_its_runs_back(site: Site, number: signa
     options = ["--slow-disk"] if disk == "slow" else []
     first = await site.worker(*options)
     async with site.client() as app:
-        expected = await start_many(app)
+        expected = await start_many(app, 500)
         await until(lambda: len(site.effects()) > 200, "the first worker is at work")
 
         assert await first.leave(number) == 0
@@ -168,7 +169,7 @@ async def test_a_crowded_worker_ends_all_runs(site: Site, disk: str) -> None:
     """A worker with little room parks runs early, and must not park one that has a step to do."""
     worker = await site.worker("--max-live", "5", *(["--slow-disk"] if disk == "slow" else []))
     async with site.client() as app:
-        expected = await start_many(app)
+        expected = await start_many(app, 100)
         await send_last(app, list(expected))
         await until(lambda: site.open_runs() == 0, "all runs end", within=60)
     assert site.outcomes() == {key: ("COMPLETED", result) for key, result in expected.items()}

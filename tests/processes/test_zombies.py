@@ -21,6 +21,8 @@ from tests.processes.workflows import gated, hurrying, plain, plodding, poke, ti
 LEASE = ("--lease", "1.0")
 # Longer than the worker needs to be frozen, so that its timers are due when it wakes.
 PAUSE = 0.4
+# Steps enough to be stopped in one.
+HURRIED = 400
 ZOMBIES = int(os.environ.get("ZOMBIES") or 100)
 
 
@@ -179,7 +181,7 @@ async def test_a_process_frozen_in_a_write_holds_others_up_only_until_it_is_thaw
     other = await site.worker(*LEASE)
     async with site.client() as app:
         for number in range(20):
-            await app.start(hurrying.options(id=f"hurrying-{number}"), f"hurrying-{number}", 1000)
+            await app.start(hurrying.options(id=f"hurrying-{number}"), f"hurrying-{number}", HURRIED)
         await until(lambda: site.owned_by(frozen) + site.owned_by(other) == 20, "all runs are owned")
         busy, idle = (frozen, other) if site.owned_by(frozen) else (other, frozen)
         await freeze_in_a_write(site, busy)
@@ -196,7 +198,7 @@ async def test_a_process_frozen_in_a_write_holds_others_up_only_until_it_is_thaw
         assert await (await held_up).result(timeout=20) == steps("held-up")
         await until(lambda: site.open_runs() == 0, "all runs end", within=60)
     assert {key: outcome[1] for key, outcome in site.outcomes().items() if key != "held-up"} == {
-        f"hurrying-{number}": steps(f"hurrying-{number}", 1000) for number in range(20)
+        f"hurrying-{number}": steps(f"hurrying-{number}", HURRIED) for number in range(20)
     }
     assert await idle.leave() == 0
     site.check()
@@ -206,7 +208,7 @@ async def frozen_in_a_write(site: Site, app: Perdure, *options: str) -> tuple[No
     """Two workers, of which the first was stopped while it wrote."""
     nodes = await site.worker(*options), await site.worker(*options)
     for number in range(20):
-        await app.start(hurrying.options(id=f"hurrying-{number}"), f"hurrying-{number}", 1000)
+        await app.start(hurrying.options(id=f"hurrying-{number}"), f"hurrying-{number}", HURRIED)
     await until(lambda: sum(site.owned_by(node) for node in nodes) == 20, "all runs are owned")
     busy, idle = nodes if site.owned_by(nodes[0]) else nodes[::-1]
     await freeze_in_a_write(site, busy)

@@ -20,6 +20,7 @@ SEEDS = 1000
 RARE = {"Rescue that ignores what it read", "Lease renewed by a stalled loop"}
 
 
+@pytest.mark.timeout(600)
 def test_nothing_that_must_never_happen_happens_in_a_thousand_schedules() -> None:
     """And everything that the schedules are there for does happen: every fault, every answer, every way out."""
     total, seconds = run_all([*known_seeds(), *range(SEEDS)], 2, shows=False)
