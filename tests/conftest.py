@@ -3,14 +3,19 @@
 import asyncio
 import inspect
 import os
+import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from perdure.stores.postgres_sql import TABLES
+from perdure.stores.queries import migrations
 from perdure.testing import Environment
 from tools import servers
 
@@ -31,12 +36,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A new folder, in memory where there is room: for whoever commits much and never cuts the power."""
+    path = servers.folder(in_memory=True)
+    yield path
+    shutil.rmtree(path)
+
+
 @pytest.fixture(params=["live", "replay always", "postgres"])
-def env(request: pytest.FixtureRequest, tmp_path: Path) -> Environment:
+def env(request: pytest.FixtureRequest) -> Environment:
     """A closed environment: on a file, live and in zero-cache mode, and on Postgres; open it with `async with`."""
     if request.param == "postgres":
-        return Environment(request.getfixturevalue("postgres_url"))
-    return Environment(str(tmp_path / "test.db"), replay_always=request.param == "replay always")
+        return Environment(request.getfixturevalue("empty_url"))
+    path = request.getfixturevalue("quick_path")
+    return Environment(str(path / "test.db"), replay_always=request.param == "replay always")
 
 
 @pytest.fixture(scope="session")
@@ -54,9 +68,31 @@ def postgres() -> Iterator[str]:
 
 
 _schemas = count()
+# Those that tests have used and that were emptied again: to make all tables takes longer than most tests.
+_emptied: list[str] = []
 
 
 @pytest.fixture
 def postgres_url(postgres: str) -> str:
     """The URL of a schema that nobody has used yet."""
     return f"{postgres}?schema=test_{os.getpid()}_{next(_schemas)}"
+
+
+@pytest.fixture
+def empty_url(postgres: str) -> Iterator[str]:
+    """The URL of a schema without a row; its tables may be there already."""
+    schema = _emptied.pop() if _emptied else f"test_{os.getpid()}_{next(_schemas)}"
+    yield f"{postgres}?schema={schema}"
+    if _is_emptied(postgres, schema):
+        _emptied.append(schema)
+
+
+def _is_emptied(server: str, schema: str) -> bool:
+    """Whether the schema is as new again; not if somebody still uses it, or has left another one."""
+    tables = ", ".join(f"{schema}.{table}" for table in TABLES if table != "perdure_schema")
+    with psycopg.connect(server) as db, suppress(psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
+        db.execute("set local lock_timeout = '1s'")
+        db.execute(f"truncate {tables} restart identity".encode())
+        (version,) = db.execute(f"select max(version) from {schema}.perdure_schema".encode()).fetchone() or (None,)
+        return bool(version == len(migrations("postgres")))
+    return False

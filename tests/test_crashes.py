@@ -131,14 +131,14 @@ async def take(path: Path, name: str, fault: tuple[int, Fault] | None, *, replay
 
 @MODES
 @pytest.mark.parametrize("name", REFERENCES)
-def test_a_fault_at_any_commit_changes_nothing(name: str, tmp_path: Path, *, replay_always: bool) -> None:
+def test_a_fault_at_any_commit_changes_nothing(name: str, quick_path: Path, *, replay_always: bool) -> None:
     """Every commit of every reference workflow, every kind of fault."""
 
     async def all_faults() -> int:
-        expected, facts, commits = await take(tmp_path / "plain.db", name, None, replay_always=replay_always)
+        expected, facts, commits = await take(quick_path / "plain.db", name, None, replay_always=replay_always)
         count = 0
         for fault, number in itertools.product(Fault, range(1, commits + 1)):
-            path = tmp_path / f"{fault.name}-{number}.db"
+            path = quick_path / f"{fault.name}-{number}.db"
             result, found, _ = await take(path, name, (number, fault), replay_always=replay_always)
             assert (result, found) == (expected, facts), f"{fault} at commit {number}"
             count += 1

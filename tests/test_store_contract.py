@@ -60,7 +60,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "simulated":
         return MemoryStore()
     if request.param == "postgres":
-        return PostgresStore(request.getfixturevalue("postgres_url"))
+        return PostgresStore(request.getfixturevalue("empty_url"))
     return SqliteStore(None if request.param == "memory" else str(tmp_path / "contract.db"), threads=False)
 
 
