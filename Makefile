@@ -7,6 +7,7 @@ MINUTES ?= 60
 PEERS  := .peers
 PYTHONS ?= python3.11 python3.12 python3.13
 SEEDS  ?= 3000
+WORKERS ?= auto
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts programs pythons clean simulate mutants small-world
@@ -22,8 +23,8 @@ $(READY): pyproject.toml
 demo: $(READY)  ## an order is killed with -9 half-way, started again, and finishes
 	$(BIN)/python demo/run.py
 
-test: $(READY)  ## all tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## all tests, in as many processes as WORKERS says
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 lint: $(READY)  ## format, lint and types
 	$(BIN)/ruff format --check .

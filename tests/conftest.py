@@ -25,6 +25,12 @@ def pytest_sessionstart() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two at least, since many tests wait; no more than four, since containers tell of cores they do not have."""
+    return min(4, max(2, os.cpu_count() or 1))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run `async def` tests."""
