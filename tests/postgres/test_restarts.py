@@ -46,7 +46,8 @@ async def run_restarts(site: PostgresSite, restarts: int) -> None:
 @pytest.mark.parametrize("delay", [0.0, 0.7])
 async def test_a_worker_can_leave_while_the_server_is_down(site: PostgresSite, delay: float) -> None:
     """Machines are shut down in any order; what the worker has left others end when the server is back."""
-    worker = await site.worker()
+    # Steps that are under way cannot be written; it waits for them no longer than that.
+    worker = await site.worker("--grace", "1")
     async with site.client() as app:
         for number in range(10):
             await app.start(plodding.options(id=f"plodding-{number}"), f"plodding-{number}", 50)

@@ -1,6 +1,6 @@
 """A worker process: opens a database, works it, and leaves when it is told to.
 
-    python -m tests.processes.node URL [--lease S] [--park-after S] [--max-live N] [--fail-at NAME:N] [--habit NAME ...]
+    python -m tests.processes.node URL [--lease S] [--grace S] [--park-after S] [--fail-at NAME:N] [--habit NAME ...]
 
 Says "imported", waits for a line on its input, says "ready" once it works. SIGTERM and
 SIGINT make it leave the `async with` block. A habit is something its user code also does.
@@ -188,7 +188,7 @@ async def work(options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leave.set)
     settings: dict[str, Any] = {"worker": not options.client, "lease": options.lease, "park_after": options.park_after}
-    settings["max_live"] = options.max_live
+    settings |= {"max_live": options.max_live, "grace": options.grace}
     async with Perdure(options.url, **settings) as app:
         path = Path(options.url.removeprefix("sqlite:///"))
         habits: list[asyncio.Task[None]] = [asyncio.create_task(HABITS[name](app, path)) for name in options.habit]
@@ -203,6 +203,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--lease", type=float, default=30.0)
+    parser.add_argument("--grace", type=float, default=10.0)
     parser.add_argument("--park-after", type=float, default=10.0)
     parser.add_argument("--max-live", type=int, default=10_000)
     parser.add_argument("--slow-disk", action="store_true", help="write every batch in the writer thread")
