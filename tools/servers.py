@@ -31,7 +31,8 @@ if sys.platform == "linux":
     # After a crash a server syncs all its files; one by one that takes seconds.
     SETTINGS["recovery_init_sync_method"] = "syncfs"
 MEMORY = Path("/dev/shm")  # noqa: S108 - only folders of our own are made in it
-ROOM_BYTES = 4 * 2**30
+# Each server takes about a hundred megabytes of it.
+ROOM_BYTES = 2**30
 PATIENCE_SECONDS = 30.0
 
 
