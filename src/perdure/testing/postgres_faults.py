@@ -1,7 +1,8 @@
 """Faults around the real Postgres store, in the one process of an environment."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, TypeVar
 
 from perdure.stores.answers import Committed, Outcome
@@ -36,12 +37,26 @@ class FaultyPostgres(Faulty, PostgresStore):
 
         self._dying = asyncio.get_running_loop().create_task(die())
 
-    async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:
+    async def open(self) -> None:
+        with self._under_way():
+            await super().open()
+
+    async def close(self) -> None:
+        with self._under_way():
+            await super().close()
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Time stands still meanwhile: a busy server takes as long as it takes to greet and to say goodbye."""
         self.under_way += 1
         try:
-            return await super()._ask(quickly, slowly)
+            yield
         finally:
             self.answered()
+
+    async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:
+        with self._under_way():
+            return await super()._ask(quickly, slowly)
 
     async def keep_alive(self, worker_id: str) -> None:
         self._own.add(worker_id)
