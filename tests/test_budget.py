@@ -1,5 +1,7 @@
 """Our own Python has a budget, measured with a store that costs nothing."""
 
+import pytest
+
 from bench.bars import US_PER_RUN, US_PER_STEP
 from bench.budget import Budget, measure
 
@@ -14,6 +16,7 @@ def is_within(spent: Budget) -> bool:
     return spent.us_per_run <= LEEWAY * US_PER_RUN and spent.us_per_step <= LEEWAY * US_PER_STEP
 
 
+@pytest.mark.timeout(300)
 def test_a_run_and_a_step_do_not_grow_dearer() -> None:
     """Where the disk is quick, this is what a user waits for; it grows unseen if nobody looks."""
     spent: list[Budget] = []
