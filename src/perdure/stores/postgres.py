@@ -55,7 +55,7 @@ class PostgresStore(PostgresReads):
 
     def _equip(self, address: Address) -> None:
         super()._equip(address)
-        self._writes = Writes(address)
+        self._writes = Writes(address, self._floors)
         self._life = Life(address, self._hear)
         self._notices = Notices(address, self._name)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from perdure.stores.postgres_address import Address
+from perdure.stores.postgres_floors import Floors
 from perdure.stores.postgres_links import LOST, Links, is_about_database, unavailable
 from perdure.stores.postgres_steps import answer
 from perdure.stores.queries import listing
@@ -23,6 +24,7 @@ class PostgresReads(Reads):
 
     def __init__(self, address: Address) -> None:
         self.url = address.shown
+        self._floors = Floors()
         self._equip(address)
 
     def _equip(self, address: Address) -> None:
@@ -39,11 +41,11 @@ class PostgresReads(Reads):
         async with self._readers.one() as link:
             try:
                 try:
-                    return await answer(await link.connection(), self.address.schema, steps())
+                    return await answer(await link.connection(), self.address.schema, steps(), self._floors)
                 except LOST:
                     # It may have been lost while nobody needed it.
                     link.drop()
-                    return await answer(await link.connection(), self.address.schema, steps())
+                    return await answer(await link.connection(), self.address.schema, steps(), self._floors)
             except Exception as error:
                 if not is_about_database(error):
                     raise

@@ -32,8 +32,9 @@ _LISTS = {"run_ids", "workflows", "places"}
 _FLAGS = {"only_unbegun", "all_terminate"}
 _NUMBERS = {
     *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most", "now"),
-    *("number", "outlived", "pid", "priority", "seq", "wake_at", "window"),
+    *("number", "outlived", "pid", "priority", "seq", "since", "wake_at", "window"),
 }
+_NUMBERS_IN_LISTS = {"above", "below"}
 
 
 class Prepared(NamedTuple):
@@ -75,6 +76,8 @@ def _type_of(name: str) -> str:
         return "boolean"
     if name in _LISTS:
         return "text[]"
+    if name in _NUMBERS_IN_LISTS:
+        return "bigint[]"
     return "jsonb" if name == "rows" else "text"
 
 

@@ -17,6 +17,7 @@ from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Fai
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_at_once import Rows, Told, answers_to, news_of, rows_of
+from perdure.stores.postgres_floors import Floors
 from perdure.stores.postgres_links import (
     IDLE_IN_TRANSACTION_MS,
     LOST,
@@ -61,7 +62,8 @@ def _being_taken(key: Key) -> str:
 class Writes:
     """One connection that writes batches, one at a time."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, floors: Floors) -> None:
+        self._floors = floors
         self._address = address
         self._schema = address.schema
         self._link = Link(address, "writes")
@@ -226,7 +228,7 @@ class Writes:
     async def _applied(self, connection: Connection, batch: Batch, lock_ms: int) -> Answers | None:
         """All groups together, or, when one of them spoils that, each for itself; None when fenced meanwhile."""
         try:
-            answers = await answer(connection, self._schema, apply_groups(batch.groups))
+            answers = await answer(connection, self._schema, apply_groups(batch.groups), self._floors)
             if not is_torn(batch.groups, answers):
                 return answers
         except Exception as error:
@@ -257,7 +259,7 @@ class Writes:
         await connection.execute("savepoint one_group")
         found: Answer | None
         try:
-            found = (await answer(connection, self._schema, apply_groups([group]))).get(0)
+            found = (await answer(connection, self._schema, apply_groups([group]), self._floors)).get(0)
             is_void = found is not None and is_torn([group], {0: found})
         except Exception as error:
             if is_about_database(error):

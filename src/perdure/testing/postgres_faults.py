@@ -30,7 +30,7 @@ class FaultyPostgres(Faulty, PostgresStore):
 
     def die_in(self, batch: Batch, died: Callable[[], None]) -> None:
         async def die() -> None:
-            writes = DyingWrites(self.address)
+            writes = DyingWrites(self.address, self._floors)
             await writes.write(batch)
             writes.drop()
             died()

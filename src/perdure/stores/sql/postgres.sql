@@ -186,6 +186,7 @@ select run_id,
    and wake_at is not null
    and losses < 2
    and wake_at <= :now
+   and wake_at >= :since
  order by wake_at, run_id
  limit :window;
 
@@ -201,8 +202,37 @@ select wake_at, run_id, run_id
    and losses < 2
    and held is null
    and wake_at <= :now
+   and wake_at >= :since
  order by wake_at, run_id
  limit :limit;
+
+-- first_ripe: the time of the first free run of one queue and one priority.
+select wake_at
+  from runs
+ where queue = :queue
+   and priority = :priority
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+   and wake_at >= :since
+ order by wake_at
+ limit 1;
+
+-- levels_between: the highest priority of a queue's free runs in each of these gaps that has one.
+select found.priority
+  from unnest(:above, :below) as gap (above, below)
+  join lateral (
+         select priority
+           from runs
+          where queue = :queue
+            and owner is null
+            and wake_at is not null
+            and losses < 2
+            and priority > gap.above
+            and priority < gap.below
+          order by priority desc
+          limit 1
+       ) as found on true;
 
 -- first_suspect: the ripest suspect of one queue that this worker has code for.
 select priority, wake_at, losses
@@ -266,6 +296,7 @@ with free as materialized (
        and wake_at is not null
        and losses < 2
        and wake_at <= :now
+       and wake_at >= :since
        and held is null
        and namespace = :namespace
        and workflow = any(:workflows)
@@ -391,6 +422,7 @@ select min((select wake_at
                and workflow = known.name
                and owner is null
                and wake_at is not null
+               and wake_at >= :since
                and losses < 2
                and held is null
              order by wake_at
