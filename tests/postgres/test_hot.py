@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import asyncpg
 import pytest
 
-from perdure.stores import postgres_floors
+from perdure import Perdure
+from perdure.stores import postgres_floors, postgres_holders
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, ClaimRuns, Operation, RegisterWorker
 from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres_address import address_of
+from perdure.stores.postgres_links import Connection
 from tests.postgres.test_conformance import told
+from tests.processes.nodes import until
 from tests.test_store_contract import a_ripe_run
 
 WORKER = "w-1"
@@ -25,6 +30,16 @@ async def hot_store(url: str) -> AsyncIterator[PostgresStore]:
     await write(store, [[RegisterWorker(WORKER, "main", 99_000, ("default",), "host", 1, 1000)]], worker=None)
     yield store
     await store.close()
+
+
+@asynccontextmanager
+async def snapshot(url: str) -> AsyncIterator[Connection]:
+    """Somebody else's report, which sees the database as it is now for as long as it is open."""
+    address = address_of(url)
+    report = await asyncpg.connect(address.dsn, server_settings={"application_name": "report"})
+    await report.execute("begin isolation level repeatable read; select 1")
+    yield report
+    await report.close()
 
 
 async def write(
@@ -98,3 +113,41 @@ async def test_quick_looks_begin_at_the_start(postgres_url: str, monkeypatch: py
         assert await claim(store, NOW) == ["first"]
         await start(store, "far-too-late", NOW - 60_000)
         assert await claim(store, NOW) == ["far-too-late"]
+
+
+async def test_a_worker_names_once_who_holds_a_snapshot(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody finds the one session among hundreds that makes everything slow, and the log says what ends it."""
+    monkeypatch.setattr(postgres_holders, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(postgres_holders, "LONG_SECONDS", 0.3)
+
+    def told_of(event: str) -> list[str]:
+        return [record.getMessage() for record in caplog.records if getattr(record, "event", None) == event]
+
+    async with Perdure(postgres_url), snapshot(postgres_url) as report:
+        pid = report.get_server_pid()
+        await until(lambda: any(f"process {pid} " in said for said in told_of("snapshot_held")), "it is named")
+        (said,) = [said for said in told_of("snapshot_held") if f"process {pid} " in said]
+        assert f"process {pid} (report) of " in said
+        assert "which is idle in transaction" in said
+        assert f"`select pg_terminate_backend({pid})`" in said
+        terminator = await asyncpg.connect(address_of(postgres_url).dsn)
+        await terminator.execute(f"select pg_terminate_backend({pid})")
+        await terminator.close()
+        await until(lambda: any(f"process {pid} " in said for said in told_of("snapshot_held_over")), "it is over")
+        assert sum(f"process {pid} " in said for said in told_of("snapshot_held")) == 1
+
+
+async def test_who_holds_a_snapshot_is_seen_by_a_role_that_may_see_little(postgres_url: str) -> None:
+    """Workers have no right to read statistics, and the report that is in their way is somebody else's."""
+    dsn = address_of(postgres_url).dsn
+    owner = await asyncpg.connect(dsn)
+    await owner.execute("create role sees_little")
+    await owner.execute("set role sees_little")
+    async with snapshot(postgres_url) as report:
+        (seen,) = [row for row in await owner.fetch(postgres_holders.HOLDERS) if "(report)" in row["holder"]]
+        assert seen["holder"].startswith(f"process {report.get_server_pid()} (report) of ")
+    await owner.execute("reset role")
+    await owner.execute("drop role sees_little")
+    await owner.close()

@@ -160,7 +160,7 @@ def _check_open(health: PostgresHealth) -> Iterator[Finding]:
         yield warning(
             "transactions",
             f"{each.holder} has had one open for {span(timedelta(seconds=each.seconds))} ({each.state})",
-            "dead rows are kept until it ends, and make everything slow; let it commit, or end it there",
+            f"dead rows are kept until it ends, and make everything slow; let it commit, or end it: `{each.ending}`",
         )
 
 

@@ -18,6 +18,7 @@ from perdure.ids import RandomIds
 from perdure.stores.answers import Answer, Committed, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address, address_of
+from perdure.stores.postgres_holders import Holders
 from perdure.stores.postgres_life import Life
 from perdure.stores.postgres_links import Connection, dial_first, is_about_database, unavailable
 from perdure.stores.postgres_notices import News, Notices
@@ -51,6 +52,7 @@ class PostgresStore(PostgresReads):
         self._asking_time: asyncio.Task[None] | None = None
         self._changed: Callable[[bool], None] = lambda _: None
         self._has_news = True
+        self._is_worker = False
         self._looked_at = self._time_at = 0.0
 
     def _equip(self, address: Address) -> None:
@@ -58,6 +60,7 @@ class PostgresStore(PostgresReads):
         self._writes = Writes(address, self._floors)
         self._life = Life(address, self._hear)
         self._notices = Notices(address, self._name)
+        self._holders = Holders(self._readers)
 
     # Opening and closing
 
@@ -91,6 +94,7 @@ class PostgresStore(PostgresReads):
         if self._renewals is not None:
             self._renewals.close()
             self._renewals = None
+        self._holders.stop()
         for opened in (self._notices, self._writes, self._life, self._readers):
             await opened.close()
 
@@ -102,6 +106,7 @@ class PostgresStore(PostgresReads):
         if self._renewals is not None:
             self._renewals.close()
             self._renewals = None
+        self._holders.stop()
         for opened in (self._notices, self._writes, self._life, self._readers):
             opened.drop()
 
@@ -132,6 +137,7 @@ class PostgresStore(PostgresReads):
         return renewals.renew(worker_id, epoch, lease_until)
 
     async def keep_alive(self, worker_id: str) -> None:
+        self._is_worker = True
         # Behind a pooler a lock would belong to whoever has the connection next: there the lease decides.
         if not self.address.is_pooled:
             await self._life.hold(worker_id)
@@ -162,6 +168,8 @@ class PostgresStore(PostgresReads):
         now = elapsed()
         if now - self._time_at > TIME_SECONDS and self._asking_time is None:
             self._asking_time = asyncio.get_running_loop().create_task(self._ask_time_again())
+        if self._is_worker:
+            self._holders.watch()
         patience = SELDOM_SECONDS if self._listens else LOOK_SECONDS
         if not self._has_news and now - self._looked_at < patience:
             return False

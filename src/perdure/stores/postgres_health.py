@@ -33,6 +33,8 @@ class Open(msgspec.Struct, frozen=True):
     holder: str
     seconds: int
     state: str
+    # The statement that ends it.
+    ending: str = ""
 
 
 class Hot(msgspec.Struct, frozen=True):
@@ -84,12 +86,13 @@ select version() as server,
        - current_setting('superuser_reserved_connections')::int
        - coalesce(current_setting('reserved_connections', true), '0')::int as most_connections
 """
-# Whoever holds back the cleaning of dead rows: transactions, prepared ones, and standbys that lag behind.
+# Whoever holds back the cleaning of dead rows.
 OPEN_LONG = """
 select 'process ' || pid || coalesce(' (' || nullif(application_name, '') || ')', '')
        || coalesce(' of ' || usename, '') || coalesce(' from ' || host(client_addr), '') as holder,
        extract(epoch from clock_timestamp() - xact_start)::bigint as seconds,
-       coalesce(state, 'not known') as state
+       coalesce(state, 'not known') as state,
+       'select pg_terminate_backend(' || pid || ')' as ending
   from pg_stat_activity
  where datname = current_database()
    and pid <> pg_backend_pid()
@@ -98,7 +101,8 @@ select 'process ' || pid || coalesce(' (' || nullif(application_name, '') || ')'
  union all
 select 'the prepared transaction ' || gid || ' of ' || owner,
        extract(epoch from clock_timestamp() - prepared)::bigint,
-       'prepared'
+       'prepared',
+       'rollback prepared ' || quote_literal(gid)
   from pg_prepared_xacts
  where database = current_database()
    and clock_timestamp() - prepared > make_interval(secs => $1)
