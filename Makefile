@@ -10,7 +10,7 @@ SEEDS  ?= 3000
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts programs pythons clean simulate mutants small-world
+.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-hot postgres-claims programs pythons clean simulate mutants small-world
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -87,7 +87,7 @@ kill-cycles failpoints zombies company io-errors power-loss disk-full backups:
 pooler: $(READY) ## the contract of stores behind PgBouncer in transaction mode (needs pgbouncer)
 	$(BIN)/python -m tests.postgres.poolers
 
-fire-postgres: $(READY) ## postgres-crashes to postgres-cuts below, with a table at the end (about twenty minutes)
+fire-postgres: $(READY) ## postgres-crashes to postgres-claims below, with a table at the end (about half an hour)
 	$(BIN)/python -m tests.postgres.fire
 
 postgres-crashes: $(READY) ## a server that crashes thirty times under two workers
@@ -95,7 +95,9 @@ postgres-zombies: $(READY) ## fifty processes frozen beyond their lease come bac
 postgres-rolling: $(READY) ## three workers are restarted one after the other under load, fifty rounds
 postgres-backends: $(READY) ## two hundred backends of the server are terminated under load
 postgres-cuts: $(READY) ## three hundred connections are cut before, in and after a commit
-postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts:
+postgres-hot: $(READY) ## a million transitions while somebody holds a snapshot open for five minutes
+postgres-claims: $(READY) ## sixteen claimers take a hundred thousand tasks, each once
+postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-hot postgres-claims:
 	$(BIN)/python -m tests.postgres.fire $@
 
 simulate: $(READY) ## SEEDS schedules of the whole engine in a world where everything goes wrong

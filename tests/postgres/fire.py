@@ -2,7 +2,7 @@
 
     python -m tests.postgres.fire [NAME ...]
 
-Takes about twenty minutes for all of them.
+Takes about half an hour for all of them.
 """
 
 import sys
@@ -17,6 +17,8 @@ BARS = {
         "200 backends", "test_cut_off.py::test_hundreds_of_backends_that_are_terminated_harm_nothing"
     ),
     "postgres-cuts": Bar("300 cuts", "test_cut_off.py::test_hundreds_of_cuts_around_commits_make_one_transition_each"),
+    "postgres-hot": Bar("1,000,000 events", "test_hot_tables.py"),
+    "postgres-claims": Bar("100,000 tasks", "test_races.py"),
 }
 
 if __name__ == "__main__":

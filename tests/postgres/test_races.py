@@ -1,11 +1,14 @@
 """Transactions of several processes that meet, in the order that hurts."""
 
 import asyncio
+import os
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import asyncpg
+import pytest
 
 from perdure import Perdure, Signal, Status, workflow
 from perdure.stores.answers import Applied, Committed, Fenced, Freed, Moved
@@ -16,6 +19,8 @@ from tests.postgres.test_conformance import told
 from tests.test_store_contract import a_ripe_run, a_run, an_event
 
 CLAIMERS, RUNS, BITE = 16, 1600, 7
+MANY_RUNS, MANY_BITE = int(os.environ.get("TASKS") or 100_000), 50
+WRITTEN_AT_ONCE = 1000
 
 answer = Signal("answer", int)
 
@@ -55,16 +60,18 @@ async def holding(url: str, sql: str, *parameters: object) -> AsyncIterator[None
         await db.close()
 
 
-async def test_claimers_that_race_take_every_run_once(postgres_url: str) -> None:
-    """Nobody takes more than he asked for, nobody waits for another, and nothing is left."""
-    async with several(postgres_url, CLAIMERS) as stores:
-        groups = [[a_ripe_run(f"r{number:05}")] for number in range(RUNS)]
-        assert isinstance(await told(stores[0], Batch(groups, None, 0)), Committed)
+async def race(url: str, runs: int, bite: int) -> Counter[int]:
+    """Claimers take tasks until nothing is left; how many each of them took."""
+    async with several(url, CLAIMERS) as stores:
+        for first in range(0, runs, WRITTEN_AT_ONCE):
+            numbers = range(first, min(first + WRITTEN_AT_ONCE, runs))
+            groups = [[a_ripe_run(f"r{number:06}", workflow="task:wf")] for number in numbers]
+            assert isinstance(await told(stores[0], Batch(groups, None, 0)), Committed)
         taken: Counter[str] = Counter()
         by_worker: Counter[int] = Counter()
 
         async def claim(number: int) -> None:
-            claim = ClaimRuns(f"w-{number}", "main", ("default",), ("wf",), 1000, BITE)
+            claim = ClaimRuns(f"w-{number}", "main", ("default",), ("task:wf",), 1000, bite)
             nothing = 0
             while nothing < 3:
                 outcome = await told(stores[number], Batch([[claim]], f"w-{number}", 1))
@@ -72,15 +79,39 @@ async def test_claimers_that_race_take_every_run_once(postgres_url: str) -> None
                 found = outcome.answers[0]
                 assert isinstance(found, Applied)
                 assert isinstance(found.value, list)
-                assert len(found.value) <= BITE
+                assert len(found.value) <= bite
                 taken.update(found.value)
                 by_worker[number] += len(found.value)
                 nothing = 0 if found.value else nothing + 1
 
         await asyncio.gather(*(claim(number) for number in range(CLAIMERS)))
-        assert len(taken) == RUNS
+        assert len(taken) == runs
         assert set(taken.values()) == {1}
-        assert min(by_worker.values()) > 0
+        # What they were told is what stands there.
+        owned = [len(await store.owned_runs(f"w-{number}")) for number, store in enumerate(stores)]
+        assert owned == [by_worker[number] for number in range(CLAIMERS)]
+        return by_worker
+
+
+async def test_claimers_that_race_take_every_run_once(postgres_url: str) -> None:
+    """Nobody takes more than he asked for, nobody waits for another, and nothing is left."""
+    by_worker = await race(postgres_url, RUNS, BITE)
+    assert min(by_worker.values()) > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_sixteen_claimers_take_a_hundred_thousand_tasks_each_once(postgres_url: str) -> None:
+    """Two that take the same task are rare, and who gets no share of them is seen only in the long run."""
+    began = time.monotonic()
+    by_worker = await race(postgres_url, MANY_RUNS, MANY_BITE)
+    took, fair = time.monotonic() - began, MANY_RUNS / CLAIMERS
+    least, most = min(by_worker.values()), max(by_worker.values())
+    print(
+        f"{MANY_RUNS} tasks, {CLAIMERS} claimers, {took:.0f} s; each took {least} to {most} of them, {fair:.0f} is fair"
+    )
+    assert least > fair / 2
+    assert most < fair * 2
 
 
 async def test_a_worker_that_is_just_writing_is_not_waited_for(postgres_url: str) -> None:
