@@ -57,12 +57,16 @@ class Server:
 
     def make(self) -> "Server":
         """A new cluster, that ends at the latest when this process does, however it ends."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        give_away(self._folder)
-        self._guard = guarded(self._folder, self._bin)
+        self._take_place()
+        # What is written while it is made need not outlive the machine; everything after that is synced.
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-instructions", "--no-sync"]
         self._run("initdb", "-D", str(self.data), *options)
         return self
+
+    def _take_place(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        give_away(self._folder)
+        self._guard = guarded(self._folder, self._bin)
 
     def start(self) -> "Server":
         settings = self._settings | {"port": str(self.port), "unix_socket_directories": str(self._folder)}
@@ -73,6 +77,19 @@ class Server:
     def stop(self, how: str = "fast") -> None:
         """End it; `immediate` is as if its machine had crashed."""
         self._run("pg_ctl", "-D", str(self.data), "-w", "-m", how, "stop")
+
+    def standby(self, folder: Path) -> "Server":
+        """A copy of this server, which follows it once it is started."""
+        other = Server(folder, self._bin)
+        other._take_place()
+        # With what the copy needs to follow, and without waiting for a checkpoint that is due one day.
+        options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        other._run("pg_basebackup", "-d", self.url, "-D", str(other.data), *options)
+        return other
+
+    def promote(self) -> None:
+        """Let a standby take over; it writes from now on."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "promote")
 
     def is_running(self) -> bool:
         return (self.data / "postmaster.pid").exists()

@@ -47,6 +47,15 @@ class PostgresSite(Ground):
         await asyncio.to_thread(self.server.start)
         self._is_down = False
 
+    async def fail_over(self, standby: Server) -> None:
+        """The server is gone for ever, as if its machine had burnt, and one that followed it takes its place."""
+        self._is_down = True
+        await asyncio.to_thread(self.server.stop, "immediate")
+        await asyncio.to_thread(standby.promote)
+        self.server = standby
+        self._let_go()
+        self._is_down = False
+
     def busy_runs(self) -> int:
         """As everywhere; nobody knows while the server is down, and clients go on asking it for more."""
         return 0 if self._is_down else super().busy_runs()
