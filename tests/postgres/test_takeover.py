@@ -46,6 +46,31 @@ async def test_the_runs_of_a_killed_worker_run_elsewhere_within_two_seconds(site
     site.check()
 
 
+async def test_the_runs_of_a_worker_that_is_told_to_leave_run_elsewhere_within_a_second(site: PostgresSite) -> None:
+    """Every deployment does this: what was under way is handed over, not lost and found."""
+    first = await site.worker()
+    async with site.client() as app:
+        for number in range(RUNS):
+            await app.start(plodding.options(id=f"plodding-{number}"), f"plodding-{number}", 60)
+        await until(lambda: len(recorded_steps(site.histories())) >= RUNS, "every run has done a step")
+        second = await site.worker()
+        assert site.owned_by(second) == 0
+
+        assert await first.leave(signal.SIGTERM) == 0, first.log.read_text()
+
+        assert site.worker_ids(first) == []
+        before, executed = recorded_steps(site.histories()), len(site.effects())
+        took = await until(lambda: site.owned_by(second) == RUNS, "the second worker goes on with them")
+        print(f"{RUNS} runs handed over, all owned again after {took:.2f} s")
+        assert took < 1.0
+        await site.until_all_ended()
+    assert await second.leave() == 0
+    assert site.rows("select run_id from runs where losses > 0") == []
+    assert site.outcomes() == {f"plodding-{n}": ("COMPLETED", steps(f"plodding-{n}", 60)) for n in range(RUNS)}
+    assert repeated(before, site.effects()[executed:]) == []
+    site.check()
+
+
 async def test_the_runs_of_a_worker_that_is_cut_off_run_elsewhere_within_its_lease(site: PostgresSite) -> None:
     """The server does not know that nobody is at the other end; what comes late from there is refused."""
     async with site.client() as app, Proxy(site.server.port) as proxy:
