@@ -45,6 +45,8 @@ class Churn:
         store, now = self._store, self._store.wall_ns() // 1_000_000
         run_ids = [f"run-{self.runs + number:09}" for number in range(BITE)]
         self.runs += BITE
+        # As the engine does all the time.
+        store.has_changed()
         await write(store, [[self._start(run_id, now)] for run_id in run_ids], worker=None)
         began = time.perf_counter()
         taken = await claim(store, now, BITE)

@@ -11,6 +11,7 @@ Knows nothing of workflows, leases or retries.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from perdure.clock import ToldTime, elapsed
 from perdure.errors import StoreUnavailable
@@ -26,6 +27,7 @@ from perdure.stores.postgres_reads import PostgresReads
 from perdure.stores.postgres_renewals import Renewals
 from perdure.stores.postgres_schema import check_server, migrate
 from perdure.stores.postgres_sql import NOW_MS
+from perdure.stores.postgres_steps import ask_named
 from perdure.stores.postgres_within import write_within
 from perdure.stores.postgres_writes import Writes
 
@@ -50,6 +52,7 @@ class PostgresStore(PostgresReads):
         self._renewals: Renewals | None = None
         self._writing: asyncio.Task[None] | None = None
         self._asking_time: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._changed: Callable[[bool], None] = lambda _: None
         self._has_news = True
         self._is_worker = False
@@ -89,8 +92,9 @@ class PostgresStore(PostgresReads):
     async def close(self) -> None:
         if self._writing is not None:
             await self._writing
-        if self._asking_time is not None:
-            self._asking_time.cancel()
+        for task in (self._asking_time, self._looking):
+            if task is not None:
+                task.cancel()
         if self._renewals is not None:
             self._renewals.close()
             self._renewals = None
@@ -100,7 +104,7 @@ class PostgresStore(PostgresReads):
 
     def abandon(self) -> None:
         """Let go of everything at once, as if the process had died."""
-        for task in (self._writing, self._asking_time):
+        for task in (self._writing, self._asking_time, self._looking):
             if task is not None:
                 task.cancel()
         if self._renewals is not None:
@@ -168,6 +172,8 @@ class PostgresStore(PostgresReads):
         now = elapsed()
         if now - self._time_at > TIME_SECONDS and self._asking_time is None:
             self._asking_time = asyncio.get_running_loop().create_task(self._ask_time_again())
+        if self._floors.is_look_due and self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look_from_start())
         if self._is_worker:
             self._holders.watch()
         patience = SELDOM_SECONDS if self._listens else LOOK_SECONDS
@@ -176,6 +182,19 @@ class PostgresStore(PostgresReads):
         self._has_news = False
         self._looked_at = now
         return True
+
+    async def _look_from_start(self) -> None:
+        """Look for ripe runs before the floors that claims go by; none of them waits for it."""
+        try:
+            async with self._readers.one() as link:
+                connection = await link.connection()
+                await self._floors.look(partial(ask_named, connection, self.address.schema))
+        except Exception as error:
+            if not is_about_database(error):
+                raise
+            log.debug("it could not be looked for ripe runs from the start: %s", error)
+        finally:
+            self._looking = None
 
     # Time
 

@@ -1,15 +1,15 @@
-"""Floors: where looks for ripe runs begin, while dead rows lie before the first one that is there.
+"""Floors: where looks for ripe runs begin, while dead rows lie before the first one that can be claimed.
 
 In:   questions after ripe runs, and how long each of them took.
 Out:  the same questions, from a time on before which nothing was there.
 
 As long as somebody has a snapshot open the index keeps every run that was ever ripe, and each look would walk over all
-of them. So after a slow one the next begin where its first run was. Every now and then one begins at the start again:
-a transaction that was open for long may have left a run with a time that has passed.
+of them. So after a slow one the next begin where its first run was. Every now and then it is looked from the start, by
+somebody whom no claim waits for: a transaction that was open for long may have left a run with a time that has passed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from perdure.clock import elapsed
 from perdure.stores.steps import Found
@@ -23,76 +23,99 @@ TIMES_AS_LONG, LEAST_SECONDS, MOST_SECONDS = 50, 1.0, 60.0
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 # More priorities than this nobody keeps in mind.
 MOST_LEVELS = 50
+# What makes two looks the same.
+LEVEL = ("queue", "priority", "namespace", "workflows")
 
-Level: TypeAlias = tuple[object, object]
+Level: TypeAlias = tuple[object, ...]
 Ask: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Found]]
-
-
-class Floor(NamedTuple):
-    """Before this time nothing was there; good until a moment of the clock that nobody sets."""
-
-    since: int
-    until: float
 
 
 class Floors:
     """The floors of each queue and priority, as one process has learnt them."""
 
     def __init__(self) -> None:
-        self._floors: dict[Level, Floor] = {}
-        # The priorities that were seen in a queue, and until when there is no need to look for all of them.
+        self._floors: dict[Level, int] = {}
+        # The priorities that were seen in a queue in which it takes long to find them.
         self._seen: dict[object, set[int]] = {}
-        self._known_until: dict[object, float] = {}
+        self._look_at = 0.0
 
     async def ask(self, ask: Ask, name: str, parameters: Mapping[str, object]) -> Found:
         """Ask for ripe runs, from the floor on."""
         if name == "ripe_levels":
             return await self._levels(ask, parameters)
-        level = (parameters["queue"], parameters["priority"])
-        floor, began = self._floor(level), elapsed()
-        found = await ask(name, {**parameters, "since": floor.since})
+        level = _level_of(parameters)
+        since, began = self._floors.get(level, LOWEST), elapsed()
+        found = await ask(name, {**parameters, "since": since})
         # What the same transaction has claimed is still there if that is undone: only the look before a claim counts.
         if name == "ripest" and elapsed() - began > SLOW_SECONDS:
-            await self._raise(ask, parameters, level, floor)
+            await self._raise(ask, parameters, level, since)
         return found
 
-    def _floor(self, level: Level) -> Floor:
-        floor = self._floors.get(level)
-        if floor is None or floor.until < elapsed():
-            self._floors.pop(level, None)
-            return Floor(LOWEST, 0.0)
-        return floor
-
-    async def _raise(self, ask: Ask, parameters: Mapping[str, object], level: Level, floor: Floor) -> None:
+    async def _raise(self, ask: Ask, parameters: Mapping[str, object], level: Level, since: int) -> None:
         """Begin a bit before the first run, or now, if it is that run that is slow to find."""
         now = parameters["now"]
         assert isinstance(now, int)
-        if now - floor.since < 2 * LATE_MS:
+        if now - since < 2 * LATE_MS:
             return
         began = elapsed()
-        first = (await ask("first_ripe", {**parameters, "since": floor.since})).first
-        took = elapsed() - began
-        if took > SLOW_SECONDS:
-            since = min(now, now if first is None else first[0]) - LATE_MS
-            self._floors[level] = Floor(max(since, floor.since), floor.until or _next_full_look(took))
+        first = (await ask("first_ripe", {**parameters, "since": since})).first
+        # Whoever looked from the start meanwhile may have found one before the floor.
+        if elapsed() - began > SLOW_SECONDS and self._floors.get(level, LOWEST) == since:
+            self._floors[level] = max(since, min(now, now if first is None else first[0]) - LATE_MS)
+            self._look_at = self._look_at or elapsed() + LEAST_SECONDS
 
     async def _levels(self, ask: Ask, parameters: Mapping[str, object]) -> Found:
         """The priorities of a queue; those that were seen before are not looked for among dead rows."""
         queue = parameters["queue"]
-        seen = self._seen.setdefault(queue, {0})
-        if self._known_until.get(queue, 0.0) > elapsed():
+        if (seen := self._seen.get(queue)) is not None:
             ranks = [LOWEST, *sorted(seen), HIGHEST]
             gaps = {"queue": queue, "above": ranks[:-1], "below": ranks[1:]}
             seen.update(priority for (priority,) in (await ask("levels_between", gaps)).rows)
             return Found(("priority",), [(priority,) for priority in sorted(seen, reverse=True)], len(seen))
         began = elapsed()
         found = await ask("ripe_levels", parameters)
-        took = elapsed() - began
-        self._seen[queue] = seen = {0, *seen, *(priority for (priority,) in found.rows)}
-        if took > SLOW_SECONDS and len(seen) <= MOST_LEVELS:
-            self._known_until[queue] = _next_full_look(took)
+        if elapsed() - began > SLOW_SECONDS and found.count < MOST_LEVELS:
+            # Most runs have none of their own.
+            self._seen[queue] = {0, *(priority for (priority,) in found.rows)}
+            self._look_at = self._look_at or elapsed() + LEAST_SECONDS
         return found
 
+    # From the start
 
-def _next_full_look(took: float) -> float:
-    return elapsed() + min(max(took * TIMES_AS_LONG, LEAST_SECONDS), MOST_SECONDS)
+    @property
+    def is_look_due(self) -> bool:
+        """Whether it is time to look from the start; never as long as looks are quick."""
+        return 0.0 < self._look_at <= elapsed()
+
+    async def look(self, ask: Ask) -> None:
+        """Look from the start: floors go down to what is there, or away where they are not needed any more."""
+        began = elapsed()
+        try:
+            for queue in list(self._seen):
+                await self._look_for_levels(ask, queue)
+            for level in list(self._floors):
+                await self._lower(ask, level)
+        finally:
+            pause = min(max((elapsed() - began) * TIMES_AS_LONG, LEAST_SECONDS), MOST_SECONDS)
+            self._look_at = elapsed() + pause if self._floors or self._seen else 0.0
+
+    async def _look_for_levels(self, ask: Ask, queue: object) -> None:
+        began = elapsed()
+        found = await ask("ripe_levels", {"queue": queue})
+        if elapsed() - began <= SLOW_SECONDS or len(self._seen[queue]) > MOST_LEVELS:
+            del self._seen[queue]
+        else:
+            self._seen[queue].update(priority for (priority,) in found.rows)
+
+    async def _lower(self, ask: Ask, level: Level) -> None:
+        began = elapsed()
+        first = (await ask("first_ripe", {**dict(zip(LEVEL, level, strict=True)), "since": LOWEST})).first
+        if elapsed() - began <= SLOW_SECONDS:
+            del self._floors[level]
+        elif first is not None:
+            self._floors[level] = min(self._floors[level], first[0])
+
+
+def _level_of(parameters: Mapping[str, object]) -> Level:
+    found = [parameters[key] for key in LEVEL]
+    return tuple(tuple(each) if isinstance(each, list) else each for each in found)

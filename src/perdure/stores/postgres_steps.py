@@ -30,9 +30,9 @@ async def answer(connection: Connection, schema: str, steps: Steps[T], floors: F
 async def _ask(connection: Connection, schema: str, question: Question, floors: Floors) -> Found:
     match question:
         case Query(name, parameters) if name in LOOKS:
-            return await floors.ask(partial(_ask_named, connection, schema), name, parameters)
+            return await floors.ask(partial(ask_named, connection, schema), name, parameters)
         case Query(name, parameters):
-            return await _ask_named(connection, schema, name, parameters)
+            return await ask_named(connection, schema, name, parameters)
         case Bulk(name, rows):
             return await _fetch(connection, prepared(name, schema), [rows_as_json(rows)])
         case Text(sql, parameters):
@@ -42,7 +42,8 @@ async def _ask(connection: Connection, schema: str, question: Question, floors: 
             assert_never(question)
 
 
-async def _ask_named(connection: Connection, schema: str, name: str, parameters: Mapping[str, object]) -> Found:
+async def ask_named(connection: Connection, schema: str, name: str, parameters: Mapping[str, object]) -> Found:
+    """Ask a named query."""
     query = prepared(name, schema)
     return await _fetch(connection, query, query.bound(parameters))
 

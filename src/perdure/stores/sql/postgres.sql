@@ -206,7 +206,7 @@ select wake_at, run_id, run_id
  order by wake_at, run_id
  limit :limit;
 
--- first_ripe: the time of the first free run of one queue and one priority.
+-- first_ripe: the time of the first free run of one queue and one priority that this worker has code for.
 select wake_at
   from runs
  where queue = :queue
@@ -215,6 +215,9 @@ select wake_at
    and wake_at is not null
    and losses < 2
    and wake_at >= :since
+   and held is null
+   and namespace = :namespace
+   and workflow = any(:workflows)
  order by wake_at
  limit 1;
 
