@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 
 from perdure import Perdure, Signal, Status, workflow
-from perdure.stores.answers import Applied, Committed, Fenced, Freed, Moved
-from perdure.stores.operations import Batch, ClaimRuns, FreeRuns, RaiseEpoch, RegisterWorker
+from perdure.stores.answers import Applied, Blamed, Committed, Fenced, Freed, Moved
+from perdure.stores.operations import Batch, ClaimRuns, FreeRuns, Operation, RaiseEpoch, RegisterWorker
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_address import address_of
 from tests.postgres.test_conformance import told
@@ -138,6 +138,21 @@ async def test_the_run_that_a_frozen_worker_is_just_writing_holds_up_nobody(post
         async with holding(postgres_url, held):
             assert await told(rescuer, rescue) == Committed({0: Moved()})
         assert await rescuer.run("main", "r2") is not None
+
+
+async def test_a_suspect_that_somebody_holds_is_judged_at_the_next_look(postgres_url: str) -> None:
+    """A user's open transaction on the row of the only suspect keeps its worker's runs, and nobody else's change."""
+    async with several(postgres_url, 2) as (rescuer, dead):
+        await told(dead, Batch([[a_run("r1")._replace(owner="w-1")]], "w-1", 1))
+        async with holding(postgres_url, "update runs set losses = 2 where run_id = 'r1'"):
+            pass
+        takeover: list[Operation] = [RaiseEpoch("w-1", 1, 99_000), FreeRuns("w-1", 2000, 10)]
+        async with holding(postgres_url, "update runs set messages = 0 where run_id = 'r1'"):
+            rescue = Batch([takeover, [a_run("r2")._replace(owner="w-0")]], None, 0)
+            assert await told(rescuer, rescue) == Committed({0: Moved()})
+        assert await rescuer.run("main", "r2") is not None
+        freed = Freed(1, Blamed("r1", 1, is_held=False))
+        assert await told(rescuer, Batch([takeover], None, 0)) == Committed({0: Applied(freed)})
 
 
 async def test_a_batch_that_meets_a_takeover_is_fenced(postgres_url: str) -> None:

@@ -316,9 +316,14 @@ def _register_worker(worker: RegisterWorker) -> Steps[None]:
 
 
 def _free_runs(free: FreeRuns) -> Steps[Answer]:
+    """Refused when somebody holds the row of the only suspect just now: then the next look judges, and frees."""
     blamed = None
     for host, pid in (yield Query("judge_worker", free._asdict())).rows:
-        blamed = yield from _judge(free, Death(free.now, pid, _as_text(host)))
+        suspects = (yield Query("suspects_of", {"worker_id": free.worker_id})).rows
+        if len(suspects) == 1:
+            if not (yield Query("reach_run", {"run_id": suspects[0][0]})).rows:
+                return Moved()
+            blamed = yield from _blame(free, Death(free.now, pid, _as_text(host)), *suspects[0])
     count = (yield Query("free_runs", free._asdict())).count
     return Applied(Freed(count + (blamed is not None and blamed.is_held), blamed))
 
@@ -328,16 +333,12 @@ def _as_text(host: bytes | str) -> str:
     return host.decode(errors="replace") if isinstance(host, bytes) else host
 
 
-def _judge(free: FreeRuns, death: Death) -> Steps[Blamed | None]:
-    """Hold a worker's loss against its only suspect, if it has just one.
+def _blame(free: FreeRuns, death: Death, run_id: str, workflow_id: str, before: str | None) -> Steps[Blamed]:
+    """Hold a worker's loss against its only suspect.
 
     Before anything is freed, so that it is decided over all runs of the worker; and once, so that whoever has
     to go on with the rest does not see one that is left over as the only one.
     """
-    suspects = (yield Query("suspects_of", {"worker_id": free.worker_id})).rows
-    if len(suspects) != 1:
-        return None
-    run_id, workflow_id, before = suspects[0]
     deaths = (*deaths_of(before), death)
     yield Query("blame_run", {"run_id": run_id, "deaths": msgspec.json.encode(deaths).decode()})
     is_enough = len(deaths) >= QUARANTINE_FROM

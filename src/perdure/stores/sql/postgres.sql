@@ -366,6 +366,12 @@ select run_id, workflow_id, deaths
    and losses >= 2
  limit 2;
 
+-- reach_run: a run's row, for this transaction to change; nothing when somebody holds it just now.
+select 1
+  from runs
+ where run_id = :run_id
+   for no key update skip locked;
+
 -- free_runs: what a gone worker owned is ripe for others; that it was lost counts until it gets on.
 -- What somebody holds just now is left for the next bite. They are looked for once, before anything is changed: inside
 -- a condition the server may look again for every row, and find others each time.

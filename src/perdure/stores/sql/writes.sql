@@ -450,6 +450,9 @@ select place
 -- last_recorded: a run's last event.
 select seq, kind, place from events where run_id = :run_id order by seq desc limit 1;
 
+-- reach_run: a run's row, for this transaction to change.
+select 1 from runs where run_id = :run_id;
+
 -- blame_run: a worker was lost with this run as its only suspect.
 update runs
    set deaths = :deaths

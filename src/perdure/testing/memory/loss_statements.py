@@ -15,7 +15,7 @@ from perdure.testing.memory.view import Progress, Steps, View
 _JUDGE = Progress("judge_worker")
 
 
-def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
+def free_runs(view: View, free: FreeRuns) -> Steps[Applied | Moved]:
     """Make the runs of a gone worker ripe, a bite at a time; that they were lost counts until they get on."""
     blamed = None
     worker = view.workers.get(free.worker_id)
@@ -24,6 +24,8 @@ def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
         # Whoever was quicker has judged, or even forgotten it.
         if view.workers.get(free.worker_id) is not None and view.judged.get(free.worker_id) is None:
             view.judged.put(free.worker_id, free.now)
+            if _is_only_suspect_taken(view, free.worker_id):
+                return Moved()
             blamed = yield from _judge(view, free, Death(free.now, worker.pid, worker.host))
         yield _JUDGE
 
@@ -37,6 +39,12 @@ def free_runs(view: View, free: FreeRuns) -> Steps[Applied]:
         freed = replace(row, owner=None, status="PENDING", wake_at=free.now, losses=row.losses + 1)
         view.runs.put(row.run_id, freed)
     return Applied(Freed(len(found) + (blamed is not None and blamed.is_held), blamed))
+
+
+def _is_only_suspect_taken(view: View, worker_id: str) -> bool:
+    rows = [(run_id, view.runs.get(run_id)) for run_id in owned_by(view, worker_id)]
+    suspects = [run_id for run_id, row in rows if row is not None and is_suspect(row.losses)]
+    return len(suspects) == 1 and view.runs.is_taken(suspects[0])
 
 
 def _judge(view: View, free: FreeRuns, death: Death) -> Steps[Blamed | None]:
