@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 
 import pytest
 
@@ -10,8 +11,10 @@ from tests.processes.clients import Client, Oracle, Witness
 from tests.processes.node import REFUSED
 from tests.processes.sites import recorded_steps, repeated, steps, until
 from tests.processes.workflows import plodding
+from tests.test_outages import told
 
 IN_FLIGHT = 20
+OUTAGE_SECONDS = 2.5
 RESTARTS = int(os.environ.get("RESTARTS") or 30)
 
 
@@ -79,6 +82,22 @@ async def test_a_worker_that_finds_no_server_says_so(site: PostgresSite) -> None
         assert node.troubles() == []
     finally:
         await asyncio.to_thread(site.server.start)
+
+
+async def test_a_client_that_waits_for_nothing_tells_of_an_outage_once(
+    site: PostgresSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A look that asks the server nothing says nothing of it; lines that come by turns hide what is the matter."""
+    async with site.client():
+        await asyncio.to_thread(site.server.stop, "immediate")
+        try:
+            await until(lambda: told(caplog, "watch_failed"), "it notices")
+            noticed = time.monotonic()
+            await until(lambda: time.monotonic() - noticed > OUTAGE_SECONDS, "it has looked a few times")
+            assert told(caplog, "watch_failed_over") == []
+        finally:
+            await asyncio.to_thread(site.server.start)
+        await until(lambda: told(caplog, "watch_failed_over"), "it notices that as well")
 
 
 @pytest.mark.timeout(180)

@@ -102,20 +102,23 @@ class Watch:
 
     async def _safely_tick(self, now: int) -> None:
         try:
-            await self.tick(now)
+            if await self.tick(now):
+                self._outage.is_over()
         except PerdureError as error:
             self._outage.fails(error)
-        else:
-            self._outage.is_over()
         finally:
             self._look = None
         if self._is_late:
             # It was told of while the last look was under way.
             self._look_now()
 
-    async def tick(self, now: int) -> None:
-        """One look at what other processes have done: dead ones, messages, ripe runs, ends and holds."""
-        if now >= self._next_rescue_at:
+    async def tick(self, now: int) -> bool:
+        """One look at what other processes have done: dead ones, messages, ripe runs, ends and holds.
+
+        Answers whether anything was asked for: where nothing was, nobody knows whether it could have been told.
+        """
+        is_rescue_due = now >= self._next_rescue_at
+        if is_rescue_due:
             self._next_rescue_at = now + RESCUE_MS
             if self._host is not None:
                 await self._lease.rescue()
@@ -132,6 +135,7 @@ class Watch:
         if awaited:
             for row in await self._store.ended_or_held(awaited):
                 self._ended_or_held(row)
+        return is_rescue_due or self._host is not None or bool(awaited)
 
 
 def in_their_order(found: list[NewMessage]) -> list[NewMessage]:
