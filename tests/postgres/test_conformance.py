@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from perdure.stores import postgres_floors
 from perdure.stores.answers import Applied, Asked, Committed, Outcome, Posted
 from perdure.stores.operations import Batch, TakeMessage
 from perdure.stores.port import Store
@@ -144,6 +145,12 @@ def check(url: str, examples: int) -> None:
         alike()
     finally:
         bench.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are drawn at random here: where runs were ripe a moment ago says nothing of the next."""
+    monkeypatch.setattr(postgres_floors, "SLOW_SECONDS", 3600.0)
 
 
 def test_postgres_answers_as_sqlite_and_the_store_in_memory_do(postgres_url: str) -> None:
