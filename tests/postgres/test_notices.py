@@ -1,12 +1,18 @@
-"""Notices leave nothing behind on the connection they were given by."""
+"""Notices: what others are told, and that it leaves nothing behind."""
 
 import asyncio
+import time
 
 import asyncpg
+import pytest
 
+from perdure import Perdure, activity, workflow
+from perdure.stores.operations import FreeRuns, Operation, RaiseEpoch
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_life import channel_of
-from perdure.stores.postgres_notices import News, Notices
+from perdure.stores.postgres_notices import News, Notices, news_of
+from tests.processes.sites import until
+from tests.test_store_contract import a_claim, a_message, a_park, a_ripe_run, a_run, an_end, an_event
 
 
 async def test_a_notice_does_not_take_the_sync_from_later_commits(postgres_url: str) -> None:
@@ -29,3 +35,52 @@ async def test_a_notice_does_not_take_the_sync_from_later_commits(postgres_url: 
     assert problems == []
     await notices.close()
     await listening.close()
+
+
+@activity
+async def looks_up(name: str) -> str:
+    return name
+
+
+@workflow
+async def looks_up_once(name: str) -> str:
+    return await looks_up(name)
+
+
+QUIET_SECONDS = 0.5
+
+
+async def test_workers_that_have_nothing_to_do_tell_each_other_nothing(postgres_url: str) -> None:
+    """One that told of each look would wake the others, who look and tell: all of them at work for nothing."""
+    heard: list[str] = []
+    async with Perdure(postgres_url) as first, Perdure(postgres_url):
+        listening = await asyncpg.connect(address_of(postgres_url).dsn)
+        channel = channel_of(address_of(postgres_url).schema)
+        await listening.add_listener(channel, lambda *said: heard.append(str(said[3])))
+        # They tell nobody until they have seen that somebody listens.
+        while len({said.partition(":")[0] for said in heard}) < 2:
+            run = await first.start(looks_up_once.options(delay=0.001), "for whoever takes it")
+            assert await run.result() == "for whoever takes it"
+        heard.clear()
+        settled = time.monotonic()
+        await until(lambda: time.monotonic() - settled > QUIET_SECONDS, "they have looked a few times")
+        await listening.close()
+    assert len(heard) <= 2, heard
+
+
+@pytest.mark.parametrize(
+    ("operation", "news"),
+    [
+        (a_run("r1"), News.NOTHING),
+        (a_ripe_run("r1"), News.WORK),
+        (a_message("r1"), News.WORK),
+        (a_park("r1"), News.WORK),
+        (an_end("r1", 2), News.ENDS),
+        (an_event("r1", 2), News.NOTHING),
+        (a_claim(), News.NOTHING),
+        (FreeRuns("w-1", 1000, 10), News.WORK | News.ENDS),
+        (RaiseEpoch("w-1", 1), News.NOTHING),
+    ],
+)
+def test_others_are_told_of_what_they_can_do_something_with(operation: Operation, news: News) -> None:
+    assert news_of([[operation], [an_event("r2", 1)]]) == news

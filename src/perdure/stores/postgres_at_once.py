@@ -10,7 +10,6 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.stores.operations import Operation
-from perdure.stores.postgres_notices import News
 from perdure.stores.sorting import Answers, Sorted, is_torn
 from perdure.stores.steps import Bulk, Found
 from perdure.stores.writes import UPDATES, apply_sorted, post_messages
@@ -59,16 +58,6 @@ def _as_hoped(question: Bulk) -> Found:
             return Found((), [(row[0],) for row in question.rows], len(question.rows))
         case _:
             return Found((), (), len(question.rows))
-
-
-def news_of(rows: Rows | None) -> News:
-    """What others may want to know of a batch."""
-    if rows is None:
-        return News.WORK | News.ENDS
-    has_free = any(row[6] is None for name in ("insert_runs", "insert_rich_runs") for row in rows.get(name, ()))
-    has_work = has_free or "post_messages" in rows or "park_runs" in rows
-    has_ends = "end_runs" in rows or "hold_runs" in rows
-    return (News.WORK if has_work else News.NOTHING) | (News.ENDS if has_ends else News.NOTHING)
 
 
 def answers_to(groups: Sequence[Sequence[Operation]], told: Told) -> Answers:

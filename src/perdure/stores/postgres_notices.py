@@ -8,8 +8,26 @@ Everything works without them, only later.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from enum import Flag, auto
 
+from perdure.stores.operations import (
+    CloseFreeRun,
+    EndRun,
+    FreeMismatches,
+    FreeOrphans,
+    FreeRuns,
+    HoldRun,
+    InsertRichRun,
+    InsertRun,
+    MoveMessages,
+    Operation,
+    ParkRun,
+    PostMessage,
+    ResumeRun,
+    StopChildren,
+    TellRun,
+)
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_life import channel_of
 from perdure.stores.postgres_links import Link
@@ -37,6 +55,38 @@ class News(Flag):
 
     def __str__(self) -> str:
         return ("w" if self & News.WORK else "") + ("e" if self & News.ENDS else "")
+
+
+# What others may want to know of an operation; of those that are not here, nothing. A claim is nobody's news: workers
+# that told each other of theirs would never come to rest.
+_NEWS: dict[type[Operation], News] = {
+    PostMessage: News.WORK,
+    TellRun: News.WORK,
+    MoveMessages: News.WORK,
+    ParkRun: News.WORK,
+    ResumeRun: News.WORK,
+    FreeMismatches: News.WORK,
+    FreeOrphans: News.WORK,
+    # One may be held instead.
+    FreeRuns: News.WORK | News.ENDS,
+    StopChildren: News.WORK | News.ENDS,
+    EndRun: News.ENDS,
+    CloseFreeRun: News.ENDS,
+    HoldRun: News.ENDS,
+}
+
+
+def news_of(groups: Sequence[Sequence[Operation]]) -> News:
+    """What others may want to know of a batch."""
+    news = News.NOTHING
+    for group in groups:
+        for operation in group:
+            if isinstance(operation, InsertRun | InsertRichRun):
+                # Nobody else can take one that has an owner.
+                news |= News.WORK if operation.owner is None else News.NOTHING
+            else:
+                news |= _NEWS.get(type(operation), News.NOTHING)
+    return news
 
 
 class Notices:

@@ -16,7 +16,7 @@ from perdure.errors import StoreUnavailable
 from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address
-from perdure.stores.postgres_at_once import Rows, Told, answers_to, news_of, rows_of
+from perdure.stores.postgres_at_once import Rows, Told, answers_to, rows_of
 from perdure.stores.postgres_floors import Floors
 from perdure.stores.postgres_links import (
     IDLE_IN_TRANSACTION_MS,
@@ -29,7 +29,7 @@ from perdure.stores.postgres_links import (
     trouble,
     unavailable,
 )
-from perdure.stores.postgres_notices import News
+from perdure.stores.postgres_notices import News, news_of
 from perdure.stores.postgres_sql import literal, quoted, write_batch
 from perdure.stores.postgres_steps import answer
 from perdure.stores.postgres_stuck import LOOK_AT_ID_SECONDS, Key, Stuck, keys_of
@@ -74,6 +74,7 @@ class Writes:
 
     async def write(self, batch: Batch) -> Outcome:
         """Write a batch; what somebody outside holds is not waited for, but answered Busy."""
+        self.news = news_of(batch.groups)
         try:
             return await self._write_free(batch)
         except Exception as error:
@@ -145,7 +146,6 @@ class Writes:
 
     async def _write(self, batch: Batch) -> Outcome:
         hoped = rows_of(batch.groups)
-        self.news = news_of(None if hoped is None else hoped[0])
         if hoped is not None:
             outcome = await self._write_at_once(batch, *hoped)
             if outcome is not None:
