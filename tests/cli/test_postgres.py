@@ -50,6 +50,8 @@ def test_a_look_makes_no_tables(shell: Shell, postgres_url: str) -> None:
         ("postgresql://postgres:{secret}@no.such.host.invalid/x", "the host is not known here"),
         ("postgresql://postgres:{secret}@127.0.0.1:port/x", "cannot be read; use postgresql://"),
         ("postgresql://postgres:{secret}/@[::1/x", "cannot be read; use postgresql://"),
+        ("postgresql://postgres:a@{secret}@{place}/x", "write signs such as / @ ? # in a password"),
+        ("{server}/postgres?sslmod=require", "correct the options of the URL"),
         ("postgresql://postgres:{secret}@{place}/postgres?sslmode=no", "correct the URL or the PG* variables"),
         ("postgresq://postgres:{secret}@{place}/postgres", "names no store"),
         ("{server}/postgres?notify=perhaps", "use notify=on or notify=off"),

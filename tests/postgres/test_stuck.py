@@ -62,12 +62,19 @@ async def test_an_open_transaction_on_a_row_stalls_only_that_run(postgres_url: s
         assert await run.result() == "abab"
 
 
-async def test_who_waits_for_a_row_for_long_is_told_who_holds_it(postgres_url: str) -> None:
+@pytest.mark.parametrize(
+    "lock",
+    [
+        "select 1 from runs where run_id = '{}' for update",
+        "savepoint s; update runs set priority = 0 where run_id = '{}'; release s",
+    ],
+)
+async def test_who_waits_for_a_row_for_long_is_told_who_holds_it(postgres_url: str, lock: str) -> None:
     async with Perdure(postgres_url) as app:
-        run = await app.start(repeats_a_word)
-        lock = "select 1 from runs where run_id = $1 for update"
-        async with in_a_transaction(postgres_url, lock, run.run_id):
-            with pytest.raises(StoreUnavailable, match=r"process \d+ \(lunch\), for \d+ s holds the row of run"):
+        run = await app.start(repeats_a_word.options(id="w-17"))
+        async with in_a_transaction(postgres_url, lock.format(run.run_id)):
+            told = r"process \d+ \(lunch\), for \d+ s holds the row of run 'w-17'"
+            with pytest.raises(StoreUnavailable, match=told):
                 await run.signal(word, "ab")
         await run.signal(word, "cd")
         assert await run.result() == "cdcd"

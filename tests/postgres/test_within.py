@@ -1,5 +1,7 @@
 """Runs and signals inside the caller's own transaction: both commit together, or neither does."""
 
+import contextlib
+import re
 from typing import Any
 
 import asyncpg
@@ -164,6 +166,47 @@ async def test_a_connection_without_a_transaction_is_refused(postgres_url: str) 
             await app.start_within(db, settles, "x")
         with pytest.raises(BadOption, match="no connection of asyncpg or psycopg"):
             await app.start_within(object(), settles, "x")
+        with pytest.raises(BadOption, match="None is no connection"):
+            await app.start_within(None, settles, "x")
+        await db.close()
+        with pytest.raises(BadOption, match="the connection is closed"):
+            await app.start_within(db, settles, "x")
+        assert list(await app.list()) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        ("set search_path = nowhere", None),
+        ("select 1/0", "has failed before; roll it back"),
+        ("set transaction read only", "only reads"),
+        ("set role pg_monitor", "may not do this: permission denied"),
+    ],
+)
+async def test_a_connection_that_cannot_write_says_why(postgres_url: str, spoil: str, told: str | None) -> None:
+    """What the server says of it is about tables that the caller has never heard of."""
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        transaction = db.transaction()
+        await transaction.start()
+        with contextlib.suppress(asyncpg.DivisionByZeroError):
+            await db.execute(spoil)
+        if told is None:
+            assert await app.start_within(db, settles, "x")
+        else:
+            with pytest.raises(BadOption, match=told):
+                await app.start_within(db, settles, "x")
+        await transaction.rollback()
+        await db.close()
+
+
+async def test_a_connection_to_another_database_is_refused(postgres_url: str) -> None:
+    other = re.sub(r"/\w+$", "/template1", address_of(postgres_url).dsn)
+    async with Perdure(postgres_url) as app:
+        db = await asyncpg.connect(other)
+        async with db.transaction():
+            with pytest.raises(BadOption, match="no tables of Perdure in the schema"):
+                await app.start_within(db, settles, "x")
         await db.close()
 
 

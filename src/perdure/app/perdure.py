@@ -181,6 +181,8 @@ class Perdure:
         The connection is one of asyncpg or psycopg, in a transaction, to the database of this Perdure.
         """
         wanted = self._checked(workflow)
+        if connection is None:
+            raise BadOption("None is no connection; give the one your transaction is on, or use start without it")
         request = _request(wanted, _recorded(wanted, args, kwargs))
         found = await conflicts.start(self._opened, request, wanted.settings.on_conflict, connection)
         return handle_of(self._home, found, wanted.signature.result)

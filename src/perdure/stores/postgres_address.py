@@ -33,6 +33,9 @@ def address_of(url: str) -> Address:
     """What a URL says; BadOption."""
     try:
         parts = urlsplit(url)
+        if parts.netloc.count("@") > 1:
+            # The driver would take what stands after the first one for the host.
+            raise ValueError  # noqa: TRY301 - told as the others are
         for place in parts.netloc.rpartition("@")[2].split(","):
             # Reading a port is what finds that it is none.
             urlsplit(f"//{place}").port  # noqa: B018 - as above

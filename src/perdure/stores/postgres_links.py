@@ -45,7 +45,8 @@ REMEDIES = {
     "28P01": "check the user and the password: in the URL, in PGPASSWORD or in ~/.pgpass; nothing was changed",
     "3D000": "create it (createdb), or name another one in the URL; nothing was changed",
     "42501": "`perdure migrate --print-roles` shows what a role must be granted; nothing was changed",
-    "53300": "let the server take more (max_connections), or use fewer processes; nothing was changed, try again",
+    "42704": "correct the options of the URL, see docs/postgres.md; nothing was changed",
+    "53300": "give the server or the role more connections, or use fewer processes; nothing was changed, try again",
     "57P03": "it starts, stops or recovers; nothing was changed, try again",
 }
 
@@ -97,6 +98,10 @@ def remedy(error: BaseException) -> str:
         return REMEDIES["28P01"]
     if isinstance(error, asyncpg.ClientConfigurationError):
         return "correct the URL or the PG* variables; nothing was changed"
+    if isinstance(error, socket.gaierror):
+        return "correct the host in the URL or in PGHOST; nothing was changed"
+    if isinstance(error, ConnectionError) and "SSL" in str(error):
+        return "let the server speak TLS, correct the port, or use another sslmode; nothing was changed"
     return AGAIN
 
 

@@ -13,7 +13,7 @@ from perdure.clock import elapsed
 from perdure.stores.answers import Busy
 from perdure.stores.operations import InsertRichRun, InsertRun, Operation
 from perdure.stores.postgres_links import Connection
-from perdure.stores.postgres_sql import prepare
+from perdure.stores.postgres_sql import prepare, quoted
 from perdure.stores.sorting import touched_runs
 
 # How often it is looked whether a row is free again; and an id that somebody is about to take, which takes longer.
@@ -24,7 +24,7 @@ select run_id
   from runs
  where run_id in (select value from json_each(:run_ids))
    for no key update skip locked"""
-THERE = "select run_id from runs where run_id in (select value from json_each(:run_ids))"
+THERE = "select run_id, workflow_id from runs where run_id in (select value from json_each(:run_ids))"
 HOLDERS = """
 select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_name, '') || ')', ''),
        extract(epoch from now() - holder.xact_start)::bigint
@@ -32,6 +32,20 @@ select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_n
   join pg_locks as held on held.locktype = 'transactionid' and held.transactionid = runs.xmax and held.granted
   join pg_stat_activity as holder on holder.pid = held.pid
  where run_id in (select value from json_each(:run_ids))"""
+
+# A savepoint that was released left a number in the row that nobody knows any more; then it is one of those that
+# have changed rows and are still open.
+WRITERS = """
+select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_name, '') || ')', ''),
+       extract(epoch from now() - holder.xact_start)::bigint
+  from pg_locks as held
+  join pg_stat_activity as holder on holder.pid = held.pid
+ where held.locktype = 'relation'
+   and held.relation = cast(:table as regclass)
+   and held.mode = 'RowExclusiveLock'
+   and held.granted
+   and held.pid <> pg_backend_pid()
+   and coalesce(holder.state, 'idle in transaction') like 'idle in transaction%'"""
 
 Groups: TypeAlias = Sequence[Sequence[Operation]]
 # A run, or the namespace and workflow_id of one that is to be started.
@@ -96,16 +110,23 @@ class Stuck:
             self._trouble.pop(key, None)
 
     async def _held(self, connection: Connection, run_ids: list[str]) -> set[str]:
-        there, free = (prepare(sql, self._schema).sql for sql in (THERE, FREE))
-        found = {run_id for (run_id,) in await connection.fetch(there, run_ids)}
-        return found - {run_id for (run_id,) in await connection.fetch(free, run_ids)}
+        free = {run_id for (run_id,) in await connection.fetch(prepare(FREE, self._schema).sql, run_ids)}
+        return {run_id for run_id, _ in await self._there(connection, run_ids) if run_id not in free}
+
+    async def _there(self, connection: Connection, run_ids: list[str]) -> list[tuple[str, str]]:
+        """Those of these runs that there are, and what people call them."""
+        return [tuple(row) for row in await connection.fetch(prepare(THERE, self._schema).sql, run_ids)]
 
     async def _told(self, connection: Connection, run_ids: list[str]) -> str:
         holders = await connection.fetch(prepare(HOLDERS, self._schema).sql, run_ids)
+        if not holders:
+            writers = prepare(WRITERS, self._schema).sql
+            holders = await connection.fetch(writers, f"{quoted(self._schema)}.runs")
+        ((_, name),) = await self._there(connection, run_ids[:1])
         # Since when is told only of transactions of the own role, or to those who may read statistics.
         named = [f"process {name}" + ("" if since is None else f", for {since} s") for name, since in holders]
-        who = ", ".join(named) or "another transaction"
+        who = " or ".join(named) or "another transaction"
         return (
-            f"{who} holds the row of run {run_ids[0]} in an open transaction, so that it cannot be written; "
+            f"{who} holds the row of run {name!r} in an open transaction, so that it cannot be written; "
             "commit it, or end it there; nothing was changed"
         )

@@ -42,7 +42,27 @@ async def write_within(connection: object, address: Address, group: Sequence[Ope
             told = await _apply(guest, address, group)
     except _Refused as refused:
         told = refused.answer
+    except Exception as error:
+        if trouble := _trouble(error, address):
+            raise BadOption(trouble) from error
+        raise
     return told
+
+
+def _trouble(error: Exception, address: Address) -> str | None:
+    """What is wrong with a connection, as both drivers tell it; None for what is not its fault."""
+    match getattr(error, "sqlstate", None):
+        case "42P01" | "3F000":
+            where = f"in the schema {address.schema!r} of the database the connection is to"
+            return f"there are no tables of Perdure {where}; give a connection to {address.shown}"
+        case "25P02":
+            return "the transaction of the connection has failed before; roll it back, and begin another"
+        case "25006":
+            return "the transaction of the connection only reads; begin one that writes"
+        case "42501":
+            remedy = "`perdure migrate --print-roles` shows what it needs"
+            return f"the role of the connection may not do this: {error}; {remedy}"
+    return None
 
 
 async def _apply(guest: Guest, address: Address, group: Sequence[Operation]) -> Answer:
@@ -77,6 +97,8 @@ async def _guest(connection: object) -> Guest:
 
 class _Asyncpg:
     def __init__(self, connection: Connection) -> None:
+        if connection.is_closed():
+            raise BadOption("the connection is closed; give one that is in a transaction")
         if not connection.is_in_transaction():
             raise BadOption(_NO_TRANSACTION)
         self._connection = connection
