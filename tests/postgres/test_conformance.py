@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from perdure.stores import postgres_floors
 from perdure.stores.answers import Applied, Asked, Committed, Outcome, Posted
-from perdure.stores.operations import Batch, TakeMessage
+from perdure.stores.operations import Batch, Operation, TakeMessage
 from perdure.stores.port import Store
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_steps import answer
@@ -63,7 +63,7 @@ class Bench:
         await sqlite.open()
         try:
             for drawn in [BEGIN, *history]:
-                batch = without_foresight(drawn, memory.tables.last_number)
+                batch = sensible(drawn, memory.tables.last_number)
                 ours, theirs = await told(self.store, batch), comparable(await told(memory, batch))
                 numbers = await self._renumber(memory.tables)
                 assert comparable(numbered(ours, numbers)) == theirs
@@ -99,13 +99,18 @@ class Bench:
         self._runner.close()
 
 
-def without_foresight(batch: Batch, last_number: int) -> Batch:
-    """A batch that takes no message by a number that none has yet: what it would get is not for others to know."""
-    groups = [
-        [op._replace(number=0) if isinstance(op, TakeMessage) and op.number > last_number else op for op in group]
-        for group in batch.groups
-    ]
-    return batch._replace(groups=groups)
+def sensible(batch: Batch, last_number: int) -> Batch:
+    """A batch that takes each message once, and none by a number that nobody has yet: no owner does that."""
+    known = {*range(last_number + 1)}
+
+    def once(operation: Operation) -> Operation:
+        if isinstance(operation, TakeMessage):
+            if operation.number not in known:
+                return operation._replace(number=0)
+            known.discard(operation.number)
+        return operation
+
+    return batch._replace(groups=[[once(operation) for operation in group] for group in batch.groups])
 
 
 def numbered(outcome: Outcome, numbers: dict[int, int]) -> Outcome:
