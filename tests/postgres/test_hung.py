@@ -14,7 +14,7 @@ async def test_a_process_that_stopped_between_telling_a_statement_and_running_it
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server waits for such a one for ever, and with it waited who wanted to take its runs over."""
-    monkeypatch.setattr(postgres_life, "IDLE_IN_TRANSACTION_MS", 50)
+    monkeypatch.setattr(postgres_life, "HUNG_MS", 50)
     store = PostgresStore(postgres_url)
     await store.open()
     name = {"application_name": "perdure writes", "idle_in_transaction_session_timeout": "50"}

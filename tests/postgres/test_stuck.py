@@ -1,6 +1,7 @@
 """Somebody's open transaction on a run's row stalls that run, and nothing else."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,9 +9,11 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from perdure import Perdure, Signal, activity, workflow
-from perdure.errors import StoreUnavailable
+from perdure import Perdure, Signal, Status, activity, workflow
+from perdure.errors import RunCancelled, RunNotFound, StoreUnavailable
 from perdure.stores.postgres_address import address_of
+from perdure.stores.postgres_apart import pieces_of
+from tests.test_store_contract import a_run
 
 word = Signal("word", str)
 
@@ -28,6 +31,26 @@ async def repeats_a_word() -> str:
 @workflow
 async def says_twice(text: str) -> str:
     return await said_twice(text)
+
+
+REFUSES_UNLUCKY = """
+create function refuse() returns trigger language plpgsql as $$
+begin
+    if new.workflow_id = 'unlucky' then
+        raise exception 'no luck';
+    end if;
+    return new;
+end $$;
+create trigger refuses before insert on runs for each row execute function refuse()"""
+
+
+async def started(app: Perdure, id: str) -> str:
+    """The run_id of a run, once it is there."""
+    for _ in range(1000):
+        with contextlib.suppress(RunNotFound):
+            return (await app.get(id)).run_id
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{id} was never started")
 
 
 @asynccontextmanager
@@ -78,6 +101,60 @@ async def test_who_waits_for_a_row_for_long_is_told_who_holds_it(postgres_url: s
                 await run.signal(word, "ab")
         await run.signal(word, "cd")
         assert await run.result() == "cdcd"
+
+
+@workflow
+async def has_a_child() -> str:
+    child = asyncio.create_task(repeats_a_word.options(id="a child")())
+    said = await word.receive()
+    return f"{said} {child.done()}"
+
+
+async def test_a_row_of_a_child_stalls_only_the_end_of_its_parent(postgres_url: str) -> None:
+    """The end of a run is told to its children; nobody else waits for the row of one of them."""
+    async with Perdure(postgres_url) as app:
+        parent = await app.start(has_a_child)
+        child = await started(app, "a child")
+        async with in_a_transaction(postgres_url, "update runs set priority = 0 where run_id = $1", child):
+            await parent.signal(word, "!")
+            began = time.monotonic()
+            for number in range(20):
+                assert await app.run(says_twice, f"{number}") == f"{number}{number}"
+            assert time.monotonic() - began < 5
+            assert (await parent.describe()).status is Status.RUNNING
+        assert await parent.result(timeout=10) == "! False"
+        with pytest.raises(RunCancelled):
+            await (await app.get("a child")).result(timeout=10)
+
+
+async def test_a_run_that_a_trigger_refuses_harms_no_other(postgres_url: str) -> None:
+    """Somebody's own rule on our tables is a trouble of whom it strikes."""
+    async with Perdure(postgres_url) as app:
+        db = await asyncpg.connect(address_of(postgres_url).dsn)
+        await db.execute(f"set search_path = {address_of(postgres_url).schema}")
+        await db.execute(REFUSES_UNLUCKY)
+        good = [app.run(says_twice, f"{number}") for number in range(10)]
+        unlucky = app.run(says_twice.options(id="unlucky"), "13")
+        *told, error = await asyncio.gather(*good, unlucky, return_exceptions=True)
+        await db.close()
+        assert told == [f"{number}{number}" for number in range(10)]
+        assert isinstance(error, StoreUnavailable)
+        assert "no luck" in str(error)
+
+
+async def test_what_is_too_much_for_one_transaction_is_written_in_several(postgres_url: str) -> None:
+    """A server that is busy with a hundred megabytes is taken for one that hangs, and they are sent again and again."""
+    large = "x" * 700_000
+    async with Perdure(postgres_url) as app:
+        results = await asyncio.gather(*(app.run(says_twice, f"{number}{large}") for number in range(12)))
+        assert [result[:2] for result in results] == [f"{number}{large}"[:2] for number in range(12)]
+
+
+def test_a_batch_goes_in_pieces_by_what_is_long_in_it() -> None:
+    small, large = [a_run("r1")], [a_run("r2", input="x" * 1_500_000)]
+    assert pieces_of([small] * 5) == [range(5)]
+    assert pieces_of([small, large, small, large, small]) == [range(3), range(3, 5)]
+    assert pieces_of([[*large, *large], large]) == [range(1), range(1, 2)]
 
 
 async def test_an_end_that_meets_an_open_transaction_is_written_when_that_is_over(postgres_url: str) -> None:

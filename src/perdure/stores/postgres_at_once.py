@@ -14,9 +14,6 @@ from perdure.stores.sorting import Answers, Sorted, is_torn
 from perdure.stores.steps import Bulk, Found
 from perdure.stores.writes import UPDATES, apply_sorted, post_messages
 
-# More than so many characters of what is too large for its row do not go in one round trip.
-LARGEST_AT_ONCE = 8_000_000
-
 Rows: TypeAlias = dict[str, list[Sequence[object]]]
 
 
@@ -41,8 +38,7 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | Non
             rows.setdefault(question.name, []).extend(question.rows)
             question = steps.send(_as_hoped(question))
     except StopIteration as end:
-        is_large = sum(len(str(row[3])) for row in rows.get("put_payloads", ())) > LARGEST_AT_ONCE
-        return None if is_large or is_torn(groups, end.value) else (rows, end.value)
+        return None if is_torn(groups, end.value) else (rows, end.value)
     steps.close()
     return None
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from perdure.clock import elapsed
 from perdure.stores.postgres_address import Address
-from perdure.stores.postgres_links import IDLE_IN_TRANSACTION_MS, Connection, Link, is_about_database, unavailable
+from perdure.stores.postgres_links import Connection, Link, is_about_database, unavailable
 
 # Whose connection was lost gets it back within this time, or is dead. It is tried more often than that: after a
 # crash of the server all have lost theirs, and who is back first must not take the others for dead.
@@ -41,8 +41,8 @@ select pg_terminate_backend(pid)
    and wait_event = 'ClientRead'
    and state_change < clock_timestamp() - $1::bigint * interval '1 ms'
 """
-# How often it is looked for them.
-HUNG_SECONDS = 5.0
+# How often it is looked for them, and how long what is sent may be on its way over a slow network.
+HUNG_SECONDS, HUNG_MS = 5.0, 10_000
 
 log = logging.getLogger("perdure.store")
 
@@ -94,7 +94,7 @@ class Life:
         """Those whose locks are free, and still are after a while."""
         if elapsed() - self._ended_hung_at > HUNG_SECONDS:
             self._ended_hung_at = elapsed()
-            await self._ask(lambda connection: connection.fetch(END_HUNG, IDLE_IN_TRANSACTION_MS))
+            await self._ask(lambda connection: connection.fetch(END_HUNG, HUNG_MS))
         free = await self._free_among(worker_ids)
         if free:
             # Waited for here and not until the next look, which comes too late for who waits for these runs.

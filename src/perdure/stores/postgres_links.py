@@ -33,6 +33,7 @@ SETTINGS = {
     "default_transaction_read_only": "off",
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
     "lock_timeout": str(LOCK_MS),
+    "statement_timeout": str(int(ANSWER_SECONDS * 1000)),
     "jit": "off",
 }
 

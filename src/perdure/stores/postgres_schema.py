@@ -28,6 +28,12 @@ async def check_server(connection: Connection, address: Address) -> None:
         raise StoreError(
             address.shown, f"Postgres {version.major} is too old; {OLDEST} or newer is needed, nothing was changed"
         )
+    if (encoding := await connection.fetchval("show server_encoding")) not in ("UTF8", "SQL_ASCII"):
+        raise StoreError(
+            address.shown,
+            f"the database is encoded in {encoding}, which cannot hold every text; "
+            "`createdb --encoding=UTF8 --template=template0` makes one that can",
+        )
     if (level := await connection.fetchval("show transaction_isolation")) != "read committed":
         raise StoreError(
             address.shown,

@@ -7,7 +7,7 @@ A person who looks at a run with `select … for update` and goes for lunch stal
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from perdure.clock import elapsed
 from perdure.stores.answers import Busy
@@ -48,15 +48,32 @@ select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_n
    and coalesce(holder.state, 'idle in transaction') like 'idle in transaction%'"""
 
 Groups: TypeAlias = Sequence[Sequence[Operation]]
-# A run, or the namespace and workflow_id of one that is to be started.
-Key: TypeAlias = str | tuple[str, str]
+
+
+class Start(NamedTuple):
+    """An id that a run is to be started under."""
+
+    namespace: str
+    workflow_id: str
+
+
+class Change(NamedTuple):
+    """What a group does of which it is not known what it waits for: by the run it is about, or by its kind."""
+
+    name: str
+
+
+# The row of a run, or what is to be tried again for itself.
+Key: TypeAlias = str | Start | Change
 
 
 def keys_of(group: Sequence[Operation]) -> set[Key]:
     """What a group may have to wait for."""
-    keys: set[Key] = {*touched_runs(group)}
-    keys |= {(op.namespace, op.workflow_id) for op in group if isinstance(op, InsertRun | InsertRichRun)}
-    return keys
+    runs = touched_runs(group)
+    starts = {Start(op.namespace, op.workflow_id) for op in group if isinstance(op, InsertRun | InsertRichRun)}
+    if starts:
+        return {*runs, *starts}
+    return {*runs, *(Change(run_id) for run_id in runs or {type(op).__name__ for op in group})}
 
 
 class Stuck:
@@ -78,8 +95,8 @@ class Stuck:
                 found[index] = Busy(self._trouble[held])
         return found
 
-    async def look(self, connection: Connection) -> set[Key]:
-        """Forget rows that are free by now; answers the ids that are to be tried again, each for itself."""
+    async def look(self, connection: Connection, groups: Groups) -> set[Key]:
+        """Forget rows that are free by now; answers what of these groups is to be tried again, each for itself."""
         now = elapsed()
         due = [key for key, at in self._look_at.items() if at <= now]
         if rows := [key for key in due if isinstance(key, str)]:
@@ -89,7 +106,11 @@ class Stuck:
                     self._look_at[row] = now + LOOK_SECONDS
                 else:
                     self.forget([row])
-        return {key for key in due if not isinstance(key, str)}
+        again: set[Key] = {key for key in due if not isinstance(key, str)}
+        wanted = {key for group in groups for key in keys_of(group)} if again else set()
+        # Who wanted the others has given up.
+        self.forget(again - wanted)
+        return again & wanted
 
     async def find(self, connection: Connection, groups: Groups) -> bool:
         """Note which rows of these groups somebody holds just now; whether there are any."""

@@ -16,6 +16,7 @@ from perdure.errors import StoreUnavailable
 from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres_address import Address
+from perdure.stores.postgres_apart import Apart, halves_of, may_be_of_one, pieces_of
 from perdure.stores.postgres_at_once import Rows, Told, answers_to, rows_of
 from perdure.stores.postgres_floors import Floors
 from perdure.stores.postgres_links import (
@@ -32,7 +33,7 @@ from perdure.stores.postgres_links import (
 from perdure.stores.postgres_notices import News, news_of
 from perdure.stores.postgres_sql import literal, quoted, write_batch
 from perdure.stores.postgres_steps import answer
-from perdure.stores.postgres_stuck import LOOK_AT_ID_SECONDS, Key, Stuck, keys_of
+from perdure.stores.postgres_stuck import LOOK_AT_ID_SECONDS, Key, Start, Stuck, keys_of
 from perdure.stores.rows import Garbled
 from perdure.stores.sorting import Answers, is_torn, touched_runs
 from perdure.stores.writes import apply_groups
@@ -52,10 +53,10 @@ LOCK_MS, SHORT_LOCK_MS = 100, 10
 REFUSED = "PD409"
 
 
-def _being_taken(key: Key) -> str:
+def _being_taken(start: Start) -> str:
     return (
-        f"the id {key[1]!r} is being taken by another transaction, which is still open; commit it, or end it; "
-        "nothing was changed"
+        f"the id {start.workflow_id!r} is being taken by another transaction, which is still open; commit it, or end "
+        "it; nothing was changed"
     )
 
 
@@ -85,48 +86,77 @@ class Writes:
 
     async def _write_free(self, batch: Batch) -> Outcome:
         """Write what nobody holds, and try the rest for itself."""
-        due = await self._stuck.look(await self._link.connection()) if self._stuck else set()
+        due = await self._stuck.look(await self._link.connection(), batch.groups) if self._stuck else set()
         for _ in range(MOST_TIMES):
             busy = self._stuck.among(batch.groups) if self._stuck else {}
             places = [index for index in range(len(batch.groups)) if index not in busy]
             rest = batch._replace(groups=[batch.groups[index] for index in places]) if busy else batch
             try:
-                outcome = await self._write(rest) if rest.groups else Committed({})
-            except AGAIN as error:
-                last: Exception = error
-            except asyncpg.LockNotAvailableError as error:
-                last = error
-                if not await self._stuck.find(await self._link.connection(), rest.groups):
-                    await self._find_starts(rest)
-            else:
-                if not busy or not isinstance(outcome, Committed):
-                    return outcome
-                told: dict[int, Answer] = {places[index]: found for index, found in outcome.answers.items()}
-                return await self._try_alone(batch, told | busy, due)
-        return Failed(unavailable(self._address.shown, last))
+                outcome = await self._write_pieces(rest) if rest.groups else Committed({})
+            except AGAIN:
+                continue
+            except asyncpg.LockNotAvailableError:
+                if await self._stuck.find(await self._link.connection(), rest.groups):
+                    continue
+                outcome = await self._write_halves(rest)
+            except asyncpg.PostgresError as error:
+                if not may_be_of_one(error):
+                    raise
+                outcome = await self._write_halves(rest)
+            return await self._completed(batch, places, busy, due, outcome)
+        return await self._completed(batch, places, busy, due, await self._write_halves(rest))
 
-    async def _find_starts(self, batch: Batch) -> None:
-        """Of the starts in a batch those whose id somebody is about to take: each waits, for a moment, for itself."""
-        for group in batch.groups:
-            if starts := {key for key in keys_of(group) if not isinstance(key, str)}:
-                try:
-                    await self._try(batch._replace(groups=[group]))
-                except asyncpg.LockNotAvailableError:
-                    for key in starts:
-                        self._stuck.note(key, _being_taken(key), LOOK_AT_ID_SECONDS)
+    async def _completed(
+        self, batch: Batch, places: list[int], busy: dict[int, Busy], due: set[Key], outcome: Outcome
+    ) -> Outcome:
+        """What became of a batch, when this became of those of its groups that nobody holds."""
+        if not busy or not isinstance(outcome, Committed):
+            return outcome
+        told: dict[int, Answer] = {places[index]: found for index, found in outcome.answers.items()}
+        return await self._try_alone(batch, told | busy, due)
+
+    async def _write_pieces(self, batch: Batch) -> Outcome:
+        pieces = pieces_of(batch.groups)
+        if len(pieces) == 1:
+            return await self._write(batch)
+        return await Apart(batch, self._address.shown, self._write, self._blame).written(pieces)
+
+    async def _write_halves(self, batch: Batch) -> Outcome:
+        """Find out which group cannot be written, when something of the batch cannot, and write the others."""
+
+        async def write(part: Batch) -> Outcome:
+            return await self._write_in_steps(part, SHORT_LOCK_MS)
+
+        return await Apart(batch, self._address.shown, write, self._blame).written(halves_of(batch.groups))
+
+    def _blame(self, group: Sequence[Operation], error: BaseException) -> Busy:
+        """Remember what cannot be written, to be tried for itself until it can."""
+        keys = keys_of(group)
+        starts = [key for key in keys if isinstance(key, Start)]
+        is_taken = bool(starts) and isinstance(error, asyncpg.LockNotAvailableError)
+        why = _being_taken(starts[0]) if is_taken else str(unavailable(self._address.shown, error))
+        for key in keys:
+            if not isinstance(key, str):
+                self._stuck.note(key, why, LOOK_AT_ID_SECONDS)
+        return Busy(why)
 
     async def _try_alone(self, batch: Batch, told: dict[int, Answer], due: set[Key]) -> Outcome:
         """The answers to a batch, with those to groups that are due to be tried again, each in its own transaction.
 
         The others are on disk: when it is not known what became of one of these, it is not known of the batch.
         """
-        for index, why in [(index, found) for index, found in told.items() if isinstance(found, Busy)]:
+        # What comes later of the same waits for what comes first.
+        in_vain: set[Key] = set()
+        for index, why in sorted((index, found) for index, found in told.items() if isinstance(found, Busy)):
             keys = keys_of(batch.groups[index]) & due
-            if not keys:
+            if not keys or keys & in_vain:
                 continue
             try:
                 outcome = await self._write_in_steps(batch._replace(groups=[batch.groups[index]]), SHORT_LOCK_MS)
-            except (*AGAIN, asyncpg.LockNotAvailableError):
+            except asyncpg.PostgresError as error:
+                if not may_be_of_one(error):
+                    raise
+                in_vain |= keys
                 for key in keys:
                     self._stuck.note(key, why.trouble, LOOK_AT_ID_SECONDS)
                 continue
@@ -163,9 +193,9 @@ class Writes:
         given = msgspec.json.encode(rows).decode()
         try:
             told = await connection.fetchval(self._at_once, batch.worker_id, batch.epoch, given)
-        except (*AGAIN, asyncpg.LockNotAvailableError):
-            raise
         except asyncpg.PostgresError as error:
+            if may_be_of_one(error):
+                raise
             if is_lost(error):
                 return self._unknown(error)
             if is_of_the_data(error) or error.sqlstate == REFUSED:
@@ -186,11 +216,6 @@ class Writes:
         applied = await self._apply(batch, lock_ms)
         return await self._commit(applied) if isinstance(applied, Committed) else applied
 
-    async def _try(self, batch: Batch) -> None:
-        """See whether a batch could be written now: LockNotAvailableError when somebody holds what it needs."""
-        await self._apply(batch, SHORT_LOCK_MS)
-        await self._roll_back()
-
     async def _apply(self, batch: Batch, lock_ms: int) -> Committed | Failed | Fenced:
         """Do everything but commit; nothing is left to undo when that did not come off."""
         try:
@@ -198,7 +223,7 @@ class Writes:
             answers = None if connection is None else await self._applied(connection, batch, lock_ms)
         except Exception as error:
             await self._roll_back()
-            if not is_about_database(error) or isinstance(error, (*AGAIN, asyncpg.LockNotAvailableError)):
+            if not is_about_database(error) or may_be_of_one(error):
                 raise
             return Failed(unavailable(self._address.shown, error))
         return Fenced() if answers is None else Committed(answers)
