@@ -12,7 +12,16 @@ import pytest
 
 from perdure import Perdure, Signal, Status, workflow
 from perdure.stores.answers import Applied, Blamed, Committed, Fenced, Freed, Moved
-from perdure.stores.operations import Batch, ClaimRuns, FreeRuns, Operation, RaiseEpoch, RegisterWorker
+from perdure.stores.operations import (
+    Batch,
+    ClaimRuns,
+    FreeMismatches,
+    FreeRuns,
+    HoldRun,
+    Operation,
+    RaiseEpoch,
+    RegisterWorker,
+)
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_address import address_of
 from tests.postgres.test_conformance import told
@@ -153,6 +162,17 @@ async def test_a_suspect_that_somebody_holds_is_judged_at_the_next_look(postgres
         assert await rescuer.run("main", "r2") is not None
         freed = Freed(1, Blamed("r1", 1, is_held=False))
         assert await told(rescuer, Batch([takeover], None, 0)) == Committed({0: Applied(freed)})
+
+
+async def test_of_runs_that_get_another_try_only_one_that_is_held_by_somebody_waits(postgres_url: str) -> None:
+    async with several(postgres_url, 1) as (store,):
+        runs = [a_run(f"r{number}")._replace(owner="w-0") for number in range(3)]
+        holds = [HoldRun(run.run_id, "w-0", "mismatch", "{}", 1000) for run in runs]
+        await told(store, Batch([[run] for run in runs] + [[hold] for hold in holds], "w-0", 1))
+        free = Batch([[FreeMismatches("main", ("wf",), 2000)]], "w-0", 1)
+        async with holding(postgres_url, "update runs set messages = 0 where run_id = 'r1'"):
+            assert await told(store, free) == Committed({0: Applied(2)})
+        assert await told(store, free) == Committed({0: Applied(1)})
 
 
 async def test_a_batch_that_meets_a_takeover_is_fenced(postgres_url: str) -> None:

@@ -186,7 +186,8 @@ class Lease:
             freed += answer.value.count
             if answer.value.blamed is not None:
                 tell_blamed(answer.value.blamed)
-            answer = await self._committer.apply(bite)
+            # Each with its own time: what is ripe since long may be looked for last.
+            answer = await self._committer.apply(bite._replace(now=self._clock.now()))
         if isinstance(answer, Applied):
             await self._committer.apply(DeleteWorker(worker.worker_id))
             self._store.forget(worker.worker_id)

@@ -47,8 +47,8 @@ def address_of(url: str) -> Address:
         ) from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = options.pop("schema", "perdure")
-    if not schema or len(schema.encode()) > LONGEST_NAME or "\0" in schema:
-        raise BadOption(f"the schema {schema!r} is no name for one; use 1 to {LONGEST_NAME} bytes")
+    if not schema or len(schema.encode()) > LONGEST_NAME or any(sign in schema for sign in "\0${}"):
+        raise BadOption(f"the schema {schema!r} is no name for one; use 1 to {LONGEST_NAME} bytes without $, {{ and }}")
     notifies = _switched("notify", options.pop("notify", "on"))
     relaxed = _switched("relaxed", options.pop("relaxed", "off"))
     # Put together by hand: urlunsplit leaves out the slashes before a host that is not named.

@@ -61,12 +61,13 @@ def prepare(sql: str, schema: str) -> Prepared:
     """Any query; one that changes rows answers with one for each."""
     sql = _INDEXED_BY.sub("", _COMMENT.sub("", sql))
     sql = _IN_LIST.sub(r"= any(\1)", sql)
-    sql = _qualified(sql, schema)
     if _CHANGES.match(sql) and "returning" not in sql:
         sql += "\nreturning 1"
     names = list(dict.fromkeys(_NAME.findall(sql)))
     positions = {name: f"${place}::{_type_of(name)}" for place, name in enumerate(names, start=1)}
-    return Prepared(_NAME.sub(lambda found: positions[found[1]], sql), tuple(names))
+    placed = _NAME.sub(lambda found: positions[found[1]], sql)
+    # Last, since a schema may be called whatever stands for something else in a query.
+    return Prepared(_qualified(placed, schema), tuple(names))
 
 
 def _type_of(name: str) -> str:

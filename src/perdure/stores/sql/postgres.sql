@@ -316,6 +316,23 @@ update runs
  where runs.run_id = free.run_id
 returning runs.run_id;
 
+-- free_mismatches: give held runs another try; the code may be back. What somebody holds just now stays held.
+with bite as materialized (
+    select run_id
+      from runs
+     where held = 'mismatch'
+       and namespace = :namespace
+       and workflow = any(:workflows)
+       for no key update skip locked
+)
+update runs
+   set held = null,
+       held_report = null,
+       status = 'PENDING',
+       wake_at = :now
+  from bite
+ where runs.run_id = bite.run_id;
+
 -- raise_own_epoch: fence out whatever this worker itself still has under way; it is waited for.
 with fenced as materialized (
     select worker_id
