@@ -58,10 +58,10 @@ class Floors:
         if now - since < 2 * LATE_MS:
             return
         began = elapsed()
-        first = (await ask("first_ripe", {**parameters, "since": since})).first
+        (first,) = (await ask("next_wake", {**parameters, "since": since})).first
         # Whoever looked from the start meanwhile may have found one before the floor.
         if elapsed() - began > SLOW_SECONDS and self._floors.get(level, LOWEST) == since:
-            self._floors[level] = max(since, min(now, now if first is None else first[0]) - LATE_MS)
+            self._floors[level] = max(since, min(now, now if first is None else first) - LATE_MS)
             self._look_at = self._look_at or elapsed() + LEAST_SECONDS
 
     async def _levels(self, ask: Ask, parameters: Mapping[str, object]) -> Found:
@@ -109,11 +109,11 @@ class Floors:
 
     async def _lower(self, ask: Ask, level: Level) -> None:
         began = elapsed()
-        first = (await ask("first_ripe", {**dict(zip(LEVEL, level, strict=True)), "since": LOWEST})).first
+        (first,) = (await ask("next_wake", {**dict(zip(LEVEL, level, strict=True)), "since": LOWEST})).first
         if elapsed() - began <= SLOW_SECONDS:
             del self._floors[level]
         elif first is not None:
-            self._floors[level] = min(self._floors[level], first[0])
+            self._floors[level] = min(self._floors[level], first)
 
 
 def _level_of(parameters: Mapping[str, object]) -> Level:

@@ -206,21 +206,6 @@ select wake_at, run_id, run_id
  order by wake_at, run_id
  limit :limit;
 
--- first_ripe: the time of the first free run of one queue and one priority that this worker has code for.
-select wake_at
-  from runs
- where queue = :queue
-   and priority = :priority
-   and owner is null
-   and wake_at is not null
-   and losses < 2
-   and wake_at >= :since
-   and held is null
-   and namespace = :namespace
-   and workflow = any(:workflows)
- order by wake_at
- limit 1;
-
 -- levels_between: the highest priority of a queue's free runs in each of these gaps that has one.
 select found.priority
   from unnest(:above, :below) as gap (above, below)
