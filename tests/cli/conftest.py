@@ -1,11 +1,11 @@
-"""Every test of the command line gets an empty folder with two modules, and a shell in it."""
+"""Every test of the command line gets an empty folder with a few modules, and a shell in it."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.modules import SHOP, TRIP
+from tests.cli.modules import FILM, GPU, SHOP, TRIP
 from tests.cli.shell import Shell, Zygote
 
 
@@ -20,6 +20,8 @@ def zygote() -> Iterator[Zygote]:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "shop.py").write_text(SHOP)
     (tmp_path / "trip.py").write_text(TRIP)
+    (tmp_path / "film.py").write_text(FILM)
+    (tmp_path / "gpu.py").write_text(GPU)
     return tmp_path
 
 

@@ -110,3 +110,20 @@ async def trip(to: str) -> str:
     await Signal("go").receive()
     return "there"
 """
+
+FILM = """
+from perdure import workflow
+from gpu import render
+
+@workflow
+async def makes_film(scene: str) -> str:
+    return await render(scene)
+"""
+
+GPU = """
+from perdure import activity
+
+@activity(queue="gpu")
+async def render(scene: str) -> str:
+    return f"rendered {scene}"
+"""

@@ -90,7 +90,7 @@ def test_an_empty_folder_is_well(shell: Shell) -> None:
     assert re.search(r"^SQLite 3\.\d+\.\d+, every commit is synced \(synchronous = full\)$", found["sqlite"][1])
     assert re.search(r"^fsync works and takes [\d.e-]+ ms$", found["fsync"][1])
     assert found["database"] == ("ok", f"{shell.folder / 'perdure.db'} is not there yet; the first run creates it")
-    assert sorted(path.name for path in shell.folder.iterdir()) == ["shop.py", "trip.py"]
+    assert sorted(path.name for path in shell.folder.iterdir()) == ["film.py", "gpu.py", "shop.py", "trip.py"]
 
 
 def test_a_database_in_use_is_looked_at_and_left_alone(used: Shell) -> None:
@@ -138,6 +138,18 @@ def test_runs_that_nobody_takes_or_that_are_held_are_told(shell: Shell) -> None:
     assert "\n                      → start one that has the code: `perdure worker MODULE`\n" in seen
     change(shell, "update runs set held = 'mismatch'")
     assert findings(shell("doctor"))["runs"] == ("warning", "1 run open; 1 held")
+
+
+def test_held_runs_are_told_beside_those_that_nobody_takes(shell: Shell) -> None:
+    """Whoever starts the missing worker and looks no further would leave them held for ever."""
+    for name in ("ann", "bob"):
+        assert shell("start", "shop:greet", f'["{name}"]', "--id", name).code == 0
+    change(shell, "update runs set wake_at = wake_at - 60000")
+    change(shell, "update runs set held = 'mismatch' where workflow_id = 'bob'")
+    (found,) = [each for each in json.loads(shell("doctor").out)["checks"] if each["check"] == "runs"]
+    assert re.match(r"2 runs open; 1 held; 1 run could go on, since .* but no worker takes", found["found"])
+    assert "`perdure worker " in found["remedy"]
+    assert "`perdure list --status held`" in found["remedy"]
 
 
 def test_what_an_audit_finds_is_told(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,6 +312,8 @@ class Perdure:
         """Runs that match, newest first; `after` takes the cursor of the page before.
 
         `status="held"` finds those that are held, `"mismatch"` and `"quarantine"` those held for that reason.
+        Activities on a queue are among them when they are held, else only when `workflow="task:NAME"`, `id` or
+        `parent_id` asks for them.
         """
         statuses, held = checks.statuses(status)
         wanted = RunFilter(
@@ -325,7 +327,8 @@ class Perdure:
             parent_id=checks.text("parent id", parent_id),
             before=checks.text("cursor", after),
             limit=limit,
-            # Activities on a queue are runs as well; who asks for none of them in particular does not want them.
+            # Activities on a queue are runs as well; who asks for none of them in particular wants those alone that
+            # are held, for they wait for somebody to act.
             without=TASK_PREFIX if (workflow, id, parent_id) == (None, None, None) else None,
         )
         return await page_of(self._opened, wanted)

@@ -23,20 +23,20 @@ LARGEST_AUDITED = 16 * 2**20
 def check_runs(health: Contents, now: int, *, is_full: bool = False) -> Finding:
     """Whether the runs that could go on do."""
     found = f"{counted(health.open_runs, 'run')} open" if health.open_runs else "none open"
+    remedies = []
+    if health.held_runs:
+        found += f"; {health.held_runs} held"
+        remedies.append(f"`{hint('list', '--status', 'held')}` shows what is held, `perdure show` why")
     if health.due_runs and health.due_since is not None and now - health.due_since > NEGLECTED_MS:
         late = span(timedelta(milliseconds=now - health.due_since))
         due = f"{found}; {counted(health.due_runs, 'run')} could go on, since {late} at most, but "
-        if is_full:
-            return warning("runs", f"{due}the disk is full", "make room; workers take them then")
-        return warning(
-            "runs",
-            f"{due}no worker takes them",
-            f"start one that has the code: `{hint('worker', 'MODULE')}`",
-        )
-    if health.held_runs:
-        held = hint("list", "--status", "held")
-        return warning("runs", f"{found}; {health.held_runs} held", f"`{held}` shows them, `perdure show` why")
-    return ok("runs", found)
+        found = f"{due}{'the disk is full' if is_full else 'no worker takes them'}"
+        remedies.insert(0, "make room; workers take them then" if is_full else _help())
+    return warning("runs", found, "; ".join(remedies)) if remedies else ok("runs", found)
+
+
+def _help() -> str:
+    return f"start one that has the code: `{hint('worker', 'MODULE')}`"
 
 
 def told_audit(found: Sequence[Violation]) -> Finding:

@@ -61,7 +61,9 @@ def listing(wanted: RunFilter, *, walks: bool = False) -> tuple[str, dict[str, o
             parameters[column] = value
     if wanted.without is not None:
         # As a range of names, whatever a pattern would make of them.
-        conditions.append("(workflow < :without or workflow >= :without_end)")
+        # Somebody has to act on what is held, whatever it is; who asks for that is told of all of it.
+        sought = [f" or {states[-1]}"] if wanted.held else []
+        conditions.append("".join(["(workflow < :without or workflow >= :without_end", *sought, ")"]))
         parameters |= {"without": wanted.without, "without_end": wanted.without + chr(0x10FFFF)}
     if wanted.before is not None:
         conditions.append("run_id < :before")

@@ -113,5 +113,5 @@ class RunFilter(msgspec.Struct, frozen=True):
     before: str | None = None
     limit: int = 100
     held: tuple[str, ...] = ()
-    # Of these workflows none: names that begin so.
+    # Of these workflows none, names that begin so; but for runs that are held as `held` asks.
     without: str | None = None

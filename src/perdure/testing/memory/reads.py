@@ -182,7 +182,8 @@ def _message(row: InboxRow) -> Message:
 
 
 def _is_listed(row: RunRow, wanted: RunFilter) -> bool:
-    if wanted.without is not None and row.workflow.startswith(wanted.without):
+    is_kept_out = wanted.without is not None and row.workflow.startswith(wanted.without)
+    if is_kept_out and row.held not in wanted.held:
         return False
     is_in_state = row.status in wanted.status or row.held in wanted.held or not (wanted.status or wanted.held)
     if row.namespace != wanted.namespace or not is_in_state:
