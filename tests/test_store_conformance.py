@@ -242,6 +242,7 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
         seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
         seen += [await store.list_runs(RunFilter(namespace, held=("mismatch", "quarantine"), before="r4"))]
         seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), held=("quarantine",)))]
+        seen += [await store.list_runs(RunFilter(namespace, held=("mismatch",), status=("SUSPENDED",), without="w"))]
         seen.append(await store.held_counts(namespace))
     for row in found:
         assert isinstance(row, RunRow)

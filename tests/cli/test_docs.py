@@ -99,7 +99,7 @@ def at_work(shell: Shell, words: list[str], workers: ExitStack) -> str:
     workers.enter_context(shell.begin(*words, files=[theirs] * 3))
     os.close(theirs)
     seen = ""
-    while "activities" not in seen or not seen.endswith("\n"):
+    while "queues" not in seen or not seen.endswith("\n"):
         assert select.select([ours], [], [], PATIENCE)[0], f"the worker says no more than\n{seen}"
         seen += os.read(ours, 4096).decode()
     return left_on_screen(seen)

@@ -51,7 +51,7 @@ MODULES: list[tuple[str, int, str]] = [
     ("worker nope", 64, "no module named 'nope' can be imported from"),
     ("worker broken", 1, "importing broken failed: SyntaxError: invalid syntax (at "),
     ("worker shop --url sqlite://", 64, "sqlite:// is the memory of one process, no other can see it"),
-    ("worker empty.py", 64, "no workflow is in empty.py; decorate an `async def` with @workflow"),
+    ("worker empty.py", 64, "neither a workflow nor an activity on a queue is in empty.py; decorate"),
     ("worker nope --reload", 64, "no module named 'nope' can be imported from"),
 ]
 

@@ -54,6 +54,7 @@ def worker(folder: Path) -> Iterator[Worker]:
     assert worker.says() == f"worker {worker.pid} is ready on {folder / 'perdure.db'}; Ctrl-C stops it\n"
     assert worker.says().startswith("  workflows   checkout, counts_down, declines, drags, greet")
     assert worker.says() == "  activities  drag, refuse, reserve, stumble, tidy\n"
+    assert worker.says() == "  queues      default\n"
     yield worker
     worker.end()
 
@@ -65,6 +66,7 @@ def reloader(folder: Path) -> Iterator[Worker]:
     assert " is ready on " in worker.says()
     assert worker.says() == "  workflows   trip\n"
     assert worker.says() == "  activities  book_flight, book_train\n"
+    assert worker.says() == "  queues      default\n"
     yield worker
     worker.end()
 
@@ -97,6 +99,33 @@ def test_a_second_signal_stops_a_worker_at_once(shell: Shell, worker: Worker) ->
     assert worker.says().startswith("stopping")
     worker.send(signal.SIGTERM)
     assert worker.wait(5) == -signal.SIGTERM
+
+
+# Queues
+
+
+def test_a_module_of_activities_on_a_queue_is_worked_without_any_workflow(shell: Shell) -> None:
+    """What is deployed on the machine with the right hardware has nothing else; the callers run elsewhere."""
+    worker = Worker(shell.folder, "gpu", "--queue", "gpu")
+    try:
+        assert " is ready on " in worker.says()
+        assert worker.says() == "  workflows   none\n"
+        assert worker.says() == "  activities  render\n"
+        assert worker.says() == "  queues      gpu\n"
+        assert shell("run", "film:makes_film", '["dawn"]', "--wait", "20").out == '"rendered dawn"\n'
+    finally:
+        worker.end()
+
+
+def test_a_worker_that_nothing_can_come_to_says_so(shell: Shell) -> None:
+    """Without a word it would look ready, and wait for ever."""
+    worker = Worker(shell.folder, "gpu")
+    try:
+        for _ in range(4):
+            worker.says()
+        assert "go to other queues than default; work those with --queue gpu" in worker.says()
+    finally:
+        worker.end()
 
 
 # Reloading
@@ -142,7 +171,7 @@ def test_activities_under_way_are_finished_before_a_restart(shell: Shell) -> Non
     """Saving a file must not make activities run twice."""
     worker = Worker(shell.folder, "shop", "--reload")
     try:
-        for _ in range(3):
+        for _ in range(4):
             worker.says()
         start_drags(shell)
         (shell.folder / "shop.py").write_text((shell.folder / "shop.py").read_text() + "\n")

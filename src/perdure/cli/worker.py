@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from rich.text import Text
 
 import perdure
 from perdure.authoring.functions import activities, workflows
-from perdure.cli.exits import Mistake, Trouble, say
+from perdure.cli.exits import Mistake, Trouble, say, warn
 from perdure.cli.modules import load
 from perdure.cli.opening import location, refuse_memory
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, Namespace, Url
@@ -27,12 +28,15 @@ from perdure.cli.settings import configured_modules
 # How long the interpreter lets one thread run before another gets its turn, in seconds. The loop and
 # the threads of activities take turns; with Python's own 5 ms a busy thread would hold up every commit.
 SWITCH_INTERVAL = 0.0005
+DEFAULT_QUEUE = "default"
 # A restart that has to wait longer than this many seconds says what it waits for.
 LONG_PAUSE = 1.0
 EXAMPLES = {
     "worker": """\
 perdure worker shop
-perdure worker shop.py --reload"""
+perdure worker shop.py --reload
+perdure worker gpumodule --queue gpu
+perdure worker shop gpumodule --queue default --queue gpu"""
 }
 
 
@@ -61,11 +65,12 @@ def work(
     places = [module.partition(":")[0] for module in modules or configured_modules()]
     if not places:
         raise Mistake("no module is named; write one, such as `perdure worker shop`, or set modules in the config file")
-    duty = Duty(perdure.Perdure(url, namespace=namespace, queues=queue or ("default",)))
+    queues = queue or [DEFAULT_QUEUE]
+    duty = Duty(perdure.Perdure(url, namespace=namespace, queues=queues), queues)
     sys.setswitchinterval(SWITCH_INTERVAL)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not reload:
-        _load(places)
+        _load(places, duty.queues)
         asyncio.run(duty.work())
     else:
         _work_reloading(places, duty, Reloader(places))
@@ -75,7 +80,7 @@ def work(
 def _work_reloading(places: list[str], duty: "Duty", reloader: Reloader) -> None:
     """Work until told to stop, or until a file changes and the process starts anew."""
     try:
-        _load(places)
+        _load(places, duty.queues)
     except (Mistake, Trouble) as error:
         if not reloader.notes_files_of(error):
             raise
@@ -87,25 +92,46 @@ def _work_reloading(places: list[str], duty: "Duty", reloader: Reloader) -> None
         reloader.restart()
 
 
-def _load(places: list[str]) -> None:
+def _load(places: list[str], queues: Sequence[str]) -> None:
     for place in places:
         load(place)
-    if not workflows.names():
-        raise Mistake(f"no workflow is in {', '.join(places)}; decorate an `async def` with @workflow")
+    # Any activity may be called with a queue; who names one here says that it is.
+    if workflows.names() or _queues_of_activities() or (activities.names() and set(queues) != {DEFAULT_QUEUE}):
+        return
+    raise Mistake(
+        f"neither a workflow nor an activity on a queue is in {', '.join(places)}; "
+        'decorate an `async def` with @workflow, or a function with @activity(queue="...")'
+    )
+
+
+def _queues_of_activities() -> set[str]:
+    """The queues that activities of these modules go to."""
+    found = (activities.get(name) for name in activities.names())
+    return {each.settings.queue for each in found if each is not None and each.settings.queue is not None}
+
+
+def _warn_of_no_work(queues: Sequence[str]) -> None:
+    """Say so when nothing these modules have can come to a worker of these queues."""
+    wanted = _queues_of_activities()
+    if not workflows.names() and wanted and not wanted & set(queues):
+        words = " ".join(f"--queue {name}" for name in sorted(wanted))
+        warn(f"the activities of these modules go to other queues than {', '.join(queues)}; work those with {words}")
 
 
 class Duty:
     """A worker's time: begins when it is ready, ends with a signal."""
 
-    def __init__(self, app: "perdure.Perdure") -> None:
+    def __init__(self, app: "perdure.Perdure", queues: Sequence[str]) -> None:
         self._app = app
+        self.queues = queues
         self.is_over = False
 
     async def work(self, reloader: Reloader | None = None) -> None:
         """Work until a signal comes, or a file changes."""
         async with self._app:
             stop = self._until_signal()
-            _say_ready(self._app.url, reloader)
+            _say_ready(self._app.url, self.queues, reloader)
+            _warn_of_no_work(self.queues)
             if reloader is None:
                 await stop.wait()
             else:
@@ -138,7 +164,7 @@ class Duty:
         return stop
 
 
-def _say_ready(url: str, reloader: Reloader | None) -> None:
+def _say_ready(url: str, queues: Sequence[str], reloader: Reloader | None) -> None:
     if reloader is not None and reloader.came_after is not None:
         has = (
             f"{counted(len(workflows.names()), 'workflow')}, "
@@ -147,8 +173,9 @@ def _say_ready(url: str, reloader: Reloader | None) -> None:
         _say(f"worker {os.getpid()} restarted, {reloader.came_after} changed: {has}", style="bold")
         return
     _say(f"worker {os.getpid()} is ready on {location(url)}; Ctrl-C stops it", style="bold")
-    _say(f"  workflows   {', '.join(workflows.names())}")
+    _say(f"  workflows   {', '.join(workflows.names()) or 'none'}")
     _say(f"  activities  {', '.join(activities.names()) or 'none'}")
+    _say(f"  queues      {', '.join(queues)}")
 
 
 def _say(text: str, style: str = "") -> None:
