@@ -110,7 +110,10 @@ def test_a_database_in_use_is_looked_at_and_left_alone(used: Shell) -> None:
 
 def test_workers_are_seen_alive_and_dead(used: Shell) -> None:
     with used.at_work() as worker:
-        assert findings(used("doctor"))["workers"] == ("ok", f"1 worker alive (process {worker.pid}, 0 runs)")
+        assert findings(used("doctor"))["workers"] == (
+            "ok",
+            f"1 worker alive (process {worker.pid}, queues default and slow, 0 runs)",
+        )
         worker.send(signal.SIGKILL)
         worker.wait()
     state, said = findings(used("doctor"))["worker"]
@@ -331,7 +334,7 @@ def test_while_the_disk_is_full_nobody_is_told_to_end_what_waits_for_room(folder
     checks = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
     assert checks["disk"]["state"] == "trouble"
     assert checks["fsync"]["remedy"].startswith("make room")
-    assert re.fullmatch(r"1 worker alive \(process \d+, 0 runs\)", checks["workers"]["found"])
+    assert re.fullmatch(r"1 worker alive \(process \d+, queue other, 0 runs\)", checks["workers"]["found"])
     assert re.search(r"^process \d+ on .*: cannot renew its lease, for the disk is full$", checks["worker"]["found"])
     assert checks["worker"]["remedy"] == "make room; it goes on by itself"
     assert "1 run could go on" in checks["runs"]["found"]

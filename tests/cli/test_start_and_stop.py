@@ -10,6 +10,10 @@ import pytest
 from tests.cli.shell import Shell, until
 
 NOBODY = "warning: no worker is alive that could take the run; start one with `perdure worker {}`\n"
+NOBODY_ON_IT = (
+    "warning: the run is on the queue {1}, which no living worker works; "
+    "start one with `perdure worker {0} --queue {1}`\n"
+)
 
 
 @pytest.fixture
@@ -22,7 +26,8 @@ def worked(shell: Shell) -> Iterator[Shell]:
 def started(shell: Shell, *words: str) -> dict[str, object]:
     """The answer to a start that nobody works yet."""
     done = shell("start", *words)
-    assert done.err == NOBODY.format("shop")
+    queue = "slow" if "slow" in words else None
+    assert done.err == (NOBODY if queue is None else NOBODY_ON_IT).format("shop", queue)
     assert done.code == 0
     return dict(done._replace(err="").json)
 

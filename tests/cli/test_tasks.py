@@ -45,7 +45,9 @@ def test_a_held_task_is_listed_where_held_runs_are_asked_for_and_resumed_with_th
     for word in ("held", "mismatch"):
         assert workflows(shell, "--status", word) == ["task:render"]
     assert workflows(shell, "--status", "quarantine", "--status", "suspended") == ["makes_film"]
-    assert [each["status"] for each in json.loads(shell("resume", "--all").out)] == ["PENDING"]
+    resumed = shell("resume", "--all")
+    assert [each["status"] for each in json.loads(resumed.out)] == ["PENDING"]
+    assert "`perdure worker MODULE --queue gpu`" in resumed.err
     assert workflows(shell, "--status", "held") == []
 
 
@@ -55,3 +57,40 @@ def test_a_task_that_nobody_takes_is_listed_where_it_is_asked_for(shell: Shell) 
     assert workflows(shell, "--status", "pending") == []
     assert workflows(shell, "--status", "pending", "--workflow", "task:render") == ["task:render"]
     assert workflows(shell, "--status", "pending", "--parent", "f-1") == ["task:render"]
+
+
+def test_a_run_on_a_queue_that_nobody_works_is_told_with_that_queue(shell: Shell) -> None:
+    """The command in the warning must help; one without the queue would start a worker that never takes the run."""
+    words = ("start", "shop:greet", '["ann"]', "--queue", "emial")
+    done = shell(*words)
+    assert "the run is on the queue emial, which no living worker works; " in done.err
+    assert "`perdure worker shop --queue emial`" in done.err
+    with shell.at_work():
+        done = shell(*words)
+        assert "the queue emial, which no living worker works (those alive work default, slow)" in done.err
+        assert shell("start", "shop:greet", '["ann"]', "--queue", "slow").err == ""
+
+
+def test_whoever_waits_is_told_of_the_queue_that_nobody_works(shell: Shell) -> None:
+    """A run that waits for its activity looks as if it worked; nothing else says why it never ends."""
+    assert shell("start", "shop:greet", '["ann"]', "--id", "g-1", "--queue", "emial").code == 0
+    seen = shell.at_terminal("wait", "g-1", "--timeout", "0.5")[1]
+    assert "`perdure worker MODULE --queue emial`" in seen
+    assert "waits for a worker of the queue emial" in seen
+    film_waits_for_its_task(shell, "f-1")
+    waited = shell("wait", "f-1", "--timeout", "0.1")
+    assert "the run waits for an activity on the queue gpu, which no living worker works; " in waited.err
+    assert "`perdure worker MODULE --queue gpu`" in waited.err
+
+
+def test_doctor_names_what_nobody_takes_and_the_queues_of_workers(shell: Shell) -> None:
+    """`start one that has the code` helps nobody who has five of them."""
+    film_waits_for_its_task(shell, "f-1")
+    for _ in range(2):
+        assert shell("start", "shop:greet", '["ann"]', "--queue", "emial").code == 0
+    change(shell, "update runs set wake_at = wake_at - 60000 where wake_at is not null")
+    with shell.at_work():
+        found = {each["check"]: each for each in json.loads(shell("doctor").out)["checks"]}
+    assert "(2 of greet on the queue emial, 1 of task:render on the queue gpu)" in found["runs"]["found"]
+    assert "`perdure worker MODULE --queue emial --queue gpu`" in found["runs"]["remedy"]
+    assert "queues default and slow, 0 runs" in found["workers"]["found"]

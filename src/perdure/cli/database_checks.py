@@ -14,7 +14,7 @@ from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.hints import hint
 from perdure.cli.lock_checks import check_locks, check_permissions
 from perdure.cli.output import counted, size_text, span
-from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, told_audit
+from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.clock import SystemClock
 from perdure.errors import StoreError
 from perdure.stores.health import WorkerSeen
@@ -136,7 +136,7 @@ def _check_sharing(health: Health, now: int) -> Iterator[Finding]:
 
 
 def _processes(workers: list[WorkerSeen]) -> str:
-    return ", ".join(f"process {worker.pid}, {counted(worker.runs, 'run')}" for worker in workers)
+    return ", ".join(f"process {worker.pid}, {queues_of(worker)}, {counted(worker.runs, 'run')}" for worker in workers)
 
 
 def _check_worker(worker: WorkerSeen, now: int, *, is_full: bool) -> Finding | None:

@@ -9,24 +9,46 @@ from typing import TYPE_CHECKING
 from perdure.cli.exits import warn
 from perdure.cli.hints import hint
 from perdure.cli.opening import file_of, is_postgres
+from perdure.cli.options import DEFAULT_QUEUE
 from perdure.stores import sqlite_health
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo
     from perdure.stores.health import WorkerSeen
 
+# So the name of an activity that a run waits for goes on, when it has a queue.
+ON_QUEUE = " on queue "
+
 
 async def warn_if_nobody_works(url: str, info: "RunInfo", module: str = "MODULE") -> None:
     """Say so when an open run can only wait, and name the command that helps."""
     if info.closed_at is not None or info.held is not None:
         return
+    worked = {queue for each in await _workers(url) if _is_fit(each, url, info.namespace) for queue in each.queues}
+    if info.queue == DEFAULT_QUEUE and info.queue not in worked:
+        warn(f"no worker is alive that could take the run; start one with `{hint('worker', module)}`")
+    elif info.queue not in worked:
+        _warn("the run is", info.queue, worked, module)
+    for queue in sorted(_queues_of_activities(info) - worked):
+        _warn("the run waits for an activity", queue, worked, "MODULE")
+
+
+def _is_fit(worker: "WorkerSeen", url: str, namespace: str) -> bool:
     # On Postgres a worker without a lock may be one behind a pooler; in a file it is none.
     fit = {True, None} if is_postgres(url) else {True}
-    if not any(
-        worker.is_alive in fit and worker.namespace == info.namespace and info.queue in worker.queues
-        for worker in await _workers(url)
-    ):
-        warn(f"no worker is alive that could take the run; start one with `{hint('worker', module)}`")
+    return worker.is_alive in fit and worker.namespace == namespace
+
+
+def _queues_of_activities(info: "RunInfo") -> set[str]:
+    """The queues of the activities a run waits for."""
+    parts = (wait.name.rpartition(ON_QUEUE) for wait in info.waiting_for if wait.kind == "activity" and wait.name)
+    return {queue for _, separator, queue in parts if separator}
+
+
+def _warn(what: str, queue: str, worked: set[str], module: str) -> None:
+    others = f" (those alive work {', '.join(sorted(worked))})" if worked else ""
+    start = hint("worker", module, "--queue", queue)
+    warn(f"{what} on the queue {queue}, which no living worker works{others}; start one with `{start}`")
 
 
 async def _workers(url: str) -> "tuple[WorkerSeen, ...]":

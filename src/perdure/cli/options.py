@@ -11,6 +11,7 @@ from perdure.kernel.conflict import OnConflict
 
 DEFAULT_URL = "sqlite:///perdure.db"
 DEFAULT_NAMESPACE = "main"
+DEFAULT_QUEUE = "default"
 
 
 # Every command

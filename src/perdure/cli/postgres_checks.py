@@ -8,14 +8,17 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 
+import msgspec
+
 from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.hints import hint
 from perdure.cli.opening import location
 from perdure.cli.output import counted, size_text, span
-from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, told_audit
+from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.errors import StoreError
 from perdure.stores.health import WorkerSeen
 from perdure.stores.postgres_audit import audit_of
+from perdure.stores.postgres_due import due_of
 from perdure.stores.postgres_health import PostgresHealth, health_of
 from perdure.stores.postgres_schema import OLDEST
 
@@ -30,13 +33,19 @@ SHOWN_VERSION = 2
 def check_postgres(url: str) -> Iterator[Finding]:
     """All that can be said about the database."""
     try:
-        health = asyncio.run(health_of(url))
+        health = asyncio.run(_health_of(url))
     except StoreError as error:
         yield trouble("database", str(error), "let the server be reached, or name another one with --url")
         return
     yield from findings_of(url, health)
     if health.is_read and not health.differences:
         yield _check_contents(url, health)
+
+
+async def _health_of(url: str) -> PostgresHealth:
+    """A look at the database, with which runs wait for somebody to take them."""
+    health = await health_of(url)
+    return msgspec.structs.replace(health, due=await due_of(url)) if health.due_runs else health
 
 
 def findings_of(url: str, health: PostgresHealth) -> Iterator[Finding]:
@@ -117,7 +126,9 @@ def _check_workers(health: PostgresHealth) -> Iterator[Finding]:
     # Behind a pooler nobody holds a lock.
     fit = {True, None} if health.is_pooled else {True}
     alive = [worker for worker in health.workers if worker.is_alive in fit and worker.lease_until >= health.now]
-    names = ", ".join(f"process {each.pid} on {each.host}, {counted(each.runs, 'run')}" for each in alive)
+    names = ", ".join(
+        f"process {each.pid} on {each.host}, {queues_of(each)}, {counted(each.runs, 'run')}" for each in alive
+    )
     yield ok("workers", f"{counted(len(alive), 'worker')} alive ({names})" if alive else "none is alive")
     yield from (
         found for each in health.workers if each not in alive and (found := _check_worker(each, health.now)) is not None

@@ -108,7 +108,8 @@ class Progress:
 
 def _waiting(info: "RunInfo") -> Text:
     if not info.waiting_for:
-        return Text("working", style="dim")
+        is_free = info.status == "PENDING"
+        return Text(f"waits for a worker of the queue {info.queue}" if is_free else "working", style="dim")
     waits = "; ".join(wait_texts(info.waiting_for)[:3])
     text = Text(f"waits for {waits}", style="dim")
     signal = next((wait.name for wait in info.waiting_for if wait.kind == "signal"), None)

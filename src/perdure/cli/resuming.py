@@ -45,8 +45,8 @@ def resume(
                 resumed = [info async for run in _held(app) if (info := await _resumed_if_held(run)) is not None]
             else:
                 resumed = [await _resumed(await found(app, name))]
-            if resumed:
-                await warn_if_nobody_works(url, resumed[0])
+            for info in {each.queue: each for each in resumed}.values():
+                await warn_if_nobody_works(url, info)
             return resumed
 
     resumed = asyncio.run(request())

@@ -9,13 +9,16 @@ from datetime import timedelta
 
 from perdure.cli.findings import Finding, ok, warning
 from perdure.cli.hints import hint
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from perdure.cli.output import counted, span
-from perdure.stores.health import Contents
+from perdure.stores.health import Contents, Due, WorkerSeen
 from perdure.stores.sqlite_audit import Violation
 
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000
 SET_BACK_MS = 1_000
+# So many kinds of runs, and queues, are named.
+SHOWN = 3
 # An audit takes about a tenth of a second for each megabyte; beyond so many bytes nobody wants to wait for that.
 LARGEST_AUDITED = 16 * 2**20
 
@@ -30,13 +33,33 @@ def check_runs(health: Contents, now: int, *, is_full: bool = False) -> Finding:
     if health.due_runs and health.due_since is not None and now - health.due_since > NEGLECTED_MS:
         late = span(timedelta(milliseconds=now - health.due_since))
         due = f"{found}; {counted(health.due_runs, 'run')} could go on, since {late} at most, but "
-        found = f"{due}{'the disk is full' if is_full else 'no worker takes them'}"
-        remedies.insert(0, "make room; workers take them then" if is_full else _help())
+        found = f"{due}{'the disk is full' if is_full else f'no worker takes them{_kinds(health.due)}'}"
+        remedies.insert(0, "make room; workers take them then" if is_full else _help(health.due))
     return warning("runs", found, "; ".join(remedies)) if remedies else ok("runs", found)
 
 
-def _help() -> str:
-    return f"start one that has the code: `{hint('worker', 'MODULE')}`"
+def _kinds(due: Sequence[Due]) -> str:
+    """Which runs those are, the most first."""
+    told = [f"{each.runs:,} of {each.workflow} on the queue {each.queue}" for each in due[:SHOWN]]
+    if len(due) > SHOWN:
+        told.append(f"{sum(each.runs for each in due[SHOWN:]):,} more")
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _help(due: Sequence[Due]) -> str:
+    """The command that takes them, or the most of them."""
+    namespace = due[0].namespace if due else DEFAULT_NAMESPACE
+    queues = list(dict.fromkeys(each.queue for each in due if each.namespace == namespace))[:SHOWN]
+    words = [word for name in queues for word in ("--queue", name)] if queues != [DEFAULT_QUEUE] else []
+    if namespace != DEFAULT_NAMESPACE:
+        words += ["--namespace", namespace]
+    return f"start one that has the code: `{hint('worker', 'MODULE', *words)}`"
+
+
+def queues_of(worker: WorkerSeen) -> str:
+    """The queues a worker works, in a few words."""
+    shown = [*worker.queues[:SHOWN], *([f"{len(worker.queues) - SHOWN} more"] if len(worker.queues) > SHOWN else [])]
+    return f"{'queue' if len(worker.queues) == 1 else 'queues'} {' and '.join(shown)}"
 
 
 def told_audit(found: Sequence[Violation]) -> Finding:

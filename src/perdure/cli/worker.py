@@ -20,7 +20,7 @@ from perdure.authoring.functions import activities, workflows
 from perdure.cli.exits import Mistake, Trouble, say, warn
 from perdure.cli.modules import load
 from perdure.cli.opening import location, refuse_memory
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, Namespace, Url
+from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, Namespace, Url
 from perdure.cli.output import counted, screen
 from perdure.cli.reloading import Reloader
 from perdure.cli.settings import configured_modules
@@ -28,7 +28,6 @@ from perdure.cli.settings import configured_modules
 # How long the interpreter lets one thread run before another gets its turn, in seconds. The loop and
 # the threads of activities take turns; with Python's own 5 ms a busy thread would hold up every commit.
 SWITCH_INTERVAL = 0.0005
-DEFAULT_QUEUE = "default"
 # A restart that has to wait longer than this many seconds says what it waits for.
 LONG_PAUSE = 1.0
 EXAMPLES = {

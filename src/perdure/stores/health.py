@@ -17,6 +17,15 @@ class WorkerSeen(msgspec.Struct, frozen=True):
     is_alive: bool | None
 
 
+class Due(msgspec.Struct, frozen=True):
+    """Runs that a worker should have taken: where they lie, what code they want, and how many."""
+
+    namespace: str
+    queue: str
+    workflow: str
+    runs: int
+
+
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """What the tables hold; not read from tables that are not as we know them."""
 
@@ -26,4 +35,5 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     held_runs: int = 0
     due_runs: int = 0
     due_since: int | None = None
+    due: tuple[Due, ...] = ()
     last_written_at: int = 0

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import NotADatabase, StoreUnavailable
-from perdure.stores.health import Contents, WorkerSeen
+from perdure.stores.health import Contents, Due, WorkerSeen
 from perdure.stores.locks import is_held
 from perdure.stores.queries import for_sqlite, migrations, named
 from perdure.stores.sqlite import OLDEST_SQLITE
@@ -149,8 +149,14 @@ def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
         "held_runs": held_runs,
         "due_runs": due_runs,
         "due_since": due_since,
+        "due": tuple(_due(*row) for row in db.execute(asked["due_kinds"], {"now": now})),
         "last_written_at": last_written_at,
     }
+
+
+def _due(namespace: object, queue: object, workflow: object, runs: int) -> Due:
+    # What is no text there is a finding of the audit.
+    return Due(str(namespace), str(queue), str(workflow), runs)
 
 
 def _workers(db: sqlite3.Connection, path: Path) -> tuple[WorkerSeen, ...]:

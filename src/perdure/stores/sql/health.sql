@@ -18,6 +18,16 @@ select count(*), min(wake_at)
    and held is null
    and wake_at <= :now;
 
+-- due_kinds: where those lie and what code they want, the most first; there are few kinds.
+select namespace, queue, workflow, count(*) as runs
+  from runs
+ where owner is null
+   and closed_at is null
+   and held is null
+   and wake_at <= :now
+ group by namespace, queue, workflow
+ order by runs desc, namespace, queue, workflow;
+
 -- last_written: the newest times in the file.
 select greatest(coalesce((select at from events order by id desc limit 1), 0),
                 coalesce((select updated_at from runs order by run_id desc limit 1), 0));
