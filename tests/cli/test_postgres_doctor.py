@@ -156,3 +156,20 @@ async def test_what_was_seen_is_judged(
     assert [each.state for each in found] == [state]
     assert told in found[0].found
     assert found[0].remedy
+
+
+def test_runs_that_could_go_on_with_no_worker_alive_are_trouble(shell: Shell, postgres_url: str) -> None:
+    """A monitor asks for the exit code; all workers of a service dead for minutes is what it is there for."""
+    start = ("start", "shop:greet", '["ann"]', "--queue", "slow")
+    assert shell(*start, PERDURE_URL=postgres_url).code == 0
+    asyncio.run(execute(postgres_url, "update runs set wake_at = wake_at - 30000"))
+    assert checks(shell, postgres_url)["runs"]["state"] == "warning"
+    asyncio.run(execute(postgres_url, "update runs set wake_at = wake_at - 60000"))
+    found = checks(shell, postgres_url)["runs"]
+    assert found["state"] == "trouble"
+    assert "no worker takes them (1 of greet on the queue slow)" in found["found"]
+    assert "`perdure worker MODULE --queue slow`" in found["remedy"]
+    assert shell("doctor", PERDURE_URL=postgres_url).code == 1
+    asyncio.run(execute(postgres_url, "update runs set queue = 'strange'"))
+    with shell.at_work(PERDURE_URL=postgres_url):
+        assert checks(shell, postgres_url)["runs"]["state"] == "warning"

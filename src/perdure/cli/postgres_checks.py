@@ -58,7 +58,7 @@ def findings_of(url: str, health: PostgresHealth) -> Iterator[Finding]:
     yield _check_notices(health)
     if health.is_read:
         yield from _check_workers(health)
-        yield check_runs(health, health.now)
+        yield check_runs(health, health.now, is_service=True)
     yield _check_clocks(health)
     if health.is_read:
         yield check_clock(health, health.now)

@@ -7,7 +7,7 @@ Out:  findings.
 from collections.abc import Sequence
 from datetime import timedelta
 
-from perdure.cli.findings import Finding, ok, warning
+from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.hints import hint
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from perdure.cli.output import counted, span
@@ -16,6 +16,8 @@ from perdure.stores.sqlite_audit import Violation
 
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000
+# After so many without any worker somebody has to be woken: a deploy takes less.
+LEFT_ALONE_MS = 60_000
 SET_BACK_MS = 1_000
 # So many kinds of runs, and queues, are named.
 SHOWN = 3
@@ -23,8 +25,11 @@ SHOWN = 3
 LARGEST_AUDITED = 16 * 2**20
 
 
-def check_runs(health: Contents, now: int, *, is_full: bool = False) -> Finding:
-    """Whether the runs that could go on do."""
+def check_runs(health: Contents, now: int, *, is_full: bool = False, is_service: bool = False) -> Finding:
+    """Whether the runs that could go on do.
+
+    Where a service works them it is trouble when nobody is alive; a file may rest until its program is started again.
+    """
     found = f"{counted(health.open_runs, 'run')} open" if health.open_runs else "none open"
     remedies = []
     if health.held_runs:
@@ -35,7 +40,17 @@ def check_runs(health: Contents, now: int, *, is_full: bool = False) -> Finding:
         due = f"{found}; {counted(health.due_runs, 'run')} could go on, since {late} at most, but "
         found = f"{due}{'the disk is full' if is_full else f'no worker takes them{_kinds(health.due)}'}"
         remedies.insert(0, "make room; workers take them then" if is_full else _help(health.due))
-    return warning("runs", found, "; ".join(remedies)) if remedies else ok("runs", found)
+    if not remedies:
+        return ok("runs", found)
+    is_trouble = is_service and _are_left_alone(health, now)
+    return (trouble if is_trouble else warning)("runs", found, "; ".join(remedies))
+
+
+def _are_left_alone(health: Contents, now: int) -> bool:
+    """Whether runs could go on for long, and no worker is there at all."""
+    is_anybody_alive = any(each.is_alive is not False and each.lease_until >= now for each in health.workers)
+    is_late = bool(health.due_runs) and health.due_since is not None and now - health.due_since > LEFT_ALONE_MS
+    return is_late and not is_anybody_alive
 
 
 def _kinds(due: Sequence[Due]) -> str:
