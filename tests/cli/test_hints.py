@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.cli.shell import Shell
 
 
@@ -26,3 +28,21 @@ def test_hints_name_the_database_that_was_typed(shell: Shell) -> None:
     assert "--id o-1 --url 'sqlite:///my shop.db'\n" in late.err
     assert "send it: perdure signal o-1 approved PAYLOAD --url 'sqlite:///my shop.db'" in followed
     assert "`perdure list --url 'sqlite:///my shop.db'` shows the runs" in shell("show", "nope", *url).err
+
+
+@pytest.mark.parametrize(
+    ("typed", "copied"),
+    [
+        ("postgresql://ann:secret@127.0.0.1:1/shop", "postgresql://ann@127.0.0.1:1/shop"),
+        ("postgresql://ann:s@:/cret@127.0.0.1:1/shop?schema=x", "'postgresql://ann@127.0.0.1:1/shop?schema=x'"),
+        ("postgresql://127.0.0.1:1/shop?user=ann&password=secret", "'postgresql://127.0.0.1:1/shop?user=ann'"),
+        ("postgresql://127.0.0.1:1/shop?password=secret&user=ann", "'postgresql://127.0.0.1:1/shop?user=ann'"),
+    ],
+)
+def test_a_command_to_be_copied_has_no_password_and_no_stars(shell: Shell, typed: str, copied: str) -> None:
+    """Stars for the password were refused by the server when the command was pasted."""
+    done = shell("list", "--url", typed)
+    assert f"`perdure doctor --url {copied}` looks closer" in done.err
+    assert "cret" not in done.err
+    known = shell("list", "--url", typed, PERDURE_URL=typed)
+    assert "`perdure doctor` looks closer" in known.err

@@ -2,9 +2,12 @@
 
 In:   a name that does not exist, and those that do; the words of a command.
 Out:  the nearest name; the command as a shell takes it, with --url and --namespace when they were typed,
-      for then nothing else says which database it speaks of. A password is not repeated.
+      for then nothing else says which database it speaks of. A password is not repeated: the command goes without,
+      and takes it from where Postgres looks for it.
 """
 
+import os
+import re
 import shlex
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -28,13 +31,24 @@ def note(context: typer.Context, parameter: typer.CallbackParam, value: str) -> 
 
 def hint(*words: str) -> str:
     """`perdure` with these words, each quoted where a shell wants it."""
-    typed = [
-        word
-        for name in ("url", "namespace")
-        if name in _typed
-        for word in (f"--{name}", without_password(_typed[name]))
-    ]
-    return shlex.join(["perdure", *words, *typed])
+    typed = {name: _typed[name] for name in ("url", "namespace") if name in _typed and not _is_set(name)}
+    if "url" in typed:
+        typed["url"] = _to_copy(typed["url"])
+    options = [word for name, value in typed.items() for word in (f"--{name}", value)]
+    return shlex.join(["perdure", *words, *options])
+
+
+def _is_set(name: str) -> bool:
+    """Whether the environment says the same, so that the next command needs no option."""
+    return os.environ.get(f"PERDURE_{name.upper()}") == _typed[name]
+
+
+def _to_copy(url: str) -> str:
+    """A URL that works when it is pasted, without the password it may have."""
+    shown = re.sub(r":\*\*\*@", "@", without_password(url), count=1)
+    kept = re.sub(r"[?&][^=&]*=\*\*\*(?=&|#|$)", "", shown)
+    # What followed the first option is the first one now.
+    return kept if "?" in kept else kept.replace("&", "?", 1)
 
 
 def nearest(typed: str, known: Iterable[str]) -> str | None:
