@@ -45,8 +45,8 @@ def test_a_look_makes_no_tables(shell: Shell, postgres_url: str) -> None:
     ("url", "told"),
     [
         ("postgresql://postgres:{secret}@127.0.0.1:1/postgres", "nobody listens there"),
-        ("{server}/no_such_database", "does not exist; create it"),
-        ("postgresql://nobody:{secret}@{place}/postgres", "does not exist; name a role"),
+        ("{server}/no_such_database", "create it (createdb)"),
+        ("postgresql://nobody:{secret}@{place}/postgres", "name a role that may log in"),
         ("postgresql://postgres:{secret}@no.such.host.invalid/x", "the host is not known here"),
         ("postgresql://postgres:{secret}@127.0.0.1:port/x", "cannot be read; use postgresql://"),
         ("postgresql://postgres:{secret}/@[::1/x", "cannot be read; use postgresql://"),

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import msgspec
@@ -173,3 +174,61 @@ def test_runs_that_could_go_on_with_no_worker_alive_are_trouble(shell: Shell, po
     asyncio.run(execute(postgres_url, "update runs set queue = 'strange'"))
     with shell.at_work(PERDURE_URL=postgres_url):
         assert checks(shell, postgres_url)["runs"]["state"] == "warning"
+
+
+async def test_a_role_that_may_only_read_is_told_what_it_lacks(shell: Shell, postgres_url: str) -> None:
+    """Everything looks well to who may look at everything; the first start would be refused."""
+    await migrated(postgres_url)
+    schema, role = address_of(postgres_url).schema, f"reader_{uuid4().hex}"
+    await execute(
+        postgres_url,
+        f"create role {role} login",
+        f"grant usage on schema {schema} to {role}",
+        f"grant select on all tables in schema {schema} to {role}",
+        f"grant insert on all tables in schema {schema} to {role}",
+        f"revoke execute on all functions in schema {schema} from public",
+    )
+    mine = re.sub(r"//[^@]*@", f"//{role}@", postgres_url)
+    found = (await asyncio.to_thread(checks, shell, mine))["rights"]
+    await execute(postgres_url, f"drop owned by {role}", f"drop role {role}")
+    assert found["state"] == "warning"
+    assert "update on attempts, events, inbox, payloads, runs, workers; delete on attempts, " in found["found"]
+    assert "execute on write_batch_" in found["found"]
+    assert "insert" not in found["found"]
+    assert "`perdure migrate --print-roles`" in found["remedy"]
+    assert (await asyncio.to_thread(checks, shell, postgres_url))["rights"]["state"] == "ok"
+
+
+def told(shell: Shell, url: str) -> tuple[str, str]:
+    done = shell("doctor", PERDURE_URL=url)
+    assert done.code == 1
+    (found,) = [each for each in msgspec.json.decode(done.out)["checks"] if each["check"] == "database"]
+    assert found["state"] == "trouble"
+    return found["found"], found["remedy"]
+
+
+def test_what_helps_depends_on_why_there_is_nothing_to_look_at(shell: Shell, postgres_url: str) -> None:
+    """To let the server be reached helps nobody whom it has answered."""
+    asyncio.run(migrated(postgres_url))
+    found, remedy = told(shell, re.sub(r"/[^/?]*\?", "/no_such_database?", postgres_url))
+    assert found.endswith('database "no_such_database" does not exist')
+    assert remedy == "create it (createdb), or name another one in the URL"
+    found, remedy = told(shell, re.sub(r"//[^@]*@", "//no_such_role@", postgres_url))
+    assert remedy == "name a role that may log in, or see to pg_hba.conf"
+    role = f"stranger_{uuid4().hex}"
+    asyncio.run(execute(postgres_url, f"create role {role} login connection limit 2"))
+    stranger = re.sub(r"//[^@]*@", f"//{role}@", postgres_url)
+    found, remedy = told(shell, stranger)
+    assert "permission denied" in found
+    assert remedy == "`perdure migrate --print-roles` shows what a role must be granted"
+    asyncio.run(execute(postgres_url, f"alter role {role} connection limit 0"))
+    found, remedy = told(shell, stranger)
+    asyncio.run(execute(postgres_url, f"drop role {role}"))
+    assert found.endswith(f'too many connections for role "{role}"')
+    assert remedy == "give the server or the role more connections, or use fewer processes"
+    _, remedy = told(shell, "postgresql://nobody@127.0.0.1:1/shop")
+    assert remedy == "let the server be reached, or name another one with --url"
+    asyncio.run(execute(postgres_url, "update perdure_schema set version = 99"))
+    found, remedy = told(shell, postgres_url)
+    assert "has schema 99, this Perdure knows up to " in found
+    assert remedy.startswith("upgrade perdure")

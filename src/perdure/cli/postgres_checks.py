@@ -15,11 +15,14 @@ from perdure.cli.hints import hint
 from perdure.cli.opening import location
 from perdure.cli.output import counted, size_text, span
 from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
-from perdure.errors import StoreError
+from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen
 from perdure.stores.postgres_audit import audit_of
 from perdure.stores.postgres_due import due_of
 from perdure.stores.postgres_health import PostgresHealth, health_of
+from perdure.stores.postgres_links import AGAIN
+from perdure.stores.postgres_links import remedy as remedy_of
+from perdure.stores.postgres_rights import lacking_rights
 from perdure.stores.postgres_schema import OLDEST
 
 # A worker has seven connections at most; with fewer left the next one may not come up.
@@ -35,11 +38,41 @@ def check_postgres(url: str) -> Iterator[Finding]:
     try:
         health = asyncio.run(_health_of(url))
     except StoreError as error:
-        yield trouble("database", str(error), "let the server be reached, or name another one with --url")
+        yield _told(error)
         return
     yield from findings_of(url, health)
+    if health.schema:
+        yield _check_rights(url)
     if health.is_read and not health.differences:
         yield _check_contents(url, health)
+
+
+def _told(error: StoreError) -> Finding:
+    """Why there is nothing to look at, and what helps against just that."""
+    if isinstance(error, NewerSchema):
+        found = f"{error.url}: it has schema {error.found}, this Perdure knows up to {error.known}"
+        return trouble("database", found, "upgrade perdure, or name another database with --url")
+    if not isinstance(error, StoreUnavailable):
+        return trouble("database", str(error), "name another database with --url, or another schema (schema=... in it)")
+    advice = AGAIN if error.__context__ is None else remedy_of(error.__context__)
+    found = str(error).removesuffix(f"; {advice}")
+    if advice == AGAIN:
+        return trouble("database", found, "let the server be reached, or name another one with --url")
+    return trouble("database", found, advice.partition("; nothing was changed")[0])
+
+
+def _check_rights(url: str) -> Finding:
+    try:
+        lacking = asyncio.run(lacking_rights(url))
+    except StoreError as error:
+        return warning("rights", f"not looked at: {error}", "try again")
+    if not lacking:
+        return ok("rights", "this role may do all that a worker does")
+    return warning(
+        "rights",
+        f"this role cannot work, for it lacks {'; '.join(lacking)}",
+        f"fine for who only looks; a worker's role wants what `{hint('migrate', '--print-roles')}` grants",
+    )
 
 
 async def _health_of(url: str) -> PostgresHealth:
