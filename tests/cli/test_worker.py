@@ -84,7 +84,7 @@ def test_what_is_under_way_is_finished_when_a_worker_is_told_to_stop(shell: Shel
     start_drags(shell)
 
     worker.send(signal.SIGTERM)
-    assert worker.says().startswith("stopping: activities under way may finish")
+    assert worker.says().startswith("stopping: activities under way may finish, for up to 10 s; ")
     (shell.folder / "let-go").touch()
 
     assert worker.wait(20) == 0

@@ -28,6 +28,8 @@ from perdure.cli.settings import configured_modules
 # How long the interpreter lets one thread run before another gets its turn, in seconds. The loop and
 # the threads of activities take turns; with Python's own 5 ms a busy thread would hold up every commit.
 SWITCH_INTERVAL = 0.0005
+# How long activities under way may go on when the worker is told to stop.
+GRACE_SECONDS = 10
 # A restart that has to wait longer than this many seconds says what it waits for.
 LONG_PAUSE = 1.0
 EXAMPLES = {
@@ -65,7 +67,7 @@ def work(
     if not places:
         raise Mistake("no module is named; write one, such as `perdure worker shop`, or set modules in the config file")
     queues = queue or [DEFAULT_QUEUE]
-    duty = Duty(perdure.Perdure(url, namespace=namespace, queues=queues), queues)
+    duty = Duty(perdure.Perdure(url, namespace=namespace, queues=queues, grace=GRACE_SECONDS), queues)
     sys.setswitchinterval(SWITCH_INTERVAL)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not reload:
@@ -136,7 +138,10 @@ class Duty:
             else:
                 await reloader.changed_before(stop)
             if self.is_over:
-                _say("stopping: activities under way may finish; Ctrl-C again stops at once and loses nothing")
+                _say(
+                    f"stopping: activities under way may finish, for up to {GRACE_SECONDS} s; "
+                    "Ctrl-C again stops at once and loses nothing"
+                )
             elif reloader is not None:
                 text = f"{reloader.changed} changed; restarting when activities under way have finished"
                 asyncio.get_running_loop().call_later(LONG_PAUSE, _say, text)

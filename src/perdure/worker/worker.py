@@ -22,6 +22,7 @@ from perdure.worker.moving import REPLAY_SLICE, Mover, WorkerSettings
 from perdure.worker.parking import MANY, SOON_MS, SWEEP_MS, Parking
 from perdure.worker.suspects import Suspects
 from perdure.worker.tasks import task_names, with_tasks
+from perdure.worker.unfinished import tell_unfinished
 
 
 class Worker(Mover):
@@ -72,6 +73,8 @@ class Worker(Mover):
         self._suspects.stop()
         await self._claims.stop()
         await self._runner.calm(grace_ms)
+        if grace_ms > 0:
+            tell_unfinished(self._live.values(), grace_ms)
         for live in list(self._live.values()):
             self._parking.hand_back(live)
         await self._engine.settle(grace_ms)
