@@ -216,6 +216,8 @@ class SyncPerdure(SyncApp):
         """Runs that match, newest first; `after` takes the cursor of the page before.
 
         `status="held"` finds those that are held, `"mismatch"` and `"quarantine"` those held for that reason.
+        Activities on a queue are among them when they are held, else only when `workflow="task:NAME"`, `id` or
+        `parent_id` asks for them.
         """
         return self._bridge.wait(
             self._inner.list(
