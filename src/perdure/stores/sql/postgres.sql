@@ -191,19 +191,20 @@ select run_id,
  limit :window;
 
 -- ripest_of: the ripest free runs of one queue, one priority and one workflow.
+-- Pairs, and in this order, so that only runs_waking will do: runs_ripe has the times in order as well, and the planner
+-- would walk over all that others have there to find the first of a workflow that has none.
 select wake_at, run_id, run_id
   from runs
  where queue = :queue
    and priority = :priority
    and namespace = :namespace
-   and workflow = :workflow
+   and (workflow, wake_at) >= (:workflow, :since)
+   and (workflow, wake_at) <= (:workflow, :now)
    and owner is null
    and wake_at is not null
    and losses < 2
    and held is null
-   and wake_at <= :now
-   and wake_at >= :since
- order by wake_at, run_id
+ order by workflow, wake_at, run_id
  limit :limit;
 
 -- levels_between: the highest priority of a queue's free runs in each of these gaps that has one.
@@ -425,17 +426,18 @@ select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, 
  order by inbox.number;
 
 -- next_wake: when the next free run of one queue and one priority becomes ripe; runs of other workflows lie elsewhere.
+-- Only runs_waking will do, as for ripest_of.
 select min((select wake_at
               from runs
              where queue = :queue
                and priority = :priority
                and namespace = :namespace
-               and workflow = known.name
+               and (workflow, wake_at) >= (known.name, :since)
+               and workflow <= known.name
                and owner is null
                and wake_at is not null
-               and wake_at >= :since
                and losses < 2
                and held is null
-             order by wake_at
+             order by workflow, wake_at
              limit 1))
   from unnest(:workflows) as known (name);

@@ -1,0 +1,116 @@
+"""What every process asks once a second costs the same however many runs there are, whatever the planner knows."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres_address import address_of
+from perdure.stores.postgres_links import Connection
+from perdure.stores.postgres_sql import Prepared, literal, prepared
+from tests.test_scale import FAR_AWAY, LOOKS, NOW
+
+MANY = 20_000
+# Of a table or an index: some questions go down several of them, a walk over all runs would need a thousand.
+MOST_PAGES = 60
+# Half of the runs have ended; the others wait, all for the same time, one after the other.
+MANY_RUNS = """
+insert into {schema}.runs (run_id, namespace, workflow_id, workflow, queue, status, wake_at, input, seed,
+                           created_at, updated_at, closed_at, outcome)
+select 'run-' || md5(n::text), 'main', n::text, 'sleeper', 'default',
+       case when n % 2 = 0 then 'SUSPENDED' else 'COMPLETED' end,
+       case when n % 2 = 0 then {wake_at} + n end, '{{}}', 7, 1, 1,
+       case when n % 2 = 1 then 1 end, case when n % 2 = 1 then '1' end
+  from generate_series({first}, {last}) as n
+"""
+ASKED: dict[str, object] = {
+    "namespace": "main",
+    "queue": "default",
+    "priority": 0,
+    "above": [-1],
+    "below": [1],
+    "window": 100,
+    "workflow_id": "w",
+    "worker_id": "w",
+    "run_ids": ["a", "b"],
+    "now": NOW,
+    "since": 0,
+    "limit": 25,
+    "after": 0,
+    "last": 10,
+    "epoch": 1,
+    "losses": 2,
+}
+ASKED_OF_POSTGRES = {"levels_between", "suspects_like_it", "claim_runs", "claim_ripest"}
+ASKED_FOR_A_CLAIM = {"ripe_levels", "levels_between", "ripest", "ripest_of", "first_suspect", "next_wake"}
+# When a worker opens; the planner knows of the runs as soon as the server has looked at them, within a minute.
+ASKED_ONCE = {"held_counts", "free_mismatches"}
+
+
+@asynccontextmanager
+async def filled(url: str, wake_at: int, known: str) -> AsyncIterator[Connection]:
+    """Many runs, and what the planner knows of them: nothing, of the first few, or of all."""
+    store = PostgresStore(url)
+    await store.open()
+    await store.close()
+    address = address_of(url)
+    db = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
+    try:
+        await db.execute("alter table runs set (autovacuum_enabled = false)")
+        if known == "a few":
+            await db.execute(MANY_RUNS.format(schema=address.schema, wake_at=wake_at, first=1, last=10))
+            await db.execute("analyze runs")
+        await db.execute(MANY_RUNS.format(schema=address.schema, wake_at=wake_at, first=11, last=MANY))
+        if known == "all":
+            await db.execute("analyze runs")
+        yield db
+    finally:
+        await db.close()
+
+
+async def pages_of(db: Connection, asked: Prepared, parameters: dict[str, object]) -> int:
+    """How many pages are looked at for an answer."""
+    values = ", ".join(_literal(parameters[name]) for name in asked.names)
+    await db.execute(f"prepare question as {asked.sql}")
+    await db.execute("begin")
+    execute = f"execute question({values})" if values else "execute question"
+    (found,) = json.loads(await db.fetchval(f"explain (analyze, buffers, format json) {execute}"))
+    await db.execute("rollback; deallocate question")
+    pages: int = found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
+    return pages
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, list):
+        return f"array[{', '.join(map(_literal, value))}]"
+    return literal(value) if isinstance(value, str) else str(value)
+
+
+async def too_dear(url: str, wake_at: int, known: str, workflow: str, names: set[str]) -> dict[tuple[str, str], int]:
+    """Which of these questions look at more than a few pages, however they are planned; and at how many."""
+    asked = ASKED | {"workflows": [workflow, "a third"], "workflow": workflow}
+    pages = {}
+    async with filled(url, wake_at, known) as db:
+        for mode in ("force_custom_plan", "force_generic_plan"):
+            await db.execute(f"set plan_cache_mode = {mode}")
+            for name in names:
+                pages[name, mode] = await pages_of(db, prepared(name, address_of(url).schema), asked)
+    return {which: count for which, count in pages.items() if count > MOST_PAGES}
+
+
+@pytest.mark.parametrize("known", ["nothing", "a few", "all"])
+@pytest.mark.parametrize("workflow", ["sleeper", "another"])
+async def test_a_look_costs_the_same_however_many_runs_are_parked(empty_url: str, workflow: str, known: str) -> None:
+    """One that walks over a million of them takes half a minute, and nothing is claimed meanwhile."""
+    names = {*LOOKS, *ASKED_OF_POSTGRES} - (ASKED_ONCE if known == "nothing" else set())
+
+    assert not await too_dear(empty_url, NOW + FAR_AWAY, known, workflow, names)
+
+
+@pytest.mark.parametrize("known", ["nothing", "a few", "all"])
+async def test_a_look_costs_the_same_however_many_runs_of_others_are_due(empty_url: str, known: str) -> None:
+    """A backlog that nobody works off must not slow down those on the same queue who have other work."""
+    assert not await too_dear(empty_url, NOW - FAR_AWAY, known, "another", ASKED_FOR_A_CLAIM)
