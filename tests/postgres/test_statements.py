@@ -9,12 +9,26 @@ import pytest
 
 from perdure import Perdure, workflow
 from perdure.errors import BadOption
+from perdure.stores.claiming import LOOKS_FOR_A_CLAIM
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_migrating import migrated
-from perdure.stores.postgres_sql import prepared, quoted
+from perdure.stores.postgres_sql import prepared, prepared_together, quoted
+from perdure.stores.postgres_steps import answer
 from perdure.stores.queries import queries
+from perdure.stores.reads import PARTS_OF_RUNS
+from perdure.stores.steps import Found, Several, Steps
 from tools import servers
 
+# Refuses to be part of anything larger.
+TOO_MUCH_AT_ONCE = """
+create function {schema}.large() returns text language plpgsql as $$
+begin
+    if current_query() like '%array_agg%' then
+        raise program_limit_exceeded;
+    end if;
+    return 'all of it';
+end $$
+"""
 OLDEST_AT_HAND = next((each for n in (14, 15) if (each := Path(f"/usr/lib/postgresql/{n}/bin")).is_dir()), None)
 
 
@@ -40,8 +54,31 @@ async def test_every_statement_can_be_prepared_by_an_old_server(oldest: str) -> 
             await db.prepare(prepared(name, "perdure").sql)
         except asyncpg.PostgresError as error:
             refused[name] = str(error)
+    for names in (PARTS_OF_RUNS, LOOKS_FOR_A_CLAIM):
+        await db.prepare(prepared_together(names, "perdure").sql)
     await db.close()
     assert refused == {}
+
+
+async def test_several_questions_that_are_too_much_at_once_are_asked_one_by_one(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What several find is one value each, which has an end at a gigabyte; who has such a history must go on."""
+    await migrated(postgres_url)
+    address = address_of(postgres_url)
+    db = await asyncpg.connect(address.dsn)
+    await db.execute(TOO_MUCH_AT_ONCE.format(schema=quoted(address.schema)))
+    large = f"select {quoted(address.schema)}.large() as body"
+    monkeypatch.setitem(queries("postgres"), "large", large)
+    monkeypatch.setitem(queries("postgres"), "small", "select number from generate_series(1, :limit) as number")
+
+    def asking() -> Steps[object]:
+        return (yield Several(("large", "small"), {"limit": 3}))
+
+    found = await answer(db, address.schema, asking())
+    await db.close()
+    assert isinstance(found, Found)
+    assert [[tuple(row) for row in rows] for rows in found.rows] == [[("all of it",)], [(1,), (2,), (3,)]]
 
 
 @workflow

@@ -5,39 +5,65 @@ Out:  the ids of the runs that were taken.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.kernel.poison import suspects_at_once
 from perdure.stores.answers import Answer, Applied
 from perdure.stores.operations import ClaimRuns
-from perdure.stores.reads import ripe_levels
 from perdure.stores.rows import Garbled
-from perdure.stores.steps import Query, Steps
+from perdure.stores.steps import Query, Several, Steps
 
 # So many times as many ripe runs as are wanted are looked at, before each workflow is looked for by itself.
 WINDOWS = 4
+# The priority of runs that have none of their own.
+USUAL = 0
+LOOKS_FOR_A_CLAIM = ("ripe_levels", "first_suspect", "ripest")
+LOOKS_FOR_NO_SUSPECTS = ("ripe_levels", "ripest")
+
+
+class Ripe(NamedTuple):
+    """What is ripe in one queue: its levels, the first suspect if there is one, and the first of the usual level."""
+
+    queue: str
+    levels: Sequence[tuple[int]]
+    suspects: Sequence[tuple[int, int, int]]
+    usual: Sequence[tuple[str, bool]]
 
 
 def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
     """Level by level: the highest priority first, and within one the queues share alike; Garbled."""
-    levels = sorted((yield from ripe_levels(claim.queues)), key=lambda level: -_orderable(level[1]))
     known = {
         "worker_id": claim.worker_id,
         "namespace": claim.namespace,
         "workflows": claim.workflows,
         "now": claim.now,
     }
+    ripe = yield from look(claim, known)
+    levels = [(each, priority) for each in ripe for (priority,) in each.levels]
+    levels.sort(key=lambda level: -_orderable(level[1]))
     taken: list[str] = []
     if claim.suspects:
-        taken = yield from _claim_suspects(claim, known, above=levels[0][1] if levels else None)
-    for place, (queue, priority) in enumerate(levels):
+        taken = yield from _claim_suspects(claim, known, ripe, above=levels[0][1] if levels else None)
+    for place, (of_queue, priority) in enumerate(levels):
         alike = sum(other == priority for _, other in levels[place:])
         share = -(-(claim.limit - len(taken)) // alike)
         if share <= 0:
             break
-        level = known | {"queue": queue, "priority": priority, "limit": share}
-        taken += yield from _claim_level(claim.workflows, level, share)
+        level = known | {"queue": of_queue.queue, "priority": priority, "limit": share}
+        seen = of_queue.usual if priority == USUAL else None
+        taken += yield from _claim_level(claim.workflows, level, share, seen)
     return Applied(taken)
+
+
+def look(claim: ClaimRuns, known: dict[str, object]) -> Steps[list[Ripe]]:
+    """What is ripe in each queue. Most runs have no priority of their own, so the first of those are asked for too."""
+    names = LOOKS_FOR_A_CLAIM if claim.suspects else LOOKS_FOR_NO_SUSPECTS
+    ripe = []
+    for queue in claim.queues:
+        asked = {"queue": queue, "priority": USUAL, "window": WINDOWS * claim.limit}
+        levels, *suspects, usual = (yield Several(names, known | asked)).rows
+        ripe.append(Ripe(queue, levels, suspects[0] if suspects else (), usual))
+    return ripe
 
 
 def _take(name: str, known: dict[str, object], run_ids: list[str], limit: int) -> Steps[list[str]]:
@@ -48,10 +74,15 @@ def _take(name: str, known: dict[str, object], run_ids: list[str], limit: int) -
     return sorted(run_id for (run_id,) in found.rows)
 
 
-def _claim_level(workflows: Sequence[str], level: dict[str, object], limit: int) -> Steps[list[str]]:
-    """Take the ripest runs of a level that this worker has code for, without a walk over a backlog of others."""
+def _claim_level(
+    workflows: Sequence[str], level: dict[str, object], limit: int, seen: Sequence[tuple[str, bool]] | None
+) -> Steps[list[str]]:
+    """Take the ripest runs of a level that this worker has code for, without a walk over a backlog of others.
+
+    `seen` are the first of them, if they were asked for already.
+    """
     window = WINDOWS * limit
-    found = (yield Query("ripest", level | {"window": window})).rows
+    found = (yield Query("ripest", level | {"window": window})).rows if seen is None else seen[:window]
     wanted = [_claimable(run_id) for run_id, is_wanted in found if is_wanted]
     if len(wanted) >= limit or len(found) < window:
         return (yield from _take("claim_ripest", level, wanted, limit))
@@ -75,12 +106,15 @@ def _claimable(run_id: str) -> str:
     return run_id
 
 
-def _claim_suspects(claim: ClaimRuns, known: dict[str, object], above: int | None) -> Steps[list[str]]:
+def _claim_suspects(
+    claim: ClaimRuns, known: dict[str, object], ripe: Sequence[Ripe], above: int | None
+) -> Steps[list[str]]:
     """The first suspect of all queues, and those like it; the only place there is goes to runs of higher priority."""
-    found = []
-    for queue in claim.queues:
-        for priority, wake_at, losses in (yield Query("first_suspect", known | {"queue": queue})).rows:
-            found.append((-_orderable(priority), wake_at, queue, losses))
+    found = [
+        (-_orderable(priority), wake_at, each.queue, losses)
+        for each in ripe
+        for priority, wake_at, losses in each.suspects
+    ]
     if not found:
         return []
     priority, _, queue, losses = min(found)

@@ -38,6 +38,16 @@ class Floors:
         # The priorities that were seen in a queue in which it takes long to find them.
         self._seen: dict[object, set[int]] = {}
         self._look_at = 0.0
+        self._was_slow = False
+
+    def must_be_learnt(self) -> bool:
+        """Whether looks must be made one by one: there are floors, or it is to be found out which of them is slow."""
+        was_slow, self._was_slow = self._was_slow, False
+        return was_slow or bool(self._floors) or bool(self._seen)
+
+    def note_together(self, seconds: float) -> None:
+        """Several looks took so long together."""
+        self._was_slow = seconds > SLOW_SECONDS
 
     async def ask(self, ask: Ask, name: str, parameters: Mapping[str, object]) -> Found:
         """Ask for ripe runs, from the floor on."""

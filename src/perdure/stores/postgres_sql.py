@@ -57,6 +57,13 @@ def prepared(name: str, schema: str) -> Prepared:
     return prepare(queries("postgres")[name], schema)
 
 
+@cache
+def prepared_together(names: tuple[str, ...], schema: str) -> Prepared:
+    """Named queries in one; it answers with one row, of each query all that it found."""
+    found = [f"(select array_agg(found) from (\n{queries('postgres')[name]}\n) as found)" for name in names]  # noqa: S608 - ours
+    return prepare(f"select {', '.join(found)}", schema)
+
+
 def prepare(sql: str, schema: str) -> Prepared:
     """Any query; one that changes rows answers with one for each."""
     sql = _INDEXED_BY.sub("", _COMMENT.sub("", sql))

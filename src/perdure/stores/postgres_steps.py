@@ -4,16 +4,21 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TypeVar, assert_never
 
-from perdure.stores.postgres_floors import Floors
+import asyncpg
+
+from perdure.clock import elapsed
+from perdure.stores.postgres_floors import LOWEST, Floors
 from perdure.stores.postgres_links import Connection
-from perdure.stores.postgres_sql import Prepared, prepare, prepared, rows_as_json
-from perdure.stores.steps import Bulk, Found, Query, Question, Steps, Text
+from perdure.stores.postgres_sql import Prepared, prepare, prepared, prepared_together, rows_as_json
+from perdure.stores.steps import Bulk, Found, Query, Question, Several, Steps, Text
 
 T = TypeVar("T")
 
 
 # What is asked after ripe runs, each time from its floor on.
 LOOKS = {"ripe_levels", "ripest", "ripest_of", "claim_ripest", "next_wake"}
+# What several queries find is one value each, which has an end at a gigabyte.
+TOO_MUCH = (asyncpg.ProgramLimitExceededError, asyncpg.OutOfMemoryError, asyncpg.InternalServerError)
 
 
 async def answer(connection: Connection, schema: str, steps: Steps[T], floors: Floors | None = None) -> T:
@@ -33,6 +38,8 @@ async def _ask(connection: Connection, schema: str, question: Question, floors: 
             return await floors.ask(partial(ask_named, connection, schema), name, parameters)
         case Query(name, parameters):
             return await ask_named(connection, schema, name, parameters)
+        case Several(names, parameters):
+            return await _ask_several(connection, schema, names, parameters, floors)
         case Bulk(name, rows):
             return await _fetch(connection, prepared(name, schema), [rows_as_json(rows)])
         case Text(sql, parameters):
@@ -46,6 +53,26 @@ async def ask_named(connection: Connection, schema: str, name: str, parameters: 
     """Ask a named query."""
     query = prepared(name, schema)
     return await _fetch(connection, query, query.bound(parameters))
+
+
+async def _ask_several(
+    connection: Connection, schema: str, names: tuple[str, ...], parameters: Mapping[str, object], floors: Floors
+) -> Found:
+    """In one round trip; or one by one, when it is to be learnt which of them is slow, or all are too much at once."""
+    is_look = not LOOKS.isdisjoint(names)
+    if not (is_look and floors.must_be_learnt()):
+        query, began = prepared_together(names, schema), elapsed()
+        try:
+            found = (await _fetch(connection, query, query.bound({"since": LOWEST, **parameters}))).rows[0]
+        except TOO_MUCH:
+            if connection.is_in_transaction():
+                raise
+        else:
+            if is_look:
+                floors.note_together(elapsed() - began)
+            return Found(names, [rows or () for rows in found], len(names))
+    each = [(await _ask(connection, schema, Query(name, parameters), floors)).rows for name in names]
+    return Found(names, each, len(names))
 
 
 async def _fetch(connection: Connection, query: Prepared, parameters: list[object]) -> Found:

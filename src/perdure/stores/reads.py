@@ -19,9 +19,11 @@ from perdure.stores import rows
 from perdure.stores.garbled import misfit, run_row, worker_row
 from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, WorkerRow
 from perdure.stores.rows import Garbled
-from perdure.stores.steps import Query, Question, Steps, Text
+from perdure.stores.steps import Query, Question, Several, Steps, Text
 
 T = TypeVar("T")
+
+PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of")
 
 
 class Reads:
@@ -243,14 +245,15 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     ids = [row.run_id for row in owned]
     for row in owned:
         rows.check_start(row)
+    of_children, of_events, unread, failed = (yield Several(PARTS_OF_RUNS, {"run_ids": ids})).rows
     children: dict[str, set[str]] = {}
-    for parent_id, run_id in (yield Query("children_of", {"run_ids": ids})).rows:
+    for parent_id, run_id in of_children:
         if type(run_id) is not str:
             raise Garbled(f"one of its children has the id {run_id!r}, which is no text")
         children.setdefault(parent_id, set()).add(run_id)
-    events = _by_run((yield Query("events_of", {"run_ids": ids})).rows, rows.event_of)
-    messages = _by_run((yield Query("unread_of", {"run_ids": ids})).rows, rows.message_of)
-    attempts = _by_run((yield Query("attempts_of", {"run_ids": ids})).rows, rows.attempt_of)
+    events = _by_run(of_events, rows.event_of)
+    messages = _by_run(unread, rows.message_of)
+    attempts = _by_run(failed, rows.attempt_of)
     return [
         LoadedRun(
             row,

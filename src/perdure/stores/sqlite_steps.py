@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.stores.queries import queries
 from perdure.stores.sqlite_garbled import bytes_for_garbage, is_undecodable
-from perdure.stores.steps import Bulk, Found, Query, Question, Steps, Text
+from perdure.stores.steps import Bulk, Found, Query, Question, Several, Steps, Text
 
 T = TypeVar("T")
 
@@ -37,6 +37,9 @@ def _ask(db: sqlite3.Connection, question: Question) -> Found:
             return _ask_in_bulk(db, name, rows)
         case Query(name, parameters):
             return _ask_once(db, queries("sqlite")[name], parameters)
+        case Several(names, parameters):
+            found = [_ask_once(db, queries("sqlite")[name], parameters).rows for name in names]
+            return Found(names, found, len(found))
         case Text(sql, parameters):
             return _ask_once(db, sql, parameters)
         case _:

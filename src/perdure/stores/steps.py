@@ -22,6 +22,13 @@ class Query(NamedTuple):
     parameters: Mapping[str, object]
 
 
+class Several(NamedTuple):
+    """Named queries that only read and have the same parameters, in one round trip; each one's rows are one row."""
+
+    names: tuple[str, ...]
+    parameters: Mapping[str, object]
+
+
 class Text(NamedTuple):
     """A query that has no name, since it is made of conditions."""
 
@@ -52,5 +59,5 @@ class Found(msgspec.Struct, frozen=True):
         return self.rows[0] if self.rows else None
 
 
-Question: TypeAlias = Query | Text | Bulk
+Question: TypeAlias = Query | Several | Text | Bulk
 Steps: TypeAlias = Generator[Question, Found, T]
