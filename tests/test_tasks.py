@@ -109,7 +109,7 @@ async def test_an_activity_on_a_queue_runs_where_that_queue_is_worked(env: Envir
         await env.pass_time(2)
         assert ran == []
         (wait,) = (await run.describe()).waiting_for
-        assert (wait.kind, wait.name) == ("activity", "render on queue gpu")
+        assert (wait.kind, wait.name, wait.queue) == ("activity", "render", "gpu")
         async with Environment(env.path, clock=env.clock, queues=("gpu",)) as gpu:
             await together((env, gpu))
             assert ran[0] == ("render", 1)

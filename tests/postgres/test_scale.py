@@ -10,7 +10,9 @@ import pytest
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_links import Connection
-from perdure.stores.postgres_sql import Prepared, literal, prepared
+from perdure.stores.postgres_sql import Prepared, literal, prepare, prepared
+from perdure.stores.queries import listing
+from perdure.stores.records import RunFilter
 from tests.test_scale import FAR_AWAY, LOOKS, NOW
 
 MANY = 20_000
@@ -114,3 +116,22 @@ async def test_a_look_costs_the_same_however_many_runs_are_parked(empty_url: str
 async def test_a_look_costs_the_same_however_many_runs_of_others_are_due(empty_url: str, known: str) -> None:
     """A backlog that nobody works off must not slow down those on the same queue who have other work."""
     assert not await too_dear(empty_url, NOW - FAR_AWAY, known, "another", ASKED_FOR_A_CLAIM)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        RunFilter("main", limit=20),
+        RunFilter("main", limit=20, workflow="another"),
+        RunFilter("main", limit=20, held=("quarantine", "mismatch")),
+        RunFilter("main", limit=20, status=("FAILED", "TERMINATED")),
+        RunFilter("main", limit=20, parent_id="nobody"),
+        RunFilter("empty", limit=20),
+    ],
+    ids=str,
+)
+async def test_a_page_of_runs_costs_the_same_however_many_there_are(empty_url: str, wanted: RunFilter) -> None:
+    """`perdure list` among a million runs shows the newest twenty, and whoever is paged has no time."""
+    sql, parameters = listing(wanted)
+    async with filled(empty_url, NOW + FAR_AWAY, "all") as db:
+        assert await pages_of(db, prepare(sql, address_of(empty_url).schema), parameters) <= MOST_PAGES

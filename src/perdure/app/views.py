@@ -30,6 +30,7 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str | None = None
     until: datetime | None = None
     failed_attempts: int = 0
+    queue: str | None = None
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):

@@ -172,7 +172,8 @@ def _wait_text(wait: "Wait", when: Callable[[datetime], str]) -> str:
         case "side_effect":
             text = "a side effect"
         case kind:
-            text = f"{kind} {wait.name or wait.place}"
+            queue = "" if wait.queue is None else f" on queue {wait.queue}"
+            text = f"{kind} {wait.name or wait.place}{queue}"
     if wait.failed_attempts:
         return f"{text}, {counted(wait.failed_attempts, 'failed attempt')}{due and f', next{due}'}"
     return f"{text}{due and f',{due}'}"

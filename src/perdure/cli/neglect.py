@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from perdure.app import RunInfo
     from perdure.stores.health import WorkerSeen
 
-# So the name of an activity that a run waits for goes on, when it has a queue.
-ON_QUEUE = " on queue "
-
 
 async def warn_if_nobody_works(url: str, info: "RunInfo", module: str = "MODULE") -> None:
     """Say so when an open run can only wait, and name the command that helps."""
@@ -29,7 +26,7 @@ async def warn_if_nobody_works(url: str, info: "RunInfo", module: str = "MODULE"
         warn(f"no worker is alive that could take the run; start one with `{hint('worker', module)}`")
     elif info.queue not in worked:
         _warn("the run is", info.queue, worked, module)
-    for queue in sorted(_queues_of_activities(info) - worked):
+    for queue in sorted({wait.queue for wait in info.waiting_for if wait.queue is not None} - worked):
         _warn("the run waits for an activity", queue, worked, "MODULE")
 
 
@@ -37,12 +34,6 @@ def _is_fit(worker: "WorkerSeen", url: str, namespace: str) -> bool:
     # On Postgres a worker without a lock may be one behind a pooler; in a file it is none.
     fit = {True, None} if is_postgres(url) else {True}
     return worker.is_alive in fit and worker.namespace == namespace
-
-
-def _queues_of_activities(info: "RunInfo") -> set[str]:
-    """The queues of the activities a run waits for."""
-    parts = (wait.name.rpartition(ON_QUEUE) for wait in info.waiting_for if wait.kind == "activity" and wait.name)
-    return {queue for _, separator, queue in parts if separator}
 
 
 def _warn(what: str, queue: str, worked: set[str], module: str) -> None:

@@ -18,10 +18,10 @@ from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, que
 from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen
 from perdure.stores.postgres_audit import audit_of
-from perdure.stores.postgres_due import due_of
 from perdure.stores.postgres_health import PostgresHealth, health_of
 from perdure.stores.postgres_links import AGAIN
 from perdure.stores.postgres_links import remedy as remedy_of
+from perdure.stores.postgres_look import due_of
 from perdure.stores.postgres_rights import lacking_rights
 from perdure.stores.postgres_schema import OLDEST
 

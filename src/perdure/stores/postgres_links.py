@@ -6,6 +6,7 @@ Out:  asyncpg connections, and what their errors mean.
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
@@ -67,8 +68,8 @@ def is_lost(error: asyncpg.PostgresError) -> bool:
 
 def is_of_the_data(error: BaseException) -> bool:
     """Whether what was to be written is to blame, and not the database."""
-    # The driver itself finds numbers that are too large; what it says of a URL is something else.
-    is_unfit = isinstance(error, ValueError) and not isinstance(error, asyncpg.ClientConfigurationError)
+    # The driver itself finds numbers that are too large; what it says of a URL or a certificate is something else.
+    is_unfit = isinstance(error, ValueError) and not isinstance(error, (asyncpg.ClientConfigurationError, OSError))
     return is_unfit or (isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in _OF_THE_DATA)
 
 
@@ -79,31 +80,46 @@ def is_about_database(error: BaseException) -> bool:
 
 def trouble(error: BaseException) -> str:
     """What is wrong, in words."""
-    if isinstance(error, TimeoutError):
-        return "the server does not answer"
-    if isinstance(error, socket.gaierror):
-        return "the host is not known here"
-    if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there: the server is not running, or its host or port is another"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
-    said = str(error).strip() or type(error).__name__
-    return said.splitlines()[0]
+    match error:
+        case TimeoutError():
+            said = "the server does not answer"
+        case socket.gaierror():
+            said = "the host is not known here"
+        case ConnectionRefusedError():
+            said = "nobody listens there: the server is not running, or its host or port is another"
+        case ssl.SSLCertVerificationError():
+            said = f"the certificate of the server is not accepted: {error.verify_message.rstrip('.')}"
+        case ssl.SSLError():
+            said = f"no encrypted connection: {error.reason or error}"
+        case OSError() if error.strerror:
+            said = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+        case _:
+            said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return said
 
 
 def remedy(error: BaseException) -> str:
     """What to do about it."""
-    if isinstance(error, asyncpg.PostgresError):
-        return REMEDIES.get(error.sqlstate or "", AGAIN)
-    if isinstance(error, asyncpg.InterfaceError) and "password" in str(error):
-        return REMEDIES["28P01"]
-    if isinstance(error, asyncpg.ClientConfigurationError):
-        return "correct the URL or the PG* variables; nothing was changed"
-    if isinstance(error, socket.gaierror):
-        return "correct the host in the URL or in PGHOST; nothing was changed"
-    if isinstance(error, ConnectionError) and "SSL" in str(error):
-        return "let the server speak TLS, correct the port, or use another sslmode; nothing was changed"
-    return AGAIN
+    match error:
+        case asyncpg.PostgresError():
+            helps = REMEDIES.get(error.sqlstate or "", AGAIN)
+        case asyncpg.InterfaceError() if "password" in str(error):
+            helps = REMEDIES["28P01"]
+        case asyncpg.ClientConfigurationError():
+            helps = "correct the URL or the PG* variables; nothing was changed"
+        case socket.gaierror():
+            helps = "correct the host in the URL or in PGHOST; nothing was changed"
+        case ssl.SSLError():
+            helps = (
+                "name the host as its certificate does, and a file with its root in sslrootcert; nothing was changed"
+            )
+        case ConnectionError() if "SSL" in str(error):
+            helps = "let the server speak TLS, correct the port, or use another sslmode; nothing was changed"
+        case FileNotFoundError() | PermissionError():
+            helps = "check the socket and the files that the URL or the PG* variables name; nothing was changed"
+        case _:
+            helps = AGAIN
+    return helps
 
 
 def unavailable(shown: str, error: BaseException) -> StoreUnavailable:

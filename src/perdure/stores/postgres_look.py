@@ -1,7 +1,7 @@
 """A look at a Postgres database that changes nothing: opening a store would make tables and take locks.
 
 In:   a URL.
-Out:  a connection for one moment of the database, whether it has tables of ours, and the workers in it.
+Out:  a connection for one moment of the database, whether it has tables of ours, the workers in it, and what is due.
 """
 
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from perdure.stores.health import WorkerSeen
+from perdure.stores.health import Due, WorkerSeen
 from perdure.stores.postgres_address import Address, address_of
 from perdure.stores.postgres_life import LOCKS, key_of
 from perdure.stores.postgres_links import Connection, dial_first, is_about_database, unavailable
@@ -68,6 +68,15 @@ async def workers_seen(connection: Connection, address: Address) -> tuple[Worker
         # Behind a pooler workers hold no lock, and whoever has just died has a lease still.
         found.append(_worker(dict(row), is_alive=True if is_held else None if row["lease_until"] >= now else False))
     return tuple(worker for worker in found if worker is not None)
+
+
+async def due_of(url: str) -> tuple[Due, ...]:
+    """What a worker should have taken, by queue and workflow, in a schema that has our tables; the most first."""
+    address = address_of(url)
+    async with looking_at(address) as connection:
+        now = int(await connection.fetchval(f"select {NOW_MS}"))
+        rows = await connection.fetch(prepare(named("health")["due_kinds"], address.schema).sql, now)
+    return tuple(Due(*row) for row in rows)
 
 
 def _worker(row: dict[str, object], *, is_alive: bool | None) -> WorkerSeen | None:

@@ -305,8 +305,8 @@ class LiveRun:
                     shown["until"] = next_at
                 return shown
             case PendingTask():
-                name = f"{call.activity.name} on queue {call.activity.settings.queue}"
-                return {"kind": "activity", "place": call.place, "name": name}
+                queue = call.activity.settings.queue
+                return {"kind": "activity", "place": call.place, "name": call.activity.name, "queue": queue}
             case PendingChild():
                 return {"kind": "child", "place": call.place, "name": call.child_id}
             case PendingValue():
