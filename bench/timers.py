@@ -41,6 +41,9 @@ MOST_SCAN_MS = 5.0
 # Until the first one is due all must be written and the worker be there; after the last one it has a moment left.
 SECONDS_TO_WRITE_ONE, SECONDS_TO_OPEN, GRACE_SECONDS = 60e-6, 10.0, 3.0
 BITE = 10_000
+# It has opened the database, and looked around; then it is left alone for as long as there is time.
+SECONDS_TO_SETTLE, LEAST_IDLE_SECONDS, MOST_IDLE_SECONDS = 6.0, 10.0, 60.0
+MOST_IDLE_PERCENT = 1.0
 
 PARKED_RUN = """
 insert into runs (run_id, namespace, workflow_id, workflow, queue, status, wake_at, waiting, input, seed,
@@ -129,6 +132,7 @@ def measured(folder: Path, timers: int, per_second: float, seconds: float, notes
     until_ms = int((first_at + seconds) * 1000)
     notes.print(f"working for {first_at + seconds - time.time():.0f} s", style="dim")
     with processes.begun("bench.timers", "work", folder, until_ms) as worker:
+        idle = _idle_percent(worker.pid, first_at)
         figures = {word: processes.said(worker, word) for word in FIGURES}
         processes.end(worker)
     late = sorted(ms for ms in (_late_ms(*row) for row in rows(folder, FIRED)) if ms is not None)
@@ -138,6 +142,8 @@ def measured(folder: Path, timers: int, per_second: float, seconds: float, notes
     yield Finding("scan for due runs, p99", figures["scan_p99"], " ms", MOST_SCAN_MS)
     yield Finding("scan, and take them, p50", figures["claim_p50"], " ms")
     yield Finding("scan, and take them, p99", figures["claim_p99"], " ms", None if has_server else MOST_SCAN_MS)
+    if idle is not None:
+        yield Finding("idle processor time of the worker before", idle, " %", MOST_IDLE_PERCENT)
     yield Finding("look for the next one, p99", figures["next_p99"], " ms", MOST_SCAN_MS)
     yield Finding("scans", figures["claims"])
     yield Finding("timers fired", len(late))
@@ -149,6 +155,17 @@ def measured(folder: Path, timers: int, per_second: float, seconds: float, notes
     yield Finding("late, p99", _share(late, 0.99), " ms")
     yield Finding("late at most", late[-1], " ms")
     yield Finding("memory of the worker", figures["memory"], " MB")
+
+
+def _idle_percent(pid: int, first_at: float) -> float | None:
+    """How much of a processor the worker takes while nothing is due; None when there is no time to see it."""
+    time.sleep(SECONDS_TO_SETTLE)
+    began, before = time.monotonic(), vitals(pid).cpu_s
+    idle_seconds = min(first_at - 2 - time.time(), MOST_IDLE_SECONDS)
+    if idle_seconds < LEAST_IDLE_SECONDS:
+        return None
+    time.sleep(idle_seconds)
+    return (vitals(pid).cpu_s - before) / (time.monotonic() - began) * 100
 
 
 def _late_ms(at: int, body: str, created_at: int, input: str) -> int | None:
