@@ -9,7 +9,7 @@ import pytest
 
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_links import Connection
+from perdure.stores.postgres_links import BY_KEYS, Connection
 from perdure.stores.postgres_sql import Prepared, literal, prepare, prepared
 from perdure.stores.queries import listing
 from perdure.stores.records import RunFilter
@@ -28,6 +28,18 @@ select 'run-' || md5(n::text), 'main', n::text, 'sleeper', 'default',
        case when n % 2 = 1 then 1 end, case when n % 2 = 1 then '1' end
   from generate_series({first}, {last}) as n
 """
+# Each has two events, a failed attempt, and a signal that nobody has asked for yet.
+WHAT_BELONGS_TO_THEM = """
+insert into {schema}.events (namespace, run_id, seq, kind, place, at, body)
+select 'main', run_id, seq, 'ActivityCompleted', 'a#1', 1, '1'
+  from {schema}.runs, generate_series(2, 3) as seq;
+insert into {schema}.attempts (namespace, run_id, place, attempt, name, failure, at)
+select 'main', run_id, 'a#1', 1, 'a', '{{}}', 1
+  from {schema}.runs;
+insert into {schema}.inbox (namespace, run_id, message_id, kind, body, at)
+select 'main', run_id, 'm', 'Signal', '{{}}', 1
+  from {schema}.runs
+"""
 ASKED: dict[str, object] = {
     "namespace": "main",
     "queue": "default",
@@ -41,7 +53,6 @@ ASKED: dict[str, object] = {
     "now": NOW,
     "since": 0,
     "limit": 25,
-    "after": 0,
     "last": 10,
     "epoch": 1,
     "losses": 2,
@@ -59,15 +70,17 @@ async def filled(url: str, wake_at: int, known: str) -> AsyncIterator[Connection
     await store.open()
     await store.close()
     address = address_of(url)
-    db = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
+    db = await asyncpg.connect(address.dsn, server_settings=BY_KEYS | {"search_path": address.schema})
     try:
-        await db.execute("alter table runs set (autovacuum_enabled = false)")
+        for table in ("runs", "events", "attempts", "inbox"):
+            await db.execute(f"alter table {table} set (autovacuum_enabled = false)")
         if known == "a few":
             await db.execute(MANY_RUNS.format(schema=address.schema, wake_at=wake_at, first=1, last=10))
             await db.execute("analyze runs")
         await db.execute(MANY_RUNS.format(schema=address.schema, wake_at=wake_at, first=11, last=MANY))
+        await db.execute(WHAT_BELONGS_TO_THEM.format(schema=address.schema))
         if known == "all":
-            await db.execute("analyze runs")
+            await db.execute("analyze runs, events, attempts, inbox")
         yield db
     finally:
         await db.close()
@@ -93,9 +106,11 @@ def _literal(value: object) -> str:
 
 async def too_dear(url: str, wake_at: int, known: str, workflow: str, names: set[str]) -> dict[tuple[str, str], int]:
     """Which of these questions look at more than a few pages, however they are planned; and at how many."""
-    asked = ASKED | {"workflows": [workflow, "a third"], "workflow": workflow}
     pages = {}
     async with filled(url, wake_at, known) as db:
+        # What came since the last look.
+        after = await db.fetchval("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+        asked = ASKED | {"workflows": [workflow, "a third"], "workflow": workflow, "after": after}
         for mode in ("force_custom_plan", "force_generic_plan"):
             await db.execute(f"set plan_cache_mode = {mode}")
             for name in names:

@@ -29,6 +29,8 @@ IDLE_IN_TRANSACTION_MS = 2000
 # Nothing of ours waits for longer than this for a row that somebody else holds.
 LOCK_MS = 5000
 STATEMENTS = 300
+# What the connections are for that read what the engine asks for.
+READS = "reads"
 SETTINGS = {
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
@@ -37,6 +39,10 @@ SETTINGS = {
     "statement_timeout": str(int(ANSWER_SECONDS * 1000)),
     "jit": "off",
 }
+
+# Rows are looked up by their keys, whatever the planner believes of tables it has not counted yet, or of how many rows
+# a number that it does not know leaves over.
+BY_KEYS = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 
 AGAIN = "nothing was changed, try again"
 # What helps, by the code of an error.
@@ -170,7 +176,7 @@ async def dial(address: Address, purpose: str, statements: int = STATEMENTS) -> 
         timeout=CONNECT_SECONDS,
         command_timeout=ANSWER_SECONDS,
         statement_cache_size=0 if address.is_pooled else statements,
-        server_settings=name if address.is_pooled else SETTINGS | name,
+        server_settings=name if address.is_pooled else SETTINGS | name | (BY_KEYS if purpose == READS else {}),
     )
 
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_floors import Floors
-from perdure.stores.postgres_links import LOST, Links, is_about_database, unavailable
+from perdure.stores.postgres_links import LOST, READS, Links, is_about_database, unavailable
 from perdure.stores.postgres_steps import answer
 from perdure.stores.queries import listing
 from perdure.stores.reads import Reads
@@ -29,7 +29,7 @@ class PostgresReads(Reads):
 
     def _equip(self, address: Address) -> None:
         self.address = address
-        self._readers = Links(address, "reads", READERS)
+        self._readers = Links(address, READS, READERS)
 
     async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:
         try:

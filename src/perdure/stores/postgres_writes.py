@@ -20,6 +20,7 @@ from perdure.stores.postgres_apart import Apart, halves_of, may_be_of_one, piece
 from perdure.stores.postgres_at_once import Rows, Told, answers_to, rows_of
 from perdure.stores.postgres_floors import Floors
 from perdure.stores.postgres_links import (
+    BY_KEYS,
     IDLE_IN_TRANSACTION_MS,
     LOST,
     Connection,
@@ -38,8 +39,7 @@ from perdure.stores.rows import Garbled
 from perdure.stores.sorting import Answers, is_torn, touched_runs
 from perdure.stores.writes import apply_groups
 
-# Rows are looked up by their keys, whatever the planner believes of tables it has not counted yet.
-PLAN = "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off"
+PLAN = "; ".join(f"set local {name} = {value}" for name, value in BY_KEYS.items())
 # A process that is stopped inside a transaction must not hold its locks for ever.
 IDLE = f"set local idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_MS}"
 BEGIN = f"begin isolation level read committed; {PLAN}; {IDLE}"

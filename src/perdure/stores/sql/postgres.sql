@@ -417,13 +417,24 @@ update runs
 select pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
 -- new_messages: what came for this worker's runs by transactions that were open at the last look, or began after it.
-select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, inbox.body, inbox.at
-  from inbox
-  join runs on runs.run_id = inbox.run_id
- where inbox.xid >= (:after)::text::xid8
-   and inbox.taken_by is null
-   and runs.owner = :worker_id
- order by inbox.number;
+-- By transaction, and then run by run: many messages may never be asked for, and are not walked over at every look.
+with fresh as materialized (
+    select run_id, number, message_id, kind, body, at
+      from inbox
+     where xid >= (:after)::text::xid8
+       and taken_by is null
+     order by xid
+)
+select fresh.run_id, owned.messages, fresh.number, fresh.message_id, fresh.kind, fresh.body, fresh.at
+  from fresh
+  join lateral (
+         select messages
+           from runs
+          where run_id = fresh.run_id
+            and owner = :worker_id
+          limit 1
+       ) as owned on true
+ order by fresh.number;
 
 -- next_wake: when the next free run of one queue and one priority becomes ripe; runs of other workflows lie elsewhere.
 -- Only runs_waking will do, as for ripest_of.
