@@ -23,7 +23,7 @@ from tools import servers
 TOO_MUCH_AT_ONCE = """
 create function {schema}.large() returns text language plpgsql as $$
 begin
-    if current_query() like '%array_agg%' then
+    if current_query() like '%json_agg%' then
         raise program_limit_exceeded;
     end if;
     return 'all of it';

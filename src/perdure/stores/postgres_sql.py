@@ -59,8 +59,12 @@ def prepared(name: str, schema: str) -> Prepared:
 
 @cache
 def prepared_together(names: tuple[str, ...], schema: str) -> Prepared:
-    """Named queries in one; it answers with one row, of each query all that it found."""
-    found = [f"(select array_agg(found) from (\n{queries('postgres')[name]}\n) as found)" for name in names]  # noqa: S608 - ours
+    """Named queries in one, each of whose columns have names of their own; it answers with one row, all as JSON.
+
+    Arrays of rows would need no JSON, but asyncpg looks up their type on every connection, and changes `jit` for that,
+    which behind a pooler is somebody else's.
+    """
+    found = [f"(select json_agg(row_to_json(found)) from (\n{queries('postgres')[name]}\n) as found)" for name in names]  # noqa: S608 - ours
     return prepare(f"select {', '.join(found)}", schema)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TypeVar, assert_never
 
 import asyncpg
+import msgspec
 
 from perdure.clock import elapsed
 from perdure.stores.postgres_floors import LOWEST, Floors
@@ -70,9 +71,14 @@ async def _ask_several(
         else:
             if is_look:
                 floors.note_together(elapsed() - began)
-            return Found(names, [rows or () for rows in found], len(names))
+            return Found(names, [_rows(text) for text in found], len(names))
     each = [(await _ask(connection, schema, Query(name, parameters), floors)).rows for name in names]
     return Found(names, each, len(names))
+
+
+def _rows(text: str | None) -> list[tuple[object, ...]]:
+    """Rows that came as JSON."""
+    return [] if text is None else [tuple(row.values()) for row in msgspec.json.decode(text)]
 
 
 async def _fetch(connection: Connection, query: Prepared, parameters: list[object]) -> Found:
