@@ -33,8 +33,9 @@ from perdure.stores.postgres_writes import Writes
 
 log = logging.getLogger("perdure.store")
 
-# How often it is looked for what others have done, where nobody tells; and where somebody does.
-LOOK_SECONDS, SELDOM_SECONDS = 0.1, 0.5
+# How often it is looked for what others have done, where nobody tells; where somebody does, the look that everybody
+# takes once a second anyway is enough for what was not told.
+LOOK_SECONDS = 0.1
 # How old the server's time may become before it is asked for again.
 TIME_SECONDS = 10.0
 
@@ -176,8 +177,7 @@ class PostgresStore(PostgresReads):
             self._looking = asyncio.get_running_loop().create_task(self._look_from_start())
         if self._is_worker:
             self._holders.watch()
-        patience = SELDOM_SECONDS if self._listens else LOOK_SECONDS
-        if not self._has_news and now - self._looked_at < patience:
+        if not self._has_news and (self._listens or now - self._looked_at < LOOK_SECONDS):
             return False
         self._has_news = False
         self._looked_at = now
