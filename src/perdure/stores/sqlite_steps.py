@@ -36,18 +36,18 @@ def _ask(db: sqlite3.Connection, question: Question) -> Found:
         case Bulk(name, rows):
             return _ask_in_bulk(db, name, rows)
         case Query(name, parameters):
-            return _ask_once(db, queries("sqlite")[name], parameters)
+            return _fetched(db, queries("sqlite")[name], _all_bound(parameters))
         case Several(names, parameters):
-            found = [_ask_once(db, queries("sqlite")[name], parameters).rows for name in names]
+            bound = _all_bound(parameters)
+            found = [_fetched(db, queries("sqlite")[name], bound).rows for name in names]
             return Found(names, found, len(found))
         case Text(sql, parameters):
-            return _ask_once(db, sql, parameters)
+            return _fetched(db, sql, _all_bound(parameters))
         case _:
             assert_never(question)
 
 
-def _ask_once(db: sqlite3.Connection, sql: str, parameters: Mapping[str, object]) -> Found:
-    bound = {name: _bound(value) for name, value in parameters.items()}
+def _fetched(db: sqlite3.Connection, sql: str, bound: dict[str, object]) -> Found:
     cursor = db.execute(sql, bound)
     if cursor.description is None:
         return Found((), (), cursor.rowcount)
@@ -59,6 +59,10 @@ def _ask_once(db: sqlite3.Connection, sql: str, parameters: Mapping[str, object]
         with bytes_for_garbage(db):
             rows = db.execute(sql, bound).fetchall()
     return Found([column[0] for column in cursor.description], rows, len(rows))
+
+
+def _all_bound(parameters: Mapping[str, object]) -> dict[str, object]:
+    return {name: _bound(value) for name, value in parameters.items()}
 
 
 def _bound(value: object) -> object:

@@ -17,6 +17,7 @@ from asyncio.events import Handle, TimerHandle, _get_running_loop, _set_running_
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 # More callbacks than that in one drain are a loop that never ends.
 MOST_CALLBACKS = 100_000
@@ -39,6 +40,8 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[int, int, TimerHandle]] = []
         self._numbers = itertools.count()
         self._is_closed = False
+        # Asyncio's own set has those of all loops there have ever been.
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self.troubles: list[str] = []
 
     # Running
@@ -105,7 +108,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
     def end(self) -> None:
         """Unwind every task, as far as they will go, and take no more work."""
         for _ in range(10):
-            tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+            tasks = sorted((task for task in self._tasks if not task.done()), key=lambda task: task.get_name())
             if not tasks:
                 break
             for task in tasks:
@@ -152,7 +155,9 @@ class NodeLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Any, **options: Any) -> Any:
         options.setdefault("name", f"task-{next(self._numbers):09}")
-        return asyncio.Task(coro, loop=self, **options)
+        task = asyncio.Task(coro, loop=self, **options)
+        self._tasks.add(task)
+        return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._is_closed:
