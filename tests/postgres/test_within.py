@@ -159,6 +159,19 @@ def test_the_bridge_takes_connections_that_block(postgres_url: str) -> None:
         assert run.result() == "o-6: 4"
 
 
+async def test_a_connection_of_psycopg_that_answers_nothing_is_refused(postgres_url: str) -> None:
+    """What the driver says itself, a ValueError without a word of the connection, helps nobody."""
+    async with Perdure(postgres_url) as app:
+        db = await psycopg.AsyncConnection.connect(address_of(postgres_url).dsn)
+        async with db.pipeline():
+            with pytest.raises(BadOption, match="is in a pipeline, .* start and signal after it"):
+                await app.start_within(db, settles.options(id="o-8"), "o-8")
+        await db.close()
+        with pytest.raises(BadOption, match="the connection is closed"):
+            await app.start_within(db, settles.options(id="o-8"), "o-8")
+        assert list(await app.list(workflow=settles)) == []
+
+
 async def test_a_connection_without_a_transaction_is_refused(postgres_url: str) -> None:
     async with Perdure(postgres_url) as app:
         db = await orders_of(postgres_url)

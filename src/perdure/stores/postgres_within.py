@@ -20,6 +20,7 @@ from perdure.stores.postgres_steps import answer
 from perdure.stores.sorting import is_torn
 from perdure.stores.writes import apply_groups
 
+_CLOSED = "the connection is closed; give one that is in a transaction"
 _NO_TRANSACTION = "the connection is in no transaction; begin one, or start and signal without it"
 
 
@@ -98,7 +99,7 @@ async def _guest(connection: object) -> Guest:
 class _Asyncpg:
     def __init__(self, connection: Connection) -> None:
         if connection.is_closed():
-            raise BadOption("the connection is closed; give one that is in a transaction")
+            raise BadOption(_CLOSED)
         if not connection.is_in_transaction():
             raise BadOption(_NO_TRANSACTION)
         self._connection = connection
@@ -183,9 +184,13 @@ def _records(description: Any, rows: list[Any]) -> list[Any]:
 
 
 def _is_idle(connection: Any) -> bool:
-    """Whether the transaction that it will be in by itself is yet to begin; BadOption when there is none."""
-    from psycopg.pq import TransactionStatus  # noqa: PLC0415 - as above
+    """Whether the transaction that it will be in by itself is yet to begin; BadOption when it will not."""
+    from psycopg.pq import PipelineStatus, TransactionStatus  # noqa: PLC0415 - as above
 
+    if connection.closed:
+        raise BadOption(_CLOSED)
+    if connection.info.pipeline_status != PipelineStatus.OFF:
+        raise BadOption("the connection is in a pipeline, where no answer can be waited for; start and signal after it")
     is_idle = bool(connection.info.transaction_status == TransactionStatus.IDLE)
     if is_idle and connection.autocommit:
         raise BadOption(_NO_TRANSACTION)
