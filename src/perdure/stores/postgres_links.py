@@ -22,7 +22,6 @@ else:
     # It takes no parameter when it runs.
     Connection = asyncpg.Connection
 
-CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 # A process that was stopped inside a transaction must not hold its locks for ever.
 IDLE_IN_TRANSACTION_MS = 2000
@@ -97,6 +96,8 @@ def trouble(error: BaseException) -> str:
             said = f"the certificate of the server is not accepted: {error.verify_message.rstrip('.')}"
         case ssl.SSLError():
             said = f"no encrypted connection: {error.reason or error}"
+        case ConnectionError() if "connection_lost" in str(error):
+            said = "whoever listens there closed the connection, and may be no Postgres"
         case OSError() if error.strerror:
             said = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
         case _:
@@ -111,6 +112,8 @@ def remedy(error: BaseException) -> str:
             helps = REMEDIES.get(error.sqlstate or "", AGAIN)
         case asyncpg.InterfaceError() if "password" in str(error):
             helps = REMEDIES["28P01"]
+        case asyncpg.ClientConfigurationError() if "root certificate" in str(error):
+            helps = "name a file with it in sslrootcert, or use another sslmode; nothing was changed"
         case asyncpg.ClientConfigurationError():
             helps = "correct the URL or the PG* variables; nothing was changed"
         case socket.gaierror():
@@ -171,13 +174,19 @@ class Link:
 async def dial(address: Address, purpose: str, statements: int = STATEMENTS) -> Connection:
     """A new connection, set up as ours are; behind a pooler it belongs to nobody, and is left as it is."""
     name = {"application_name": f"perdure {purpose}"}
-    return await asyncpg.connect(
-        address.dsn,
-        timeout=CONNECT_SECONDS,
-        command_timeout=ANSWER_SECONDS,
-        statement_cache_size=0 if address.is_pooled else statements,
-        server_settings=name if address.is_pooled else SETTINGS | name | (BY_KEYS if purpose == READS else {}),
-    )
+    try:
+        return await asyncpg.connect(
+            address.dsn,
+            timeout=address.connect_seconds,
+            command_timeout=ANSWER_SECONDS,
+            statement_cache_size=0 if address.is_pooled else statements,
+            server_settings=name if address.is_pooled else SETTINGS | name | (BY_KEYS if purpose == READS else {}),
+        )
+    except (asyncpg.DataError, ValueError) as error:
+        if isinstance(error, (asyncpg.ClientConfigurationError, OSError)):
+            raise
+        # A setting of the URL that the server does not take, or a variable that the driver cannot read.
+        raise asyncpg.ClientConfigurationError(f"a value cannot be used: {error}") from None
 
 
 async def dial_first(address: Address, purpose: str = "opening") -> tuple[Connection, Address]:
