@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from perdure import Retry, Status, activity, attempt, workflow
-from perdure.errors import BadOption, RunCancelled
+from perdure.errors import BadOption, RunCancelled, RunFailed
 from perdure.testing import Environment
 
 ran: list[tuple[str, object]] = []
@@ -74,6 +74,11 @@ async def looks() -> str:
 
 
 @workflow
+async def looks_twice() -> None:
+    await looks_in_vain()
+
+
+@workflow
 async def never_ends() -> None:
     await renders_for_ever()
 
@@ -124,6 +129,20 @@ async def test_a_worker_of_both_queues_runs_it_at_once(env: Environment) -> None
     async with env:
         assert await env.run(makes_a_film, "noon") == "noon x24"
         assert await env.run(makes_many, 20) == [f"{number} x1" for number in range(20)]
+
+
+async def test_whoever_called_it_learns_where_it_failed(env: Environment) -> None:
+    """A task's own code is two lines of ours; the line that raised is in the activity, on another machine."""
+    env._queues = ("default", "gpu")
+    async with env:
+        run = await env.start(looks_twice.options(id="twice"))
+        await env.settle()
+        failed = (await env.events("twice"))[1].body["failure"]
+        assert isinstance(failed, dict)
+        assert "in looks_in_vain" in failed["traceback"]
+        assert 'raise KeyError("nothing")' in failed["traceback"]
+        with pytest.raises(RunFailed, match="nothing"):
+            await env.result(run)
 
 
 async def test_it_is_tried_as_its_caller_wants(env: Environment) -> None:

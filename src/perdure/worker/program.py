@@ -39,6 +39,7 @@ from perdure.worker.pending import (
     PendingTimer,
     PendingValue,
 )
+from perdure.worker.tasks import Task
 
 UNRESTORED = object()
 
@@ -60,6 +61,8 @@ class Program(Asking):
     """Workflow code on its event loop: driven by events, up to its end."""
 
     _main: RunTask | None = None
+    # What the last activity failed with.
+    _failed: Failure | None = None
 
     @property
     def main_task(self) -> RunTask | None:
@@ -148,6 +151,7 @@ class Program(Asking):
                     raise Mismatch(event, self.places(), trouble) from None
             pending.future.set_result(restored)
         elif type(fact) is events.ActivityFailed:
+            self._failed = fact.failure
             pending.future.set_exception(_raised(pending.activity.name, fact.failure))
         else:
             raise self._mismatch(event)
@@ -194,7 +198,11 @@ class Program(Asking):
         inner = error
         while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
             inner = inner.exceptions[0]
-        return inner if isinstance(inner, ContinueAsNew) else events.RunFailed(failure_of(error))
+        if isinstance(inner, ContinueAsNew):
+            return inner
+        # A task has no code of its own: where its activity failed is what its caller wants to know.
+        told = self._failed if isinstance(self._workflow, Task) else None
+        return events.RunFailed(told or failure_of(error))
 
     def places(self) -> list[str]:
         """Where the code waits."""
