@@ -1,12 +1,13 @@
 """What every process asks once a second costs the same however many runs there are, whatever the planner knows."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
 
+from perdure.ids import RandomIds
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_links import BY_KEYS, Connection
@@ -14,6 +15,7 @@ from perdure.stores.postgres_sql import Prepared, literal, prepare, prepared
 from perdure.stores.queries import listing
 from perdure.stores.records import RunFilter
 from tests.test_scale import FAR_AWAY, LOOKS, NOW
+from tools import servers
 
 MANY = 20_000
 # Of a table or an index: some questions go down several of them, a walk over all runs would need a thousand.
@@ -61,6 +63,23 @@ ASKED_OF_POSTGRES = {"levels_between", "suspects_like_it", "claim_runs", "claim_
 ASKED_FOR_A_CLAIM = {"ripe_levels", "levels_between", "ripest", "ripest_of", "first_suspect", "next_wake"}
 # When a worker opens; the planner knows of the runs as soon as the server has looked at them, within a minute.
 ASKED_ONCE = {"held_counts", "free_mismatches"}
+
+
+@pytest.fixture(scope="module")
+def older() -> Iterator[str]:
+    """A server that plans as those before the newest do."""
+    server = servers.Server(servers.folder(in_memory=True), servers.binaries_of(16)).make().start()
+    try:
+        yield server.url
+    finally:
+        server.end()
+
+
+@pytest.fixture(params=["newest", "older"])
+def url(request: pytest.FixtureRequest) -> str:
+    if request.param == "newest":
+        return str(request.getfixturevalue("empty_url"))
+    return f"{request.getfixturevalue('older')}?schema=scale_{RandomIds().token()}"
 
 
 @asynccontextmanager
@@ -120,17 +139,17 @@ async def too_dear(url: str, wake_at: int, known: str, workflow: str, names: set
 
 @pytest.mark.parametrize("known", ["nothing", "a few", "all"])
 @pytest.mark.parametrize("workflow", ["sleeper", "another"])
-async def test_a_look_costs_the_same_however_many_runs_are_parked(empty_url: str, workflow: str, known: str) -> None:
+async def test_a_look_costs_the_same_however_many_runs_are_parked(url: str, workflow: str, known: str) -> None:
     """One that walks over a million of them takes half a minute, and nothing is claimed meanwhile."""
     names = {*LOOKS, *ASKED_OF_POSTGRES} - (ASKED_ONCE if known == "nothing" else set())
 
-    assert not await too_dear(empty_url, NOW + FAR_AWAY, known, workflow, names)
+    assert not await too_dear(url, NOW + FAR_AWAY, known, workflow, names)
 
 
 @pytest.mark.parametrize("known", ["nothing", "a few", "all"])
-async def test_a_look_costs_the_same_however_many_runs_of_others_are_due(empty_url: str, known: str) -> None:
+async def test_a_look_costs_the_same_however_many_runs_of_others_are_due(url: str, known: str) -> None:
     """A backlog that nobody works off must not slow down those on the same queue who have other work."""
-    assert not await too_dear(empty_url, NOW - FAR_AWAY, known, "another", ASKED_FOR_A_CLAIM)
+    assert not await too_dear(url, NOW - FAR_AWAY, known, "another", ASKED_FOR_A_CLAIM)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +164,8 @@ async def test_a_look_costs_the_same_however_many_runs_of_others_are_due(empty_u
     ],
     ids=str,
 )
-async def test_a_page_of_runs_costs_the_same_however_many_there_are(empty_url: str, wanted: RunFilter) -> None:
+async def test_a_page_of_runs_costs_the_same_however_many_there_are(url: str, wanted: RunFilter) -> None:
     """`perdure list` among a million runs shows the newest twenty, and whoever is paged has no time."""
     sql, parameters = listing(wanted)
-    async with filled(empty_url, NOW + FAR_AWAY, "all") as db:
-        assert await pages_of(db, prepare(sql, address_of(empty_url).schema), parameters) <= MOST_PAGES
+    async with filled(url, NOW + FAR_AWAY, "all") as db:
+        assert await pages_of(db, prepare(sql, address_of(url).schema), parameters) <= MOST_PAGES

@@ -192,20 +192,51 @@ select run_id,
 
 -- ripest_of: the ripest free runs of one queue, one priority and one workflow.
 -- Pairs, and in this order, so that only runs_waking will do: runs_ripe has the times in order as well, and the planner
--- would walk over all that others have there to find the first of a workflow that has none.
+-- would walk over all that others have there to find the first of a workflow that has none. The end comes last, for the
+-- upper one of two pairs ends no walk before Postgres 18.
 select wake_at, run_id, run_id
-  from runs
- where queue = :queue
-   and priority = :priority
-   and namespace = :namespace
-   and (workflow, wake_at) >= (:workflow, :since)
-   and (workflow, wake_at) <= (:workflow, :now)
-   and owner is null
-   and wake_at is not null
-   and losses < 2
-   and held is null
- order by workflow, wake_at, run_id
- limit :limit;
+  from (
+         select wake_at, run_id
+           from runs
+          where queue = :queue
+            and priority = :priority
+            and namespace = :namespace
+            and (workflow, wake_at) >= (:workflow, :since)
+            and workflow <= :workflow
+            and owner is null
+            and wake_at is not null
+            and losses < 2
+            and held is null
+          order by workflow, wake_at, run_id
+          limit :limit
+       ) as next
+ where wake_at <= :now;
+
+-- ripe_levels: the priorities of a queue's free runs, highest first; from one to the next without what is between.
+-- By order and limit: where nothing is known of the table, Postgres 15 looks for a maximum among all of them.
+with recursive levels (priority) as (
+    (select priority
+       from runs
+      where queue = :queue
+        and owner is null
+        and wake_at is not null
+        and losses < 2
+      order by priority desc
+      limit 1)
+     union all
+    select (select priority
+              from runs
+             where queue = :queue
+               and owner is null
+               and wake_at is not null
+               and losses < 2
+               and priority < levels.priority
+             order by priority desc
+             limit 1)
+      from levels
+     where levels.priority is not null
+)
+select priority from levels where priority is not null;
 
 -- levels_between: the highest priority of a queue's free runs in each of these gaps that has one.
 select found.priority
@@ -253,6 +284,7 @@ select run_id
  limit :limit;
 
 -- claim_runs: take the first of these, but for those that somebody else takes or holds just now.
+-- That they are open is asked so that the index of open runs is of no use: they are looked up by their ids.
 with free as materialized (
     select run_id
       from runs
@@ -260,7 +292,7 @@ with free as materialized (
        and owner is null
        and wake_at is not null
        and held is null
-       and closed_at is null
+       and coalesce(closed_at, -1) = -1
      order by array_position(:run_ids, run_id)
      limit :limit
        for no key update skip locked
