@@ -249,15 +249,17 @@ class WouldDeadlock(PerdureError):
 
 
 class RunNotFound(PerdureError, LookupError):
-    """There is no run with this id."""
+    """There is no run with this id; `why` is what may have become of one that was started."""
 
-    def __init__(self, id: str, namespace: str) -> None:
-        super().__init__(id, namespace)
+    def __init__(self, id: str, namespace: str, why: str = "") -> None:
+        super().__init__(id, namespace, why)
         self.id = id
         self.namespace = namespace
+        self.why = why
 
     def __str__(self) -> str:
-        return f"no run {self.id!r} in namespace {self.namespace!r}; `perdure list` shows the runs there are"
+        text = self.why or "`perdure list` shows the runs there are"
+        return f"no run {self.id!r} in namespace {self.namespace!r}; {text}"
 
 
 class RunNotHeld(PerdureError):

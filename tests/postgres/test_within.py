@@ -73,8 +73,13 @@ async def test_a_run_is_not_there_when_its_transaction_is_undone(postgres_url: s
         db = await orders_of(postgres_url)
         transaction = db.transaction()
         await transaction.start()
-        await app.start_within(db, settles.options(id="o-2"), "o-2")
+        undone = await app.start_within(db, settles.options(id="o-2"), "o-2")
+        told = "no run 'o-2' in namespace 'main'; the transaction .* is not committed yet, or was undone"
+        with pytest.raises(RunNotFound, match=told):
+            await undone.result()
         await transaction.rollback()
+        with pytest.raises(RunNotFound, match=told):
+            await undone.describe()
         with pytest.raises(RunNotFound):
             await app.get("o-2")
         run = await app.start(settles.options(id="o-2"), "o-2")

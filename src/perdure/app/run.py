@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -27,7 +28,7 @@ from perdure.codec import ValueType
 from perdure.engine.endings import ending_of, stopped
 from perdure.engine.holds import way_out
 from perdure.engine.port import Ending, Engine, OwnedRun
-from perdure.errors import BadOption, PerdureError, RunFailed, RunUnreadable
+from perdure.errors import BadOption, PerdureError, RunFailed, RunNotFound, RunUnreadable
 from perdure.ids import checked_id
 from perdure.kernel.messages import SignalSent
 from perdure.kernel.status import Status
@@ -44,6 +45,9 @@ LONGEST_REASON = 1000
 FOLLOW_MS = 100
 
 _ANY = ValueType(Any)
+
+
+NOT_THERE = "the transaction in which it was started is not committed yet, or was undone; or the run was deleted"
 
 
 class Run(Generic[R_co]):
@@ -74,21 +78,36 @@ class Run(Generic[R_co]):
         RunFailed with its error as the cause, RunCancelled, RunTerminated or RunTimedOut otherwise.
         """
         if timeout is None:
-            ending = await final_ending(self._engine, self.run_id, self._owned)
+            ending = await self._ending()
         else:
             limit = seconds(timeout, "timeout")
             try:
                 async with asyncio.timeout(limit):
-                    ending = await final_ending(self._engine, self.run_id, self._owned)
+                    ending = await self._ending()
             except TimeoutError:
                 how_it_is = await _how_it_is(self._engine, self.run_id)
                 raise TimeoutError(f"run {self.id!r} has no result after {timeout}{how_it_is}") from None
         return cast("R_co", result_of(self.id, ending, self._result))
 
+    async def _ending(self) -> Ending:
+        with self._told_by_id():
+            return await final_ending(self._engine, self.run_id, self._owned)
+
     async def describe(self) -> RunInfo:
         """The run as it stands now."""
         engine = self._engine
-        return await run_view(engine, await engine.read(self.run_id))
+        with self._told_by_id():
+            return await run_view(engine, await engine.read(self.run_id))
+
+    @contextmanager
+    def _told_by_id(self) -> Iterator[None]:
+        """Of a run that is not there, the id that people know is told; a handle of it can only be from a start."""
+        try:
+            yield
+        except RunNotFound as error:
+            if error.id != self.run_id:
+                raise
+            raise RunNotFound(self.id, error.namespace, NOT_THERE) from None
 
     async def signal(
         self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None
