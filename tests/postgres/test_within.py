@@ -1,7 +1,10 @@
 """Runs and signals inside the caller's own transaction: both commit together, or neither does."""
 
+import asyncio
 import contextlib
 import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -10,6 +13,7 @@ import pytest
 
 from perdure import Perdure, Signal, workflow
 from perdure.errors import BadOption, IdConflict, RunClosed, RunNotFound
+from perdure.ids import RandomIds
 from perdure.stores.postgres_address import address_of
 
 paid = Signal("paid", int)
@@ -36,6 +40,19 @@ async def orders_of(url: str) -> "asyncpg.Connection[asyncpg.Record]":
     db = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
     await db.execute("create table if not exists orders (id text primary key)")
     return db
+
+
+@contextlib.asynccontextmanager
+async def database(server: str) -> AsyncIterator[str]:
+    """A database of its own, as the guide has it."""
+    name = f"guide_{RandomIds().token()}"
+    db = await asyncpg.connect(server)
+    await db.execute(f"create database {name}")
+    try:
+        yield f"{server.rpartition('/')[0]}/{name}"
+    finally:
+        await db.execute(f"drop database {name} with (force)")
+        await db.close()
 
 
 async def test_a_run_and_a_row_commit_together(postgres_url: str) -> None:
@@ -65,6 +82,25 @@ async def test_a_start_takes_a_connection_unless_its_workflow_does(postgres_url:
         assert await (await start(dials, connection="by wire")).result() == "by wire"
         with pytest.raises(BadOption, match="no connection of asyncpg or psycopg"):
             await start(settles, "x", connection="by wire")
+        await db.close()
+
+
+async def test_the_example_of_the_guide_does_what_it_says(postgres: str) -> None:
+    """Whoever copies it must find a row and a run, or neither."""
+    guide = Path(__file__).parents[2] / "docs" / "postgres.md"
+    (example,) = re.findall(r"^```python\n(.*?)^```$", guide.read_text(), re.MULTILINE | re.DOTALL)
+    written: dict[str, Any] = {}
+    exec(compile(example, str(guide), "exec"), written)
+    async with database(postgres) as url, Perdure(url) as app:
+        db = await asyncpg.connect(url)
+        await db.execute("create table orders (id text primary key)")
+        await written["place"](app, db, "o-17")
+        await asyncio.to_thread(written["place_from_a_thread"], url, "o-18")
+        for id in ("o-17", "o-18"):
+            assert await (await app.get(id)).result() == f"{id} is on its way"
+            with pytest.raises(asyncpg.UniqueViolationError):
+                await written["place"](app, db, id)
+        assert [id for (id,) in await db.fetch("select id from orders order by id")] == ["o-17", "o-18"]
         await db.close()
 
 
