@@ -124,6 +124,26 @@ async def test_an_activity_on_a_queue_runs_where_that_queue_is_worked(env: Envir
         assert [info.workflow for info in await env.app.list(workflow="task:render")] == ["task:render"]
 
 
+async def test_a_queue_that_nobody_works_is_told_once(env: Environment, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever forgets the other worker waits for ever, and nothing looks wrong."""
+
+    def told() -> list[str]:
+        return [each.getMessage() for each in caplog.records if getattr(each, "event", "") == "queue_unworked"]
+
+    async with env:
+        for scene in ("dawn", "dusk"):
+            await env.start(makes_a_film.options(id=scene), scene)
+        await env.pass_time(3)
+        (said,) = told()
+        assert "the activity render of run 'dawn' waits on the queue gpu, which no living worker works" in said
+        assert "`perdure worker MODULE --queue gpu`" in said
+        async with Environment(env.path, clock=env.clock, queues=("gpu",)) as gpu:
+            await together((env, gpu))
+            await env.start(makes_a_film.options(id="noon"), "noon")
+            await together((env, gpu), 8)
+        assert len(told()) == 1
+
+
 async def test_a_worker_of_both_queues_runs_it_at_once(env: Environment) -> None:
     env._queues = ("default", "gpu")
     async with env:

@@ -11,6 +11,10 @@ another worker's row is by its own clock, and is only ever looked at for a chang
 import logging
 import os
 import socket
+from collections.abc import Iterable
+from contextlib import suppress
+
+import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.committer import Committer
@@ -50,6 +54,8 @@ class Lease:
         # The other workers' rows as they were last seen to change, and when that was by our monotonic clock.
         self._seen: dict[str, tuple[WorkerRow, int]] = {}
         self._next_orphans_at = 0
+        # The queues that living workers work, as of the last look for dead ones.
+        self.worked: frozenset[str] = frozenset()
         self.worker_id = ""
         self.epoch = 0
 
@@ -118,6 +124,7 @@ class Lease:
         self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in known}
         others = [worker for worker in workers if worker.worker_id != self.worker_id]
         dead = await self._store.dead_among([worker.worker_id for worker in others])
+        self.worked = self._queues_of(worker for worker in workers if worker.worker_id not in dead)
         for worker in others:
             if worker.worker_id in dead or self._is_silent(worker):
                 freed += await self._take_over(worker)
@@ -125,6 +132,13 @@ class Lease:
             self._next_orphans_at = self._clock.monotonic() + ORPHANS_MS
             freed += await self._free_orphans()
         return freed
+
+    def _queues_of(self, workers: Iterable[WorkerRow]) -> frozenset[str]:
+        # A row of another version, or one that was spoilt, is no reason to warn of anything.
+        texts = {worker.queues for worker in workers if worker.namespace == self.namespace}
+        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+            return frozenset(queue for text in texts for queue in msgspec.json.decode(text, type=list[str]))
+        return self.worked
 
     async def _free_orphans(self) -> int:
         """Free runs whose owner has no row, or none that can be read: nobody would ever see it gone."""

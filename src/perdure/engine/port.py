@@ -253,6 +253,9 @@ class Engine(Protocol):
     ) -> int | None:
         """When the next free run becomes ripe, suspects among them or not."""
 
+    def is_worked(self, queue: str) -> bool:
+        """Whether a worker that was alive a moment ago works this queue, in this namespace."""
+
     async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""
 

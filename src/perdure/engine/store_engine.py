@@ -180,6 +180,10 @@ class StoreEngine(RequestEngine):
         """When the next free run becomes ripe, suspects among them or not."""
         return await self._store.next_wake(self.namespace, queues, workflows, suspects=suspects)
 
+    def is_worked(self, queue: str) -> bool:
+        """Whether a worker that was alive a moment ago works this queue, in this namespace."""
+        return queue in self._lease.worked
+
     async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""
         await self._committer.apply(FreeMismatches(self.namespace, workflows, self.clock.now()))

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from perdure.engine.port import Engine, HandBack, Park
 from perdure.worker.live import LiveRun
+from perdure.worker.unworked import Unworked
 
 SWEEP_MS = 1000
 # Beyond so many live runs, those that nobody has written to yet are parked as soon as they wait, and
@@ -39,6 +40,7 @@ class Parking:
         self._engine = engine
         self._owner = owner
         self._park_after_ms = park_after_ms
+        self._unworked = Unworked(engine)
 
     def sweep(self, runs: Collection[LiveRun], now: int, *, is_crowded: bool) -> bool:
         """Show what quiet runs wait for; park those that have been quiet for long, or all when it is crowded.
@@ -56,6 +58,7 @@ class Parking:
                 hurried += hurries
             elif not live.is_noted and idle >= NOTE_AFTER_MS:
                 live.is_noted = True
+                self._unworked.look_at(live)
                 self._engine.note_waiting(live.owned, live.waiting())
         return is_many and hurried * 10 > len(runs)
 
