@@ -6,7 +6,8 @@ import sqlite3
 import pytest
 
 from perdure import StoreUnavailable, activity, workflow
-from perdure.testing import Environment
+from perdure.engine.outages import Outage
+from perdure.testing import Environment, VirtualClock
 
 LARGE = "x" * 100_000
 
@@ -89,3 +90,20 @@ async def test_a_worker_that_gets_no_new_epoch_does_not_say_so_twice_a_second(
         env.store.is_broken = False
         await env.pass_time(1)
         assert len(told(caplog, "recovery_failed_over")) == 1
+
+
+def test_a_server_that_goes_down_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """It says farewell, and refuses connections a moment later; what is new after a second is told again."""
+    clock = VirtualClock()
+    outage = Outage(clock, "watch_failed", "watching failed", "watching works")
+    outage.fails(StoreUnavailable("db", "terminating connection"))
+    for _ in range(15):
+        clock.advance(100)
+        outage.fails(StoreUnavailable("db", "nobody listens there"))
+    outage.is_over()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "watching failed: db: terminating connection",
+        "watching failed, for 1 s by now: db: nobody listens there",
+        "watching works, after 1.5 s",
+    ]

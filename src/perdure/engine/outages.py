@@ -12,6 +12,8 @@ log = logging.getLogger("perdure.engine")
 
 FIRST_PAUSE_MS, LAST_PAUSE_MS = 60_000, 3_600_000
 # So many kinds of trouble are told at once in one outage; a text that changes with every try is not news for ever.
+# A server that goes down says farewell first, and refuses connections a moment later: that is one thing to be told.
+SETTLED_MS = 1000
 MOST_KINDS = 5
 
 
@@ -36,7 +38,7 @@ class Outage:
             self._pause_ms = FIRST_PAUSE_MS
         elif now >= self._next_at:
             self._pause_ms = min(self._pause_ms * 2, LAST_PAUSE_MS)
-        elif text in self._told or len(self._told) >= MOST_KINDS:
+        elif text in self._told or len(self._told) >= MOST_KINDS or now < self._since + SETTLED_MS:
             return
         self._next_at = now + self._pause_ms
         self._told.add(text)
