@@ -54,9 +54,9 @@ class Ledger:
         assert isinstance(told[0], Committed)
         return told[0].answers.get(0, Applied())
 
-    def insert(self, *run_ids: str, priority: int = 0) -> None:
+    def insert(self, *run_ids: str, priority: int = 0, wake_at: int = NOW) -> None:
         for run_id in run_ids:
-            status = ("default", "PENDING", None, NOW, priority)
+            status = ("default", "PENDING", None, wake_at, priority)
             self.write(InsertRun(run_id, "main", run_id, "wf", *status, "{}", 7, NOW))
 
     def register(self) -> str:
@@ -334,6 +334,16 @@ async def test_the_only_place_goes_to_a_run_of_higher_priority_than_the_suspect(
         ledger.insert("other")
         worker_id = ledger.register()
         assert [ledger.claim(worker_id, limit=1) for _ in range(3)] == [["urgent"], ["s1"], ["other"]]
+
+
+async def test_the_only_place_goes_to_the_suspect_while_nothing_of_higher_priority_can_be_taken() -> None:
+    """A timer that is due next year must not strand it; the claim loop would look for it every few milliseconds."""
+    async with a_ledger("s1") as ledger:
+        await suspected(ledger, "s1")
+        ledger.insert("asleep", priority=1, wake_at=NOW + 1)
+        ledger.insert("other")
+        worker_id = ledger.register()
+        assert [ledger.claim(worker_id, limit=1) for _ in range(3)] == [["s1"], ["other"], []]
 
 
 async def test_suspects_that_may_not_be_claimed_are_no_reason_to_wake() -> None:

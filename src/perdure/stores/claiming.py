@@ -30,6 +30,14 @@ class Ripe(NamedTuple):
     usual: Sequence[tuple[str, bool]]
 
 
+class Suspect(NamedTuple):
+    """The first suspect there is, and how often it was lost."""
+
+    queue: str
+    priority: int
+    losses: int
+
+
 def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
     """Level by level: the highest priority first, and within one the queues share alike; Garbled."""
     known = {
@@ -41,17 +49,15 @@ def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
     ripe = yield from look(claim, known)
     levels = [(each, priority) for each in ripe for (priority,) in each.levels]
     levels.sort(key=lambda level: -_orderable(level[1]))
-    taken: list[str] = []
-    if claim.suspects:
-        taken = yield from _claim_suspects(claim, known, ripe, above=levels[0][1] if levels else None)
-    for place, (of_queue, priority) in enumerate(levels):
-        alike = sum(other == priority for _, other in levels[place:])
-        share = -(-(claim.limit - len(taken)) // alike)
-        if share <= 0:
-            break
-        level = known | {"queue": of_queue.queue, "priority": priority, "limit": share}
-        seen = of_queue.usual if priority == USUAL else None
-        taken += yield from _claim_level(claim.workflows, level, share, seen)
+    suspect = first_suspect(ripe)
+    if suspect is None:
+        return Applied((yield from _claim_levels(claim, known, levels, claim.limit)))
+    # The only place goes to runs of higher priority, if there is one that can be taken: most of a level may sleep.
+    ahead = [level for level in levels if claim.limit <= 1 and level[1] > suspect.priority]
+    taken = yield from _claim_levels(claim, known, ahead, claim.limit)
+    if not taken:
+        taken = yield from _claim_suspects(claim, known, suspect)
+        taken += yield from _claim_levels(claim, known, levels[len(ahead) :], claim.limit - len(taken))
     return Applied(taken)
 
 
@@ -64,6 +70,22 @@ def look(claim: ClaimRuns, known: dict[str, object]) -> Steps[list[Ripe]]:
         levels, *suspects, usual = (yield Several(names, known | asked)).rows
         ripe.append(Ripe(queue, levels, suspects[0] if suspects else (), usual))
     return ripe
+
+
+def _claim_levels(
+    claim: ClaimRuns, known: dict[str, object], levels: Sequence[tuple[Ripe, int]], limit: int
+) -> Steps[list[str]]:
+    """Level by level, until there is no room."""
+    taken: list[str] = []
+    for place, (of_queue, priority) in enumerate(levels):
+        alike = sum(other == priority for _, other in levels[place:])
+        share = -(-(limit - len(taken)) // alike)
+        if share <= 0:
+            break
+        level = known | {"queue": of_queue.queue, "priority": priority, "limit": share}
+        seen = of_queue.usual if priority == USUAL else None
+        taken += yield from _claim_level(claim.workflows, level, share, seen)
+    return taken
 
 
 def _take(name: str, known: dict[str, object], run_ids: list[str], limit: int) -> Steps[list[str]]:
@@ -106,20 +128,21 @@ def _claimable(run_id: str) -> str:
     return run_id
 
 
-def _claim_suspects(
-    claim: ClaimRuns, known: dict[str, object], ripe: Sequence[Ripe], above: int | None
-) -> Steps[list[str]]:
-    """The first suspect of all queues, and those like it; the only place there is goes to runs of higher priority."""
+def first_suspect(ripe: Sequence[Ripe]) -> Suspect | None:
+    """The first suspect of all queues; Garbled."""
     found = [
         (-_orderable(priority), wake_at, each.queue, losses)
         for each in ripe
         for priority, wake_at, losses in each.suspects
     ]
     if not found:
-        return []
+        return None
     priority, _, queue, losses = min(found)
-    if claim.limit <= 1 and above is not None and above > -priority:
-        return []
-    limit = suspects_at_once(claim.suspects, losses, claim.limit)
-    alike = yield Query("suspects_like_it", known | {"queue": queue, "losses": losses, "limit": limit})
+    return Suspect(queue, -priority, losses)
+
+
+def _claim_suspects(claim: ClaimRuns, known: dict[str, object], first: Suspect) -> Steps[list[str]]:
+    """The first suspect of all queues, and those like it."""
+    limit = suspects_at_once(claim.suspects, first.losses, claim.limit)
+    alike = yield Query("suspects_like_it", known | {"queue": first.queue, "losses": first.losses, "limit": limit})
     return (yield from _take("claim_runs", known, [_claimable(run_id) for (run_id,) in alike.rows], limit))

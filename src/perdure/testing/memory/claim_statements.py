@@ -17,19 +17,29 @@ _SUSPECTS = Progress("claim_suspects")
 
 def claim_runs(view: View, claim: ClaimRuns) -> Steps[Applied]:
     levels = _ripe_levels(view, claim.queues)
-    taken: list[str] = []
+    suspects = _first_suspects(view, claim) if claim.suspects else []
+    ahead = [level for level in levels if suspects and claim.limit <= 1 and level[1] > suspects[0].priority]
+    taken = yield from _claim_levels(view, claim, ahead, claim.limit)
+    if taken:
+        return Applied(taken)
     if claim.suspects:
-        taken = _claim_suspects(view, claim, above=levels[0][1] if levels else None)
+        taken = _claim_suspects(view, claim, suspects)
         yield _SUSPECTS
+    taken += yield from _claim_levels(view, claim, levels[len(ahead) :], claim.limit - len(taken))
+    return Applied(taken)
+
+
+def _claim_levels(view: View, claim: ClaimRuns, levels: Sequence[tuple[str, int]], limit: int) -> Steps[list[str]]:
+    taken: list[str] = []
     for place, (queue, priority) in enumerate(levels):
         alike = sum(other == priority for _, other in levels[place:])
-        share = -(-(claim.limit - len(taken)) // alike)
+        share = -(-(limit - len(taken)) // alike)
         if share <= 0:
             break
         if place:
             yield _LEVEL
         taken += _claim_level(view, claim, queue, priority, share)
-    return Applied(taken)
+    return taken
 
 
 def _ripe_levels(view: View, queues: Sequence[str]) -> list[tuple[str, int]]:
@@ -55,17 +65,19 @@ def _claim_level(view: View, claim: ClaimRuns, queue: str, priority: int, limit:
     return claimed
 
 
-def _claim_suspects(view: View, claim: ClaimRuns, above: int | None) -> list[str]:
-    """The first suspect of all queues, and those like it; the only place there is goes to runs of higher priority."""
-    ripest = {queue: list(_suspects(view, claim, queue)) for queue in claim.queues}
-    firsts = [(-found[0].priority, found[0].wake_at, queue) for queue, found in ripest.items() if found]
-    if not firsts:
+def _first_suspects(view: View, claim: ClaimRuns) -> list[RunRow]:
+    """The suspects of the queue that has the first of all."""
+    ripest = [(queue, list(_suspects(view, claim, queue))) for queue in claim.queues]
+    firsts = [(-found[0].priority, found[0].wake_at, queue, found) for queue, found in ripest if found]
+    return min(firsts, key=lambda first: first[:3])[3] if firsts else []
+
+
+def _claim_suspects(view: View, claim: ClaimRuns, suspects: Sequence[RunRow]) -> list[str]:
+    """The first suspect of all queues, and those like it."""
+    if not suspects:
         return []
-    priority, _, queue = min(firsts)
-    if claim.limit <= 1 and above is not None and above > -priority:
-        return []
-    losses = ripest[queue][0].losses
-    alike = [row.run_id for row in ripest[queue] if row.losses == losses]
+    losses = suspects[0].losses
+    alike = [row.run_id for row in suspects if row.losses == losses]
     taken = alike[: suspects_at_once(claim.suspects, losses, claim.limit)]
     for run_id in taken:
         _take(view, claim, run_id)
