@@ -83,7 +83,7 @@ LOOKS = [
     *("overdue", "ripe_levels", "next_wake", "workers", "last_message", "new_messages", "owned_run_ids"),
     *("ended_or_held", "latest_run", "next_suspect", "held_counts", "fence", "ripest", "ripest_of", "first_suspect"),
     *("free_mismatches", "judge_worker", "suspects_of", "free_runs", "delete_worker", "events_of", "unread_of"),
-    *("attempts_of", "children_of", "payloads_of"),
+    *("attempts_of", "children_of", "payloads_of", "payloads_of_events"),
 ]
 
 

@@ -5,18 +5,26 @@ from pathlib import Path
 from urllib.parse import quote
 
 import asyncpg
+import msgspec
 import pytest
 
 from perdure import Perdure, workflow
 from perdure.errors import BadOption
 from perdure.stores.claiming import LOOKS_FOR_A_CLAIM
+from perdure.stores.operations import Batch
+from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_migrating import migrated
 from perdure.stores.postgres_sql import prepared, prepared_together, quoted
 from perdure.stores.postgres_steps import answer
 from perdure.stores.queries import queries
 from perdure.stores.reads import PARTS_OF_RUNS
+from perdure.stores.records import LoadedRun
+from perdure.stores.rows import body_of
 from perdure.stores.steps import Found, Several, Steps
+from perdure.stores.writes import LONGEST_IN_ROW
+from tests.postgres.test_conformance import told
+from tests.test_store_contract import WORKER, a_run, an_event
 from tools import servers
 
 # Refuses to be part of anything larger.
@@ -107,3 +115,21 @@ async def test_a_schema_may_be_called_what_stands_for_something_else_in_a_query(
 def test_a_schema_that_cannot_be_named_is_refused(schema: str) -> None:
     with pytest.raises(BadOption, match="is no name for one"):
         address_of(f"postgresql:///shop?schema={quote(schema)}")
+
+
+async def test_what_is_too_large_for_its_row_is_not_read_as_json(postgres_url: str) -> None:
+    """A hundred and sixty histories of four megabytes took 26 seconds so, not 2, and what takes 30 is never loaded."""
+    large = msgspec.json.encode("\\\u2028\n" * LONGEST_IN_ROW).decode()
+    body = f'{{"name":"a","arguments":[],"result":{large},"started_at":1}}'
+    store = PostgresStore(postgres_url)
+    await store.open()
+    try:
+        await told(store, Batch([[a_run("r")]], None, 0))
+        await told(store, Batch([[an_event("r", 2), an_event("r", 3)._replace(body=body)]], None, 0))
+        (loaded,) = await store.load_runs(["r"], WORKER)
+    finally:
+        await store.close()
+
+    assert "payloads" not in prepared_together(PARTS_OF_RUNS, "perdure").sql
+    assert isinstance(loaded, LoadedRun)
+    assert [body_of(event.fact) == body for event in loaded.events] == [False, True]

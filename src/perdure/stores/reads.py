@@ -251,7 +251,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
         if type(run_id) is not str:
             raise Garbled(f"one of its children has the id {run_id!r}, which is no text")
         children.setdefault(parent_id, set()).add(run_id)
-    events = _by_run(of_events, rows.event_of)
+    events = _by_run((yield from _with_payloads(of_events)), rows.event_of)
     messages = _by_run(unread, rows.message_of)
     attempts = _by_run(failed, rows.attempt_of)
     return [
@@ -264,6 +264,16 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
         )
         for row in owned
     ]
+
+
+def _with_payloads(of_events: Sequence[Sequence[Any]]) -> Steps[Sequence[Sequence[Any]]]:
+    """Events with the bodies that are too large for their rows, where the database was not asked for them yet."""
+    lacking = sorted({run_id for run_id, *_, body in of_events if body is None})
+    if not lacking:
+        return of_events
+    payloads = yield Query("payloads_of_events", {"run_ids": lacking})
+    bodies = {(run_id, seq): body for run_id, seq, body in payloads.rows}
+    return [(*row[:-1], bodies.get((row[0], row[1]))) if row[-1] is None else row for row in of_events]
 
 
 def _by_run(found: Iterable[Sequence[Any]], record: Callable[..., T]) -> dict[str, list[T]]:

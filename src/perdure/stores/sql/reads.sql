@@ -36,6 +36,12 @@ select events.run_id, events.seq, events.kind, events.place, events.at, coalesce
  where events.run_id in (select value from json_each(:run_ids))
  order by events.run_id, events.seq;
 
+-- payloads_of_events: the bodies of these runs' events that are too large for their rows.
+select run_id, seq, body
+  from payloads
+ where run_id in (select value from json_each(:run_ids))
+   and seq > 1;
+
 -- payloads_of: the bodies too large for their rows; an input is that of event 1, an outcome that of the last one.
 select payloads.run_id, payloads.seq, payloads.body
   from payloads
