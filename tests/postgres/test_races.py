@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 import pytest
@@ -204,3 +205,25 @@ async def test_a_signal_in_an_open_transaction_keeps_its_run_from_being_parked(p
         await transaction.commit()
         assert await run.result(timeout=10) == 7
         await db.close()
+
+
+async def test_a_ripe_run_that_somebody_holds_is_looked_for_less_and_less_often(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every worker asked the server four hundred things a second for as long as a transaction was left open."""
+    looked: list[float] = []
+    next_wake = PostgresStore.next_wake
+
+    async def noted(store: PostgresStore, *known: Any, suspects: bool = False) -> int | None:
+        looked.append(time.monotonic())
+        return await next_wake(store, *known, suspects=suspects)
+
+    async with several(postgres_url, 1) as (store,):
+        await told(store, Batch([[a_ripe_run("r", workflow=waits_to_be_answered.name)]], None, 0))
+    async with holding(postgres_url, "select 1 from runs where run_id = 'r' for update"):
+        monkeypatch.setattr(PostgresStore, "next_wake", noted)
+        async with Perdure(postgres_url):
+            while len(looked) < 12:  # noqa: ASYNC110 - the worker looks in its time
+                await asyncio.sleep(0.01)
+
+    assert looked[11] - looked[0] > 1.0

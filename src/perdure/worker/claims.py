@@ -13,7 +13,8 @@ log = logging.getLogger("perdure.worker")
 
 # How many ripe runs are claimed at once.
 CLAIM = 200
-CLAIM_AGAIN_MS = 10
+# When to look again for what is ripe and could not be claimed: others just take it, or somebody holds it for long.
+CLAIM_AGAIN_MS, SELDOM_AGAIN_MS = 10, 640
 FAILED_AGAIN_MS = 1000
 # How long a worker that stops waits for a claim under way; while nothing can be written there is no end of it.
 STOP_MS = 2000
@@ -41,6 +42,7 @@ class Claims:
         self._task: asyncio.Task[None] | None = None
         self._alarm: Alarm | None = None
         self._alarm_at = 0
+        self._again_ms = CLAIM_AGAIN_MS
         self._is_stopped = False
         self._outage = Outage(
             engine.clock, "claim_failed", "claiming failed, will try again", "runs can be claimed again"
@@ -86,6 +88,7 @@ class Claims:
                 names, suspects = self._names(), self._suspects()
                 if await self._engine.claim(self._queues, names, min(room, CLAIM), suspects) > 0:
                     self.is_wanted = True
+                    self._again_ms = CLAIM_AGAIN_MS
                 else:
                     # Those that may not be claimed now are no reason to look again.
                     self._wake_at(await self._engine.next_wake(self._queues, names, suspects=suspects > 0))
@@ -102,8 +105,11 @@ class Claims:
     def _wake_at(self, at: int | None) -> None:
         now = self._engine.clock.now()
         if at is not None and at <= now:
-            # One that is ripe already could not be claimed just now; look again in a moment.
-            at = now + CLAIM_AGAIN_MS
+            # One that is ripe already could not be claimed just now; look again in a moment, and each time later.
+            at = now + self._again_ms
+            self._again_ms = min(2 * self._again_ms, SELDOM_AGAIN_MS)
+        else:
+            self._again_ms = CLAIM_AGAIN_MS
         if self._alarm is not None:
             if at == self._alarm_at:
                 # Set anew at every look, called-off alarms would stay in memory until their time has come.
