@@ -227,3 +227,19 @@ async def test_a_ripe_run_that_somebody_holds_is_looked_for_less_and_less_often(
                 await asyncio.sleep(0.01)
 
     assert looked[11] - looked[0] > 1.0
+
+
+@pytest.mark.parametrize("losses", [2, 4])
+async def test_a_suspect_that_somebody_holds_keeps_no_other_from_coming_back(postgres_url: str, losses: int) -> None:
+    """One whose row a transaction outside held was always the first one, and no suspect of any queue was claimed."""
+    async with several(postgres_url, 1) as (store,):
+        suspects = [a_ripe_run(f"s{number}")._replace(wake_at=1000 + number) for number in range(3)]
+        await told(store, Batch([[run] for run in suspects], None, 0))
+        async with holding(postgres_url, "update runs set losses = case run_id when 's0' then 4 else $1 end", losses):
+            pass
+        claim = Batch([[ClaimRuns("w-0", "main", ("default",), ("wf",), 2000, 1, 100)]], "w-0", 1)
+        async with holding(postgres_url, "select 1 from runs where run_id = 's0' for update"):
+            taken = [await told(store, claim) for _ in range(3)]
+        taken.append(await told(store, claim))
+
+        assert taken == [Committed({0: Applied(found)}) for found in (["s1"], ["s2"], [], ["s0"])]

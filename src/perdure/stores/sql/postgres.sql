@@ -254,7 +254,8 @@ select found.priority
           limit 1
        ) as found on true;
 
--- first_suspect: the ripest suspect of one queue that this worker has code for.
+-- first_suspect: the ripest suspect of one queue that this worker has code for, and that nobody holds just now: those
+-- behind it must not wait for it.
 select priority, wake_at, losses
   from runs
  where queue = :queue
@@ -266,7 +267,8 @@ select priority, wake_at, losses
    and namespace = :namespace
    and workflow = any(:workflows)
  order by priority desc, wake_at, run_id
- limit 1;
+ limit 1
+   for no key update skip locked;
 
 -- suspects_like_it: the ripest suspects of one queue that were lost as often.
 select run_id
@@ -281,7 +283,8 @@ select run_id
    and namespace = :namespace
    and workflow = any(:workflows)
  order by priority desc, wake_at, run_id
- limit :limit;
+ limit :limit
+   for no key update skip locked;
 
 -- claim_runs: take the first of these, but for those that somebody else takes or holds just now.
 -- That they are open is asked so that the index of open runs is of no use: they are looked up by their ids.
