@@ -80,7 +80,7 @@ def steps_of(db: sqlite3.Connection, sql: str, parameters: dict[str, object]) ->
 
 # What every process does once a second, or whenever another one has changed something.
 LOOKS = [
-    *("overdue", "ripe_levels", "next_wake", "workers", "last_message", "new_messages", "owned_run_ids"),
+    *("overdue", "ripe_levels", "next_wakes", "workers", "last_message", "new_messages", "owned_run_ids"),
     *("ended_or_held", "latest_run", "next_suspect", "held_counts", "fence", "ripest", "ripest_of", "first_suspect"),
     *("free_mismatches", "judge_worker", "suspects_of", "free_runs", "delete_worker", "events_of", "unread_of"),
     *("attempts_of", "children_of", "payloads_of", "payloads_of_events"),
@@ -95,6 +95,7 @@ def test_a_look_costs_the_same_however_many_runs_are_parked(tmp_path: Path, name
         "namespace": "main",
         "queue": "default",
         "priority": 0,
+        "priorities": "[0]",
         "workflows": f'["{workflow}"]',
         "workflow": workflow,
         "window": 800,

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from typing import Any
 
 import asyncpg
 import pytest
 
-from perdure import Perdure, activity, workflow
+from perdure import Perdure, Signal, activity, workflow
+from perdure.engine import watch
 from perdure.stores.operations import FreeRuns, Operation, RaiseEpoch
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_life import channel_of
@@ -45,6 +47,30 @@ async def looks_up(name: str) -> str:
 @workflow
 async def looks_up_once(name: str) -> str:
     return await looks_up(name)
+
+
+go = Signal("go", str)
+
+
+@workflow
+async def ends_when_told() -> str:
+    return await go.receive()
+
+
+async def test_whoever_has_just_come_is_told_of_an_end(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was alone told nobody of anything, and saw only a second later that somebody waits by now."""
+    monkeypatch.setattr(watch, "RESCUE_MS", 3_600_000)
+    async with Perdure(postgres_url) as worker:
+        run = await worker.start(ends_when_told.options(id="told"))
+        # As it is when it has seen that it is alone.
+        store: Any = worker._store
+        store._life.has_listeners = False
+        async with Perdure(postgres_url, worker=False) as client:
+            waiting = asyncio.create_task((await client.get("told")).result())
+            await until(lambda: store._life.has_listeners, "it has heard of the other one")
+            await run.signal(go, "gone")
+            async with asyncio.timeout(20):
+                assert await waiting == "gone"
 
 
 QUIET_SECONDS = 0.5

@@ -164,9 +164,13 @@ class PostgresStore(PostgresReads):
 
     def _hear(self, said: str) -> None:
         sender, _, text = said.partition(":")
-        if sender != self._name:
-            news = News.of(text)
-            self._has_news = self._has_news or bool(news & News.WORK)
+        if sender == self._name:
+            return
+        # Whoever speaks may listen too; once a second it is looked whether anybody does.
+        self._life.has_listeners = True
+        news = News.of(text)
+        self._has_news = self._has_news or bool(news & News.WORK)
+        if news:
             self._changed(bool(news & News.WORK))
 
     def has_changed(self) -> bool:

@@ -8,7 +8,7 @@ of them. So after a slow one the next begin where its first run was. Every now a
 somebody whom no claim waits for: a transaction that was open for long may have left a run with a time that has passed.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from perdure.clock import elapsed
@@ -53,6 +53,8 @@ class Floors:
         """Ask for ripe runs, from the floor on."""
         if name == "ripe_levels":
             return await self._levels(ask, parameters)
+        if name == "next_wakes":
+            return await self._next_wakes(ask, parameters)
         level = _level_of(parameters)
         since, began = self._floors.get(level, LOWEST), elapsed()
         found = await ask(name, {**parameters, "since": since})
@@ -73,6 +75,17 @@ class Floors:
         if elapsed() - began > SLOW_SECONDS and self._floors.get(level, LOWEST) == since:
             self._floors[level] = max(since, min(now, now if first is None else first) - LATE_MS)
             self._look_at = self._look_at or elapsed() + LEAST_SECONDS
+
+    async def _next_wakes(self, ask: Ask, parameters: Mapping[str, object]) -> Found:
+        """When the next run becomes ripe: from the start, or level by level where there are floors."""
+        if not self._floors:
+            return await ask("next_wakes", {**parameters, "since": LOWEST})
+        priorities = parameters["priorities"]
+        assert isinstance(priorities, list)
+        found: list[Sequence[int | None]] = []
+        for priority in priorities:
+            found += (await self.ask(ask, "next_wake", {**parameters, "priority": priority})).rows
+        return Found(("min",), [min(found, key=_never_last)], 1)
 
     async def _levels(self, ask: Ask, parameters: Mapping[str, object]) -> Found:
         """The priorities of a queue; those that were seen before are not looked for among dead rows."""
@@ -111,7 +124,7 @@ class Floors:
 
     async def _look_for_levels(self, ask: Ask, queue: object) -> None:
         began = elapsed()
-        found = await ask("ripe_levels", {"queue": queue})
+        found = await ask("ripe_levels", {"queue": queue, "now": HIGHEST})
         if elapsed() - began <= SLOW_SECONDS or len(self._seen[queue]) > MOST_LEVELS:
             del self._seen[queue]
         else:
@@ -124,6 +137,10 @@ class Floors:
             del self._floors[level]
         elif first is not None:
             self._floors[level] = min(self._floors[level], first)
+
+
+def _never_last(row: Sequence[int | None]) -> tuple[bool, int]:
+    return row[0] is None, row[0] or 0
 
 
 def _level_of(parameters: Mapping[str, object]) -> Level:

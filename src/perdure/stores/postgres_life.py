@@ -44,6 +44,9 @@ select pg_terminate_backend(pid)
 # How often it is looked for them, and how long what is sent may be on its way over a slow network.
 HUNG_SECONDS, HUNG_MS = 5.0, 10_000
 
+# What is said by somebody who begins to listen.
+LISTENS = "l"
+
 log = logging.getLogger("perdure.store")
 
 
@@ -148,6 +151,8 @@ class Life:
         channel = channel_of(self._address.schema)
         # Once for each callback, however often it is added.
         await connection.add_listener(channel, self._hear)
+        # Who was alone until now has told nobody of anything.
+        await connection.execute(f"select pg_notify('{channel}', ':{LISTENS}')")
 
     def _hear(self, *said: object) -> None:
         self._heard(str(said[3]))

@@ -29,7 +29,7 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.postgres_address import Address
-from perdure.stores.postgres_life import channel_of
+from perdure.stores.postgres_life import LISTENS, channel_of
 from perdure.stores.postgres_links import Link
 
 GAP_SECONDS = 0.01
@@ -47,7 +47,7 @@ class News(Flag):
     @classmethod
     def of(cls, text: str) -> "News":
         """What was told; anything, if that cannot be read."""
-        known = {"w": cls.WORK, "e": cls.ENDS}
+        known = {"w": cls.WORK, "e": cls.ENDS, LISTENS: cls.NOTHING}
         found = cls.NOTHING
         for letter in text:
             found |= known.get(letter, cls.WORK | cls.ENDS)

@@ -34,7 +34,7 @@ _NUMBERS = {
     *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most", "now"),
     *("number", "outlived", "pid", "priority", "seq", "since", "wake_at", "window"),
 }
-_NUMBERS_IN_LISTS = {"above", "below"}
+_NUMBERS_IN_LISTS = {"above", "below", "priorities"}
 
 
 class Prepared(NamedTuple):

@@ -23,6 +23,8 @@ from perdure.stores.steps import Query, Question, Several, Steps, Text
 
 T = TypeVar("T")
 
+# Whatever has a time to wake at is due by then.
+LATEST = 2**63 - 1
 PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of")
 
 
@@ -299,22 +301,17 @@ def _new_messages(
     return news, last
 
 
-def ripe_levels(queues: Sequence[str]) -> Steps[list[tuple[str, int]]]:
-    """The queues and priorities that have free runs with a time to wake at."""
-    levels: list[tuple[str, int]] = []
-    for queue in queues:
-        levels += [(queue, priority) for (priority,) in (yield Query("ripe_levels", {"queue": queue})).rows]
-    return levels
-
-
 def next_wakes(
     namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool
 ) -> Steps[list[int | None]]:
-    """When the next free run of each level becomes ripe."""
+    """When the next free run of each queue becomes ripe."""
     known = {"namespace": namespace, "workflows": workflows}
     found: list[int | None] = []
-    for queue, priority in (yield from ripe_levels(queues)):
-        found += [at for (at,) in (yield Query("next_wake", known | {"queue": queue, "priority": priority})).rows]
+    for queue in queues:
+        levels = (yield Query("ripe_levels", {"queue": queue, "now": LATEST})).rows
+        if levels:
+            asked = known | {"queue": queue, "priorities": [priority for (priority,) in levels]}
+            found += [at for (at,) in (yield Query("next_wakes", asked)).rows]
     for queue in queues if suspects else ():
         found += [at for (at,) in (yield Query("next_suspect", known | {"queue": queue})).rows]
     return found

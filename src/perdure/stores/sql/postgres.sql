@@ -212,7 +212,8 @@ select wake_at, run_id, run_id
        ) as next
  where wake_at <= :now;
 
--- ripe_levels: the priorities of a queue's free runs, highest first; from one to the next without what is between.
+-- ripe_levels: the priorities of a queue's free runs of which one is due by then, highest first; from one to the next
+-- without what is between.
 -- By order and limit: where nothing is known of the table, Postgres 15 looks for a maximum among all of them.
 with recursive levels (priority) as (
     (select priority
@@ -236,7 +237,19 @@ with recursive levels (priority) as (
       from levels
      where levels.priority is not null
 )
-select priority from levels where priority is not null;
+select levels.priority
+  from levels
+  join lateral (
+         select wake_at
+           from runs
+          where queue = :queue
+            and priority = levels.priority
+            and owner is null
+            and wake_at is not null
+            and losses < 2
+          order by wake_at
+          limit 1
+       ) as first on first.wake_at <= :now;
 
 -- levels_between: the highest priority of a queue's free runs in each of these gaps that has one.
 select found.priority
@@ -478,8 +491,25 @@ select fresh.run_id, owned.messages, fresh.number, fresh.message_id, fresh.kind,
        ) as owned on true
  order by fresh.number;
 
--- next_wake: when the next free run of one queue and one priority becomes ripe; runs of other workflows lie elsewhere.
--- Only runs_waking will do, as for ripest_of.
+-- next_wakes: when the next free run of one queue becomes ripe, whichever of these priorities it has; runs of other
+-- workflows lie elsewhere. Only runs_waking will do, as for ripest_of.
+select min((select wake_at
+              from runs
+             where queue = :queue
+               and priority = level.priority
+               and namespace = :namespace
+               and (workflow, wake_at) >= (known.name, :since)
+               and workflow <= known.name
+               and owner is null
+               and wake_at is not null
+               and losses < 2
+               and held is null
+             order by workflow, wake_at
+             limit 1))
+  from unnest(:priorities) as level (priority)
+  cross join unnest(:workflows) as known (name);
+
+-- next_wake: the same for one priority, from a floor on.
 select min((select wake_at
               from runs
              where queue = :queue

@@ -120,7 +120,8 @@ select run_id, place, attempt, name, failure, at, next_at
  where run_id in (select value from json_each(:run_ids))
  order by run_id, place, attempt;
 
--- ripe_levels: the priorities of a queue's free runs, highest first; from one to the next without what is between.
+-- ripe_levels: the priorities of a queue's free runs of which one is due by then, highest first; from one to the next
+-- without what is between.
 with recursive levels (priority) as (
     select max(priority)
       from runs indexed by runs_ripe
@@ -139,13 +140,26 @@ with recursive levels (priority) as (
       from levels
      where levels.priority is not null
 )
-select priority from levels where priority is not null;
+select priority
+  from levels
+ where priority is not null
+   and exists (
+         select 1
+           from runs indexed by runs_ripe
+          where queue = :queue
+            and priority = levels.priority
+            and owner is null
+            and wake_at is not null
+            and losses < 2
+            and wake_at <= :now
+       );
 
--- next_wake: when the next free run of one queue and one priority becomes ripe; runs of other workflows lie elsewhere.
+-- next_wakes: when the next free run of one queue becomes ripe, whichever of these priorities it has; runs of other
+-- workflows lie elsewhere.
 select min((select wake_at
               from runs indexed by runs_waking
              where queue = :queue
-               and priority = :priority
+               and priority = level.value
                and namespace = :namespace
                and workflow = known.value
                and owner is null
@@ -154,7 +168,8 @@ select min((select wake_at
                and held is null
              order by wake_at
              limit 1))
-  from json_each(:workflows) as known;
+  from json_each(:priorities) as level
+  join json_each(:workflows) as known;
 
 -- next_suspect: when the next free suspect of one queue becomes ripe.
 select min(wake_at)

@@ -16,7 +16,7 @@ _SUSPECTS = Progress("claim_suspects")
 
 
 def claim_runs(view: View, claim: ClaimRuns) -> Steps[Applied]:
-    levels = _ripe_levels(view, claim.queues)
+    levels = _ripe_levels(view, claim.queues, claim.now)
     suspects = _first_suspects(view, claim) if claim.suspects else []
     ahead = [level for level in levels if suspects and claim.limit <= 1 and level[1] > suspects[0].priority]
     taken = yield from _claim_levels(view, claim, ahead, claim.limit)
@@ -42,14 +42,18 @@ def _claim_levels(view: View, claim: ClaimRuns, levels: Sequence[tuple[str, int]
     return taken
 
 
-def _ripe_levels(view: View, queues: Sequence[str]) -> list[tuple[str, int]]:
-    """The queues and priorities that have free runs with a time to wake at."""
+def _ripe_levels(view: View, queues: Sequence[str], now: int) -> list[tuple[str, int]]:
+    """The queues and priorities that have free runs which are due."""
     own = view.runs.own
     levels = []
     for queue in queues:
         committed = view.tables.runs.ripe.get(queue, {})
-        found = {priority for priority, level in committed.items() if any(entry[2] not in own for entry in level)}
-        found |= {row.priority for row in _own_free(view, queue, suspects=False)}
+        found = {
+            priority
+            for priority, level in committed.items()
+            if any(at <= now and run_id not in own for at, _, run_id in level)
+        }
+        found |= {row.priority for row in _own_free(view, queue, suspects=False) if (row.wake_at or 0) <= now}
         levels += [(queue, priority) for priority in sorted(found)]
     return sorted(levels, key=lambda level: -level[1])
 
