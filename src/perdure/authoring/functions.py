@@ -279,7 +279,8 @@ def _milliseconds(duration: Duration, what: str, least: int = 0) -> int:
 
 def _priority(priority: object) -> int:
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > HIGHEST_PRIORITY:
-        raise BadOption(f"priority is {priority!r}; give a whole number, higher comes first")
+        most = f"{HIGHEST_PRIORITY:,}"
+        raise BadOption(f"priority is {priority!r}; give a whole number from -{most} to {most}, higher comes first")
     return priority
 
 

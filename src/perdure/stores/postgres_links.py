@@ -98,6 +98,9 @@ def trouble(error: BaseException) -> str:
             said = f"no encrypted connection: {error.reason or error}"
         case ConnectionError() if "connection_lost" in str(error):
             said = "whoever listens there closed the connection, and may be no Postgres"
+        case asyncpg.InternalClientError():
+            # Of the driver's own states people know nothing.
+            said = "the connection was lost in the middle of something"
         case OSError() if error.strerror:
             said = error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
         case _:
