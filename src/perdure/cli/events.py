@@ -19,6 +19,7 @@ from perdure.cli.history import arguments_in, line_of, place_in
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
 from perdure.cli.output import (
+    errors,
     grid,
     is_for_people,
     plain_table,
@@ -28,7 +29,8 @@ from perdure.cli.output import (
     screen,
     span,
 )
-from perdure.errors import RunUnreadable
+from perdure.cli.patience import Patience
+from perdure.errors import RunUnreadable, StoreUnavailable
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent
@@ -101,16 +103,21 @@ def _follow(name: str, after: int, url: str, namespace: str, *, is_shown: bool) 
 
 async def _followed(name: str, after: int, url: str, namespace: str) -> "AsyncGenerator[RunEvent, None]":
     async with client(url, namespace) as app:
-        run = await found(app, name)
+        run, patience = await found(app, name), Patience(url, errors())
         while True:
-            events = cast("AsyncGenerator[RunEvent, None]", run.events(after=after, follow=True))
-            async with aclosing(events) as history:
-                async for event in history:
-                    yield event
-            continued_to = (await run.describe()).continued_to
-            if continued_to is None:
-                return
-            run, after = await app.get(run_id=continued_to), 0
+            try:
+                events = cast("AsyncGenerator[RunEvent, None]", run.events(after=after, follow=True))
+                async with aclosing(events) as history:
+                    async for event in history:
+                        after = event.seq
+                        yield event
+                continued_to = (await run.describe()).continued_to
+                if continued_to is None:
+                    return
+                run, after = await app.get(run_id=continued_to), 0
+            except StoreUnavailable as error:
+                patience.bear(error)
+                await patience.until_answered(run.describe)
 
 
 async def _show_each(followed: "AsyncGenerator[RunEvent, None]", *, is_shown: bool) -> None:

@@ -12,19 +12,24 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import typer
 
 import perdure
 from perdure import codec
 from perdure.cli.exits import FAILED, OK, TIMED_OUT, say
 from perdure.cli.holds import is_stuck, print_hold
 from perdure.cli.output import errors, is_for_people, print_json, screen
+from perdure.cli.patience import OutOfReach, Patience
 from perdure.cli.progress import Progress
 from perdure.engine.holds import AWAITED_RUN_HELD
+from perdure.errors import StoreUnavailable, without_password
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo
 
 LOOK_EVERY = 0.1
+# So long a last look may take when the time is over; a server may be there and not answer.
+LAST_LOOK = 5.0
 
 
 async def follow(
@@ -37,7 +42,12 @@ async def follow(
     too_late: Callable[[str], None],
 ) -> int:
     """Show a run's progress and print its result; answers the exit code. Raises what ended the run otherwise."""
-    info, ending = await watch(app, run, opened_at, timeout)
+    try:
+        info, ending = await watch(app, run, opened_at, timeout)
+    except OutOfReach:
+        too_late(f"still open after {timeout:g} s")
+        # Raised, so that nobody tries for long to hand anything back to a server that is gone.
+        raise typer.Exit(TIMED_OUT) from None
     if ending.done() and not ending.cancelled():
         print_result(ending.result(), as_json=as_json)
         return OK
@@ -57,16 +67,26 @@ async def watch(
     *,
     leaves_held: bool = True,
 ) -> "tuple[RunInfo, asyncio.Task[Any]]":
-    """The run, or the one that continues it, as it stands in the end; and its result, which may not be there."""
+    """The run, or the one that continues it, as it stands in the end; and its result, which may not be there.
+
+    OutOfReach when the time is over and the database cannot be asked.
+    """
     logging.getLogger("perdure.engine").addFilter(_is_news)
-    ending = asyncio.create_task(run.result())
+    console = errors()
+    ending = asyncio.create_task(_ending(run, app.url))
     try:
-        with Progress(errors(), app, run, opened_at) as progress:
-            return await _watched(ending, progress, timeout, leaves_held=leaves_held), ending
+        with Progress(console, app, run, opened_at) as progress:
+            look = Look(app.url, progress, Patience(app.url, console))
+            return await look.until(ending, timeout, leaves_held=leaves_held), ending
     finally:
         # Nobody waits for it any more, also when Ctrl-C came; one that has ended stays as it is.
         ending.cancel()
         await asyncio.wait({ending})
+
+
+async def _ending(run: "perdure.Run[Any]", url: str) -> object:
+    """The result of a run; whoever looks at it meanwhile tells of outages."""
+    return await Patience(url, None).until_answered(run.result)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -74,19 +94,45 @@ def _is_news(record: logging.LogRecord) -> bool:
     return getattr(record, "event", None) != AWAITED_RUN_HELD
 
 
-async def _watched(
-    ending: "asyncio.Task[Any]", progress: Progress, timeout: float | None, *, leaves_held: bool
-) -> "RunInfo":
-    """The run as it stands when it has ended, is held for good, or has taken too long."""
-    clock = asyncio.get_running_loop().time
-    deadline = math.inf if timeout is None else clock() + timeout
-    while True:
-        await asyncio.wait({ending}, timeout=max(0.0, min(LOOK_EVERY, deadline - clock())))
-        # Whether it has ended is asked before the look, so that its last event is shown.
-        is_over = ending.done() or clock() >= deadline
-        info = await progress.look()
-        if is_over or (leaves_held and is_stuck(info)):
-            return info
+class Look:
+    """Looks at a run again and again, as long as anybody wants to wait."""
+
+    def __init__(self, url: str, progress: Progress, patience: Patience) -> None:
+        self._url = without_password(url)
+        self._progress = progress
+        self._patience = patience
+        self._seen: RunInfo | None = None
+
+    async def until(self, ending: "asyncio.Task[Any]", timeout: float | None, *, leaves_held: bool) -> "RunInfo":
+        """The run as it stands when it has ended, is held for good, or has taken too long."""
+        clock = asyncio.get_running_loop().time
+        deadline = math.inf if timeout is None else clock() + timeout
+        while True:
+            await asyncio.wait({ending}, timeout=max(0.0, min(LOOK_EVERY, deadline - clock())))
+            # Whether it has ended is asked before the look, so that its last event is shown.
+            has_ended, is_late = ending.done(), clock() >= deadline
+            try:
+                info = await self._once(deadline)
+            except StoreUnavailable as error:
+                self._patience.bear(error)
+                if has_ended and self._seen is not None:
+                    return self._seen
+                if clock() >= deadline:
+                    raise OutOfReach(error.url, error.trouble) from None
+            else:
+                if has_ended or is_late or (leaves_held and is_stuck(info)):
+                    return info
+
+    async def _once(self, deadline: float) -> "RunInfo":
+        """The run as it stands; a look that hangs is not waited for when the time is over."""
+        patience = max(deadline - asyncio.get_running_loop().time(), LAST_LOOK)
+        try:
+            async with asyncio.timeout(None if math.isinf(patience) else patience):
+                self._seen = await self._progress.look()
+        except TimeoutError:
+            raise StoreUnavailable(self._url, "the server does not answer") from None
+        self._patience.rest()
+        return self._seen
 
 
 def print_result(result: object, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ In:   the URL and the namespace, and a run as people name it.
 Out:  an open client that works nothing; a run.
 """
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,12 +21,14 @@ from perdure.stores.sqlite import has_runs
 FILE = "sqlite:///"
 MEMORY = "sqlite://"
 NEWEST = 200
+# What the engine tells of outages; a command says it itself, in its error or while it waits.
+OUTAGES = ("store_unavailable", "watch_failed")
 
 
 @asynccontextmanager
 async def client(url: str, namespace: str) -> "AsyncIterator[perdure.Perdure]":
     """A client of a database that exists; a command that only looks must not create one."""
-    app = perdure.Perdure(url, namespace=namespace, worker=False)
+    app = idle(url, namespace)
     path = existing(url)
     if path is not None and not has_runs(path):
         raise Trouble(f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL")
@@ -33,6 +36,16 @@ async def client(url: str, namespace: str) -> "AsyncIterator[perdure.Perdure]":
         await refuse_strange(url)
     async with app:
         yield app
+
+
+def idle(url: str, namespace: str) -> "perdure.Perdure":
+    """A client that works nothing, and whose engine does not speak of outages."""
+    logging.getLogger("perdure.engine").addFilter(_is_no_outage)
+    return perdure.Perdure(url, namespace=namespace, worker=False)
+
+
+def _is_no_outage(record: logging.LogRecord) -> bool:
+    return not getattr(record, "event", "").startswith(OUTAGES)
 
 
 async def refuse_strange(url: str) -> None:
