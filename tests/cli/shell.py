@@ -128,10 +128,10 @@ class Shell:
             return command.wait(), seen.decode(errors="replace").replace("\r", "")
 
     @contextlib.contextmanager
-    def at_work(self, **variables: str) -> Iterator[Command]:
-        """A worker of shop.py that is ready; killed in the end."""
+    def at_work(self, *modules: str, **variables: str) -> Iterator[Command]:
+        """A worker of these modules, or of shop.py, that is ready; killed in the end."""
         reader, writer = os.pipe()
-        words = ["worker", "shop", "--queue", "default", "--queue", "slow"]
+        words = ["worker", *(modules or ["shop"]), "--queue", "default", "--queue", "slow"]
         with os.fdopen(reader) as said, self.begin(*words, files=[reader, writer, writer], **variables) as worker:
             os.close(writer)
             # Before that it may tell of held runs.

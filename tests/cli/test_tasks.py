@@ -6,6 +6,15 @@ from contextlib import closing
 
 from tests.cli.shell import Shell, until
 
+TRAILER = """
+from perdure import sleep, workflow
+from gpu import render
+
+@workflow
+async def makes_trailer() -> str:
+    await sleep(0.7)
+    return await render("dusk")
+"""
 TASKS = ("list", "--workflow", "task:render")
 
 
@@ -81,6 +90,40 @@ def test_whoever_waits_is_told_of_the_queue_that_nobody_works(shell: Shell) -> N
     waited = shell("wait", "f-1", "--timeout", "0.1")
     assert "the run waits for an activity on the queue gpu, which no living worker works; " in waited.err
     assert "`perdure worker MODULE --queue gpu`" in waited.err
+
+
+def test_whoever_runs_is_told_of_the_queue_that_nobody_works(shell: Shell) -> None:
+    """The command works the queue default itself, and gets to an activity of another one only after a while."""
+    done = shell("run", "film:makes_film", '["dawn"]', "--id", "f-1", "--wait", "2s")
+    assert done.code == 2
+    assert done.err.splitlines()[0] == (
+        "warning: the run waits for an activity on the queue gpu, which no living worker works; "
+        "start one with `perdure worker film --queue gpu`"
+    )
+    assert done.err.count("warning") == 1
+    memory = shell("run", "film:makes_film", '["dawn"]', "--wait", "0.5", "--url", "sqlite://")
+    assert "warning" not in memory.err
+
+
+def test_whoever_waits_is_told_of_a_queue_that_the_run_gets_to_later(shell: Shell) -> None:
+    """At its beginning the run needs nothing but the worker it has."""
+    (shell.folder / "trailer.py").write_text(TRAILER)
+    with shell.at_work("trailer"):
+        assert shell("start", "trailer:makes_trailer", "--id", "t-1").err == ""
+        done = shell("wait", "t-1", "--timeout", "2s")
+    assert done.code == 2
+    assert done.err.count("warning: the run waits for an activity on the queue gpu") == 1
+
+
+def test_show_says_that_nobody_works_what_a_run_waits_for(shell: Shell) -> None:
+    """Whoever looks at a run wants to know what to do about it."""
+    film_waits_for_its_task(shell, "f-1")
+    told = "the run waits for an activity on the queue gpu, which no living worker works; start one with"
+    seen = " ".join(shell.at_terminal("show", "f-1")[1].split())
+    assert f"warning {told} `perdure worker MODULE --queue gpu`" in seen
+    assert seen.count("warning") == 1
+    task = " ".join(shell.at_terminal("show", shell(*TASKS).json[0]["workflow_id"])[1].split())
+    assert "warning the run is on the queue gpu, which no living worker works; start one with" in task
 
 
 def test_doctor_names_what_nobody_takes_and_the_queues_of_workers(shell: Shell) -> None:

@@ -49,6 +49,11 @@ def errors() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
+def print_warning(console: Console, text: str) -> None:
+    """A line about something that went well, but perhaps not as meant, beside whatever the console shows."""
+    console.print(Text.assemble(("warning:", "bold yellow"), f" {visible(text)}"), soft_wrap=True)
+
+
 def is_for_people(*, as_json: bool) -> bool:
     """Whether somebody reads the output on a terminal."""
     return not as_json and sys.stdout.isatty()

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure.cli.opening import is_postgres
-from perdure.cli.output import visible
+from perdure.cli.output import print_warning
 from perdure.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -41,8 +41,7 @@ class Patience:
             raise error
         if not self._is_tried and self._console is not None:
             trouble = str(error).removesuffix(ADVICE)
-            text = visible(f"the database cannot be reached, waiting until it can: {trouble}")
-            self._console.print(Text.assemble(("warning: ", "bold yellow"), text), soft_wrap=True)
+            print_warning(self._console, f"the database cannot be reached, waiting until it can: {trouble}")
         self._is_tried = True
 
     def rest(self) -> None:

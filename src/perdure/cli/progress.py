@@ -2,7 +2,7 @@
 
 In:   a run, and when this process began to look at it.
 Out:  a line for each event and failed attempt as they come, and what the run waits for.
-On anything but a terminal it prints nothing.
+On anything but a terminal it prints nothing but warnings.
 """
 
 from datetime import datetime
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perdure.cli.hints import hint
 from perdure.cli.history import line_of, wait_texts
-from perdure.cli.output import span, visible
+from perdure.cli.output import print_warning, span, visible
 from perdure.cli.streams import takes_unicode
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._status is not None:
             self._status.stop()
+
+    def warn(self, text: str) -> None:
+        """Print a line of warning, terminal or not."""
+        print_warning(self._console, text)
 
     async def look(self) -> "RunInfo":
         """Print what is new; answers the run as it stands, or the last of those that continue it."""

@@ -17,6 +17,7 @@ from perdure.cli.exits import INTERRUPTED
 from perdure.cli.following import follow
 from perdure.cli.hints import hint
 from perdure.cli.inputs import duration
+from perdure.cli.neglect import Neglect
 from perdure.cli.opening import MEMORY
 from perdure.cli.options import (
     DEFAULT_NAMESPACE,
@@ -77,7 +78,7 @@ def run(
     call = Call(target, arguments, options)
     # The command tells of held runs and failed attempts itself.
     logging.getLogger("perdure").addHandler(logging.NullHandler())
-    app = perdure.Perdure(url, namespace=namespace, queues=list({"default", call.queue}))
+    app = perdure.Perdure(url, namespace=namespace, queues=list(call.queues))
     work = Work(app, call)
     try:
         code = asyncio.run(work.run(wait, as_json=as_json))
@@ -100,7 +101,10 @@ class Work:
         opened_at = datetime.now(UTC)
         async with self._app as app:
             self._run = await self._call.start(app)
-            return await follow(app, self._run, opened_at, wait, as_json=as_json, too_late=self.say_how_to_go_on)
+            neglect = Neglect(app.url, self._call.module, self._call.queues)
+            return await follow(
+                app, self._run, opened_at, wait, neglect, as_json=as_json, too_late=self.say_how_to_go_on
+            )
 
     def say_how_to_go_on(self, what: str) -> None:
         """Tell that the run is kept, and the command that goes on with it."""

@@ -15,6 +15,7 @@ from perdure.cli.hints import hint
 from perdure.cli.history import error_in, line_of, traceback_in, wait_texts
 from perdure.cli.holds import print_hold
 from perdure.cli.listing import listed
+from perdure.cli.neglect import neglected
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
 from perdure.cli.output import (
@@ -34,7 +35,7 @@ from perdure.cli.output import (
 from perdure.kernel.poison import is_suspect
 
 if TYPE_CHECKING:
-    from perdure.app import RunEvent, UnreadMessage
+    from perdure.app import RunEvent, RunInfo, UnreadMessage
 
 EXAMPLES = {"show": "perdure show o-17"}
 LONGEST_VALUE = 500
@@ -48,7 +49,7 @@ def show(
     """Show one run: where it stands, what it waits for, what went wrong."""
     dossier = asyncio.run(_dossier(url, namespace, name))
     if is_for_people(as_json=as_json):
-        _print(screen(), dossier)
+        _print(screen(), dossier, asyncio.run(_warnings(url, dossier.info)))
     else:
         print_json(_fields(dossier))
 
@@ -56,6 +57,12 @@ def show(
 async def _dossier(url: str, namespace: str, name: str) -> Dossier:
     async with client(url, namespace) as app:
         return await collected(app, await found(app, name))
+
+
+async def _warnings(url: str, info: "RunInfo") -> list[str]:
+    """What keeps the run from going on: that nobody works a queue it waits for now."""
+    is_ripe = info.status == "PENDING" and info.delayed_until is None
+    return list((await neglected(url, info, own=frozenset(() if is_ripe else (info.queue,)))).values())
 
 
 def _fields(dossier: Dossier) -> dict[str, object]:
@@ -75,9 +82,9 @@ def _fields(dossier: Dossier) -> dict[str, object]:
     }
 
 
-def _print(console: Console, dossier: Dossier) -> None:
+def _print(console: Console, dossier: Dossier, warnings: list[str]) -> None:
     table, info = grid(), dossier.info
-    for label, value in [*_identity(dossier), *_times(dossier), *_outcome(dossier), *_inbox(dossier)]:
+    for label, value in [*_identity(dossier), *_times(dossier), *_outcome(dossier, warnings), *_inbox(dossier)]:
         table.add_row(label, value)
     print_lines(console, table)
     if info.held is not None:
@@ -143,7 +150,7 @@ def _event(event: "RunEvent") -> Text:
     return Text(f"{event.seq}: {line.title}  {line.detail}")
 
 
-def _outcome(dossier: Dossier) -> list[Fact]:
+def _outcome(dossier: Dossier, warnings: list[str]) -> list[Fact]:
     """How it ended, or what it waits for."""
     info, facts = dossier.info, list[Fact]()
     if info.status == "COMPLETED":
@@ -152,6 +159,7 @@ def _outcome(dossier: Dossier) -> list[Fact]:
     if info.error is not None:
         facts.append(("error" if info.status == "FAILED" else "reason", Text(visible(info.error), style="red")))
     facts += _labelled("waits for", [Text(text) for text in wait_texts(info.waiting_for, moment)])
+    facts += _labelled("warning", [Text(text, style="yellow") for text in warnings])
     facts += _labelled(
         "failed attempts",
         [

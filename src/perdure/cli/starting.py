@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import perdure
 from perdure.cli.inputs import attributes, json_given
 from perdure.cli.modules import workflow_named
+from perdure.cli.options import DEFAULT_QUEUE
 from perdure.kernel.conflict import OnConflict
 
 EXAMPLE = """'{"order": "o-17"}' by name, or '["o-17"]' in order"""
@@ -58,8 +59,9 @@ class Call:
         return self.target.rpartition(":")[0]
 
     @property
-    def queue(self) -> str:
-        return self._workflow.settings.queue or "default"
+    def queues(self) -> frozenset[str]:
+        """What has to be worked so that the run begins, and its activities without a queue of their own."""
+        return frozenset({DEFAULT_QUEUE, self._workflow.settings.queue or DEFAULT_QUEUE})
 
     @property
     def arguments(self) -> str:

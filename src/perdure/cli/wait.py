@@ -6,6 +6,7 @@ Out:  progress on standard error, the result on standard output.
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
 
 import typer
 from rich.text import Text
@@ -13,7 +14,7 @@ from rich.text import Text
 from perdure.cli.exits import INTERRUPTED
 from perdure.cli.following import follow
 from perdure.cli.hints import hint
-from perdure.cli.neglect import warn_if_nobody_works
+from perdure.cli.neglect import Neglect
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url, Waiting
 from perdure.cli.output import errors
@@ -42,9 +43,8 @@ async def _wait(name: str, timeout: float | None, url: str, namespace: str, *, a
     opened_at = datetime.now(UTC)
     async with client(url, namespace) as app:
         run = await found(app, name)
-        await warn_if_nobody_works(url, await run.describe())
         return await follow(
-            app, run, opened_at, timeout, as_json=as_json, too_late=lambda what: say_how_to_go_on(what, name)
+            app, run, opened_at, timeout, Neglect(url), as_json=as_json, too_late=partial(say_how_to_go_on, name=name)
         )
 
 
