@@ -1,5 +1,6 @@
 """Every command works on Postgres as it does on a file, and says what is wrong with a server in one line."""
 
+import psycopg
 import pytest
 
 from tests.cli.shell import Shell, until
@@ -71,6 +72,24 @@ def test_what_is_wrong_is_told_in_one_line_without_the_password(
         assert SECRET not in done.err + done.out, words
         assert "Traceback" not in done.err, words
     assert len(shell("list", "--url", url).err.splitlines()) == 1
+
+
+def test_who_may_only_read_is_told_so_once(shell: Shell, postgres_url: str) -> None:
+    """An error that is told twice, once as a line of a log, is read as two errors."""
+    schema = postgres_url.partition("schema=")[2]
+    shell("start", "shop:checkout", '["o-1"]', "--id", "o-1", PERDURE_URL=postgres_url)
+    with psycopg.connect(postgres_url.partition("?")[0]) as db:
+        db.execute(
+            f"create role {schema}_reader login; grant usage on schema {schema} to {schema}_reader;"
+            f"grant select on all tables in schema {schema} to {schema}_reader".encode()
+        )
+    url = f"postgresql://{schema}_reader@{postgres_url.partition('@')[2]}"
+    for words in (["start", "shop:greet", '["ann"]'], ["signal", "o-1", "approved", "true"], ["cancel", "o-1"]):
+        done = shell(*words, PERDURE_URL=url)
+        assert (done.code, done.out) == (1, ""), done.err
+        assert done.err.startswith("error: "), done.err
+        assert "permission denied" in done.err
+        assert len(done.err.splitlines()) == 1, done.err
 
 
 def test_a_worker_shows_no_password(shell: Shell, postgres_url: str) -> None:

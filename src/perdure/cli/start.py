@@ -13,7 +13,7 @@ from rich.text import Text
 import perdure
 from perdure.cli.hints import hint
 from perdure.cli.neglect import warn_if_nobody_works
-from perdure.cli.opening import refuse_memory
+from perdure.cli.opening import idle, refuse_memory
 from perdure.cli.options import (
     DEFAULT_NAMESPACE,
     DEFAULT_URL,
@@ -67,7 +67,7 @@ def start(
     options = Options(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)
     call = Call(target, arguments, options)
     began_at = datetime.now(UTC)
-    info = asyncio.run(_start(perdure.Perdure(url, namespace=namespace, worker=False), call))
+    info = asyncio.run(_start(idle(url, namespace), call))
     if is_for_people(as_json=as_json):
         _print(info, is_new=info.created_at >= began_at)
     else:
