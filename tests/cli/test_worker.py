@@ -117,6 +117,21 @@ def test_a_module_of_activities_on_a_queue_is_worked_without_any_workflow(shell:
         worker.end()
 
 
+def test_a_worker_says_which_activities_it_leaves_to_others(shell: Shell) -> None:
+    """A module brings along what it calls; who reads that this worker has it waits for it in vain."""
+    (shell.folder / "studio.py").write_text("from film import makes_film\nfrom trip import trip\n")
+    for words, told in {
+        ("studio",): "book_flight, book_train; left to others: render (queue gpu)",
+        ("studio", "--queue", "default", "--queue", "gpu"): "book_flight, book_train, render",
+        ("film",): "none; left to others: render (queue gpu)",
+    }.items():
+        worker = Worker(shell.folder, *words)
+        try:
+            assert [worker.says() for _ in range(3)][2] == f"  activities  {told}\n"
+        finally:
+            worker.end()
+
+
 def test_a_worker_that_nothing_can_come_to_says_so(shell: Shell) -> None:
     """Without a word it would look ready, and wait for ever."""
     worker = Worker(shell.folder, "gpu")

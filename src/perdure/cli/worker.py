@@ -111,6 +111,20 @@ def _queues_of_activities() -> set[str]:
     return {each.settings.queue for each in found if each is not None and each.settings.queue is not None}
 
 
+def _activities_told(queues: Sequence[str]) -> str:
+    """The activities that this worker can run, and those it leaves to workers of their queues."""
+    names, others = [], []
+    for name in activities.names():
+        found = activities.get(name)
+        queue = None if found is None else found.settings.queue
+        if queue is None or queue in queues:
+            names.append(name)
+        else:
+            others.append(f"{name} (queue {queue})")
+    left = f"; left to others: {', '.join(others)}" if others else ""
+    return f"{', '.join(names) or 'none'}{left}"
+
+
 def _warn_of_no_work(queues: Sequence[str]) -> None:
     """Say so when nothing these modules have can come to a worker of these queues."""
     wanted = _queues_of_activities()
@@ -178,7 +192,7 @@ def _say_ready(url: str, queues: Sequence[str], reloader: Reloader | None) -> No
         return
     _say(f"worker {os.getpid()} is ready on {location(url)}; Ctrl-C stops it", style="bold")
     _say(f"  workflows   {', '.join(workflows.names()) or 'none'}")
-    _say(f"  activities  {', '.join(activities.names()) or 'none'}")
+    _say(f"  activities  {_activities_told(queues)}")
     _say(f"  queues      {', '.join(queues)}")
 
 
