@@ -1,6 +1,7 @@
 """Activities on a queue, as the command line shows them: tasks, runs of their own that nobody has typed."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 
@@ -124,6 +125,15 @@ def test_show_says_that_nobody_works_what_a_run_waits_for(shell: Shell) -> None:
     assert seen.count("warning") == 1
     task = " ".join(shell.at_terminal("show", shell(*TASKS).json[0]["workflow_id"])[1].split())
     assert "warning the run is on the queue gpu, which no living worker works; start one with" in task
+
+
+def test_a_task_shows_what_its_activity_is_given(shell: Shell) -> None:
+    """How it is to be tried stands beside that in the database; it is not what anybody has typed."""
+    film_waits_for_its_task(shell, "f-1")
+    id = shell(*TASKS).json[0]["workflow_id"]
+    assert shell("show", id).json["input"] == {"scene": "dawn"}
+    assert re.search(r'input +\{"scene":"dawn"\}\n', shell.at_terminal("show", id)[1])
+    assert 'started  task:render {"scene":"dawn"}' in shell.at_terminal("events", id)[1]
 
 
 def test_doctor_names_what_nobody_takes_and_the_queues_of_workers(shell: Shell) -> None:

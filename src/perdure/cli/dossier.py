@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import perdure
 from perdure.cli.exits import warn
-from perdure.cli.history import error_in
+from perdure.cli.history import error_in, input_in
 from perdure.cli.output import visible
 from perdure.errors import RunNotFound, RunUnreadable
 
@@ -40,7 +40,7 @@ class Dossier(NamedTuple):
     @property
     def input(self) -> object:
         """What the run was started with; None when that cannot be read."""
-        return None if self.first is None else self.first.body["input"]
+        return None if self.first is None else input_in(self.first.body)
 
     @property
     def result(self) -> object:

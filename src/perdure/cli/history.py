@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from perdure.authoring.functions import TASK_PREFIX
 from perdure.cli.output import compact, counted, distance, span, visible
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def line_of(event: "RunEvent") -> Line:
 
 
 def _started(event: "RunEvent") -> Line:
-    return Line("▶", "bold", "started", f"{event.body['workflow']} {compact(event.body['input'])}")
+    return Line("▶", "bold", "started", f"{event.body['workflow']} {compact(input_in(event.body))}")
 
 
 def _activity_completed(event: "RunEvent") -> Line:
@@ -135,6 +136,13 @@ def place_in(event: "RunEvent") -> str:
     body = event.body
     name = body.get("name") or (body.get("workflow") if event.kind.startswith("Child") else "")
     return "" if event.place in {name, f"signal({name})", "timer()"} else event.place
+
+
+def input_in(body: Mapping[str, object]) -> object:
+    """What a run was started with; of a task only its activity's arguments, without how it is to be tried."""
+    given = body["input"]
+    is_task = str(body["workflow"]).startswith(TASK_PREFIX)
+    return given["arguments"] if is_task and isinstance(given, Mapping) and "arguments" in given else given
 
 
 def error_in(body: Mapping[str, object]) -> str:
