@@ -163,7 +163,8 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Rescue that ignores what it read."""
-    return [changed("raise_epoch", "and epoch = :epoch", "and epoch > 0")]
+    read = "and epoch = :epoch"
+    return [changed(name, read, "and epoch > 0") for name in ("raise_epoch", "raise_own_epoch")]
 
 
 # Commits and answers
