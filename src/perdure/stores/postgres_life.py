@@ -61,6 +61,11 @@ def channel_of(schema: str) -> str:
     return f"perdure_{hashlib.blake2b(schema.encode(), digest_size=8).hexdigest()}"
 
 
+def saying(channel: str, text: str) -> str:
+    """A transaction that says something on a channel, and need not be on disk: those who speak wait for each other."""
+    return f"begin; set local synchronous_commit = off; select pg_notify('{channel}', '{text}'); commit"
+
+
 class Life:
     """The connection that shows that this process is alive; got back when it is lost."""
 
@@ -152,7 +157,7 @@ class Life:
         # Once for each callback, however often it is added.
         await connection.add_listener(channel, self._hear)
         # Who was alone until now has told nobody of anything.
-        await connection.execute(f"select pg_notify('{channel}', ':{LISTENS}')")
+        await connection.execute(saying(channel, f":{LISTENS}"))
 
     def _hear(self, *said: object) -> None:
         self._heard(str(said[3]))

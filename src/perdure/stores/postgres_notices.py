@@ -29,7 +29,7 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.postgres_address import Address
-from perdure.stores.postgres_life import LISTENS, channel_of
+from perdure.stores.postgres_life import LISTENS, channel_of, saying
 from perdure.stores.postgres_links import Link
 
 GAP_SECONDS = 0.01
@@ -111,10 +111,7 @@ class Notices:
                 news, self._news = self._news, News.NOTHING
                 connection = await self._link.connection()
                 # A hint that is lost with the server's power was for nobody.
-                await connection.execute(
-                    "begin; set local synchronous_commit = off; "
-                    f"select pg_notify('{self._channel}', '{self._sender}:{news}'); commit"
-                )
+                await connection.execute(saying(self._channel, f"{self._sender}:{news}"))
                 await asyncio.sleep(GAP_SECONDS)
         except Exception as error:  # noqa: BLE001 - others look by themselves
             self._link.drop()
