@@ -60,8 +60,8 @@ ASKED: dict[str, object] = {
     "epoch": 1,
     "losses": 2,
 }
-ASKED_OF_POSTGRES = {"levels_between", "next_wake", "suspects_like_it", "claim_runs", "claim_ripest"}
-ASKED_FOR_A_CLAIM = {"ripe_levels", "levels_between", "ripest", "ripest_of", "first_suspect", "next_wake", "next_wakes"}
+ASKED_OF_POSTGRES = {"levels_between", "suspects_like_it", "claim_runs", "claim_ripest"}
+ASKED_FOR_A_CLAIM = {"ripe_levels", "levels_between", "ripest", "ripest_of", "first_suspect", "next_wakes"}
 # When a worker opens; the planner knows of the runs as soon as the server has looked at them, within a minute.
 ASKED_ONCE = {"held_counts", "free_mismatches"}
 

@@ -70,7 +70,7 @@ class Floors:
         if now - since < 2 * LATE_MS:
             return
         began = elapsed()
-        (first,) = (await ask("next_wake", {**parameters, "since": since})).first
+        (first,) = (await _next_of(ask, parameters, since)).first
         # Whoever looked from the start meanwhile may have found one before the floor.
         if elapsed() - began > SLOW_SECONDS and self._floors.get(level, LOWEST) == since:
             self._floors[level] = max(since, min(now, now if first is None else first) - LATE_MS)
@@ -84,7 +84,8 @@ class Floors:
         assert isinstance(priorities, list)
         found: list[Sequence[int | None]] = []
         for priority in priorities:
-            found += (await self.ask(ask, "next_wake", {**parameters, "priority": priority})).rows
+            one = {**parameters, "priority": priority}
+            found += (await _next_of(ask, one, self._floors.get(_level_of(one), LOWEST))).rows
         return Found(("min",), [min(found, key=_never_last)], 1)
 
     async def _levels(self, ask: Ask, parameters: Mapping[str, object]) -> Found:
@@ -132,11 +133,16 @@ class Floors:
 
     async def _lower(self, ask: Ask, level: Level) -> None:
         began = elapsed()
-        (first,) = (await ask("next_wake", {**dict(zip(LEVEL, level, strict=True)), "since": LOWEST})).first
+        (first,) = (await _next_of(ask, dict(zip(LEVEL, level, strict=True)), LOWEST)).first
         if elapsed() - began <= SLOW_SECONDS:
             del self._floors[level]
         elif first is not None:
             self._floors[level] = min(self._floors[level], first)
+
+
+async def _next_of(ask: Ask, parameters: Mapping[str, object], since: int) -> Found:
+    """When the next run of one level becomes ripe, from a time on."""
+    return await ask("next_wakes", {**parameters, "priorities": [parameters["priority"]], "since": since})
 
 
 def _never_last(row: Sequence[int | None]) -> tuple[bool, int]:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 # What is asked after ripe runs, each time from its floor on.
-LOOKS = {"ripe_levels", "ripest", "ripest_of", "claim_ripest", "next_wake", "next_wakes"}
+LOOKS = {"ripe_levels", "ripest", "ripest_of", "claim_ripest", "next_wakes"}
 # What several queries find is one value each, which has an end at a gigabyte.
 TOO_MUCH = (asyncpg.ProgramLimitExceededError, asyncpg.OutOfMemoryError, asyncpg.InternalServerError)
 

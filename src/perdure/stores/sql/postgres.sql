@@ -492,7 +492,7 @@ select fresh.run_id, owned.messages, fresh.number, fresh.message_id, fresh.kind,
  order by fresh.number;
 
 -- next_wakes: when the next free run of one queue becomes ripe, whichever of these priorities it has; runs of other
--- workflows lie elsewhere. Only runs_waking will do, as for ripest_of.
+-- workflows lie elsewhere. Only runs_waking will do, as for ripest_of. From a floor on, where there is one.
 select min((select wake_at
               from runs
              where queue = :queue
@@ -508,19 +508,3 @@ select min((select wake_at
              limit 1))
   from unnest(:priorities) as level (priority)
   cross join unnest(:workflows) as known (name);
-
--- next_wake: the same for one priority, from a floor on.
-select min((select wake_at
-              from runs
-             where queue = :queue
-               and priority = :priority
-               and namespace = :namespace
-               and (workflow, wake_at) >= (known.name, :since)
-               and workflow <= known.name
-               and owner is null
-               and wake_at is not null
-               and losses < 2
-               and held is null
-             order by workflow, wake_at
-             limit 1))
-  from unnest(:workflows) as known (name);
