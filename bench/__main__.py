@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from bench import bars, budget, report, rules
+from bench import against, bars, budget, report, rules
 from bench.bars import Pair
 from bench.database import forget, settle
 from bench.floor import Floor
@@ -101,6 +101,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--store", default="sqlite", help="sqlite, postgres, or the URL of a Postgres server")
     parser.add_argument("--pairs", type=int, help="how often each scenario runs (5; quick: 1)")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--against", metavar="REV", help="no floor: this revision and the working tree in turns")
+    parser.add_argument("--least", type=float, default=0.95, help="with --against: the ratio that must be reached")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it work, not how fast it is")
     options = parser.parse_args()
     options.pairs = options.pairs or (1 if options.quick else 5)
@@ -117,11 +119,17 @@ def main() -> int:
     options, console = parsed(), Console()
     if not console.is_terminal:
         console.width = WIDTH
-    found = measured(options, Console(stderr=True))
-    report.write(found, options.json)
-    report.show(found, console)
+    if options.against:
+        sizes = sizes_of(options.store, quick=options.quick)
+        wanted = {scenario: size for scenario, size in sizes.items() if scenario in options.scenarios}
+        found = against.compared(options.against, wanted, options.store, options.pairs, Console(stderr=True))
+        is_enough = against.report(found, options.store, options.against, options.least, console)
+        return 0 if is_enough or options.quick else 1
+    shown = measured(options, Console(stderr=True))
+    report.write(shown, options.json)
+    report.show(shown, console)
     console.print(f"written to {options.json}", style="dim")
-    return 0 if options.quick or all(line.passes for line in found.lines) else 1
+    return 0 if options.quick or all(line.passes for line in shown.lines) else 1
 
 
 if __name__ == "__main__":
