@@ -297,7 +297,7 @@ async def is_cancelled_while_it_fails() -> list[Any]:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(stubborn())
-        except* ValueError:
+        except ExceptionGroup:
             await jot("must not go on")
 
     task = asyncio.create_task(branch())
@@ -333,6 +333,63 @@ async def is_late_while_it_fails() -> list[Any]:
 
 async def test_a_timeout_takes_its_cancellation_back(env: Environment) -> None:
     assert await result(env, is_late_while_it_fails) == [1, 0, "goes on"]
+
+
+@workflow
+async def limits_its_clean_up() -> list[Any]:
+    async def branch() -> list[str]:
+        try:
+            await sleep(100)
+        except asyncio.CancelledError:
+            try:
+                async with asyncio.timeout(1):
+                    await sleep(100)
+            except BaseException as error:  # noqa: BLE001 - whichever it is
+                return [type(error).__name__, type(error.__cause__).__name__]
+        return []
+
+    task = asyncio.create_task(branch())
+    await sleep(1)
+    task.cancel()
+    return [await task, task.cancelling()]
+
+
+async def test_a_cancelled_task_may_limit_its_clean_up(env: Environment) -> None:
+    """Up to Python 3.11.2 the timeout takes the earlier cancellation for its own end, and never tells of itself."""
+    assert await result(env, limits_its_clean_up) == [["TimeoutError", "CancelledError"], 1]
+
+
+@workflow
+async def fails_when_its_time_is_up() -> list[str]:
+    try:
+        async with asyncio.timeout(1):
+            try:
+                await sleep(100)
+            finally:
+                raise KeyError("on the way out")
+    except KeyError as error:
+        return [type(error.__context__).__name__, type(error.__context__.__cause__).__name__]  # type: ignore[union-attr]  # it has one
+
+
+async def test_an_error_on_the_way_out_tells_of_the_timeout(env: Environment) -> None:
+    """Up to Python 3.12 it tells of a cancellation only, of which nobody knows the reason."""
+    assert await result(env, fails_when_its_time_is_up) == ["TimeoutError", "CancelledError"]
+
+
+@workflow
+async def cannot_carry_the_end() -> str:
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(StopIteration("the end"))
+    try:
+        await future
+    except RuntimeError as error:
+        return repr(error.__cause__)
+    return ""
+
+
+async def test_a_future_that_cannot_carry_an_error_carries_another(env: Environment) -> None:
+    """Early versions of Python 3.11 and 3.12 raise a TypeError where the error is set."""
+    assert await result(env, cannot_carry_the_end) == "StopIteration('the end')"
 
 
 # Queues, locks and the like

@@ -463,6 +463,42 @@ PASSED = {
 }
 
 
+# What would take another way on a later Python.
+AWAITING_IN_GROUPS = """
+    async def call_off() -> None:
+        try:
+            await sleep(1)
+        except* KeyError:
+            async with asyncio.timeout(1):  #! `raise` or `await` .. 3.11.4
+                pass
+    @workflow
+    async def judged() -> None:
+        try:
+            await call_off()
+        except* ValueError:
+            await sleep(1)  #! `except*` .. catch `ExceptionGroup`
+        except* KeyError as errors:
+            raise TypeError from errors  #! `except*` .. after the block
+        await sleep(1)
+    """
+PASSED["groups of errors, and what comes after"] = """
+    @workflow
+    async def judged() -> None:
+        failed = []
+        try:
+            await sleep(1)
+        except* KeyError as errors:
+            failed = [*failed, str(errors)]
+        except* ValueError:
+            raise
+        else:
+            await sleep(1)
+        if failed:
+            raise TypeError(*failed)
+    """
+(REFUSED if sys.version_info < (3, 11, 4) else PASSED)["awaiting in a group"] = AWAITING_IN_GROUPS
+
+
 class Module:
     """A module of a user's, from its source; workflows in it are decorated by the real decorator."""
 

@@ -186,15 +186,18 @@ class ResourceNotFound(PerdureError, LookupError):
 class NotAllowedInWorkflow(PerdureError):
     """Workflow code must not do this directly, since a replay would do it again; `where` is its file and line."""
 
-    def __init__(self, what: str, instead: str, where: str | None = None) -> None:
-        super().__init__(what, instead, where)
+    def __init__(
+        self, what: str, instead: str, where: str | None = None, why: str = "a replay would repeat it"
+    ) -> None:
+        super().__init__(what, instead, where, why)
         self.what = what
         self.instead = instead
         self.where = where
+        self.why = why
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        return f"{place}{self.what} is not possible inside a workflow, a replay would repeat it; {self.instead}"
+        return f"{place}{self.what} is not possible inside a workflow, {self.why}; {self.instead}"
 
 
 class NotOpen(PerdureError):

@@ -14,6 +14,7 @@ import builtins
 import functools
 import inspect
 import linecache
+import platform
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +22,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from perdure.authoring.unrepeatable import Rule, loaded, path_of, rule_of
-from perdure.authoring.uses import Imported, Nested, Reading, Span, Use, read
+from perdure.authoring.uses import Imported, Nested, Reading, Span, Use, raised_in_groups, read
 from perdure.errors import NotAllowedInWorkflow
 
 SIDE_EFFECTS = frozenset({"perdure.side_effect", "perdure.authoring.calls.side_effect"})
@@ -29,6 +30,25 @@ _ACCEPTED = re.compile(r"#\s*perdure:\s*ok\b")
 
 # It calls a factory only when no value is given, which its code does not tell; and it has no line to put a mark on.
 _DATACLASS_CODE = "__create_fn__"
+
+
+def _wraps_what_groups_raise() -> bool:
+    """Whether this Python puts an error that a block of `except*` raises into a group; so it was up to 3.11.3."""
+    try:
+        try:
+            raise ExceptionGroup("", [ValueError()])
+        except* ValueError:
+            raise KeyError from None
+    except KeyError:
+        return False
+    except ExceptionGroup:
+        return True
+
+
+_WRAPS_WHAT_GROUPS_RAISE = _wraps_what_groups_raise()
+_IN_A_GROUP = "`raise` or `await` in a block of `except*`"
+_OTHER_PYTHONS = f"Python {platform.python_version()} puts its error into a group, 3.11.4 and later ones do not"
+_OUT_OF_IT = "do it after the block, catch `ExceptionGroup` instead, or use a later Python"
 
 _CACHED = type(functools.cache(lambda: None))
 _UNKNOWN = object()
@@ -117,6 +137,8 @@ class _Walk:
         for use in uses:
             self._attributes.update(use.attributes)
             self._judge(use, names, code, title)
+        if _WRAPS_WHAT_GROUPS_RAISE:
+            self._judge_groups(code, title)
         for nested in _reached(code, reading, uses, exempt):
             self._code(nested.code, names, title)
 
@@ -129,17 +151,23 @@ class _Walk:
         if (rule is None and not ours) or self._is_accepted(use, code):
             return
         if rule is not None:
-            self.refusals.append(NotAllowedInWorkflow(rule.what, rule.instead, self._where(use, code, title)))
+            self.refusals.append(NotAllowedInWorkflow(rule.what, rule.instead, self._where(use.span, code, title)))
         for found in ours:
             self._reach(found)
+
+    def _judge_groups(self, code: CodeType, title: str) -> None:
+        for span in {span.line: span for span in raised_in_groups(code)}.values():
+            if not is_accepted(code.co_filename, {span.line, span.end_line}, self._module):
+                where = self._where(span, code, title)
+                self.refusals.append(NotAllowedInWorkflow(_IN_A_GROUP, _OUT_OF_IT, where, _OTHER_PYTHONS))
 
     def _is_accepted(self, use: Use, code: CodeType) -> bool:
         return is_accepted(code.co_filename, {use.span.line, use.span.end_line, use.whole.end_line}, self._module)
 
-    def _where(self, use: Use, code: CodeType, title: str) -> str:
+    def _where(self, span: Span, code: CodeType, title: str) -> str:
         is_own = title == self._workflow.fn.__qualname__
         reached = "" if is_own else f", reached by the workflow {self._workflow.name!r}"
-        return f"{code.co_filename}:{use.span.line} in {title}{reached}"
+        return f"{code.co_filename}:{span.line} in {title}{reached}"
 
     # What a use stands for
 

@@ -11,6 +11,7 @@ consoles and archives, too. Knows nothing of what is refused.
 import dis
 import inspect
 import sys
+from collections.abc import Iterator
 from types import CodeType
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -100,6 +101,20 @@ def read(code: CodeType) -> Reading:
         if instruction.opname != "EXTENDED_ARG":
             reader.step(instruction)
     return reader.reading()
+
+
+def raised_in_groups(code: CodeType) -> Iterator[Span]:
+    """Where blocks of `except*` raise an error of their own, or await what may; only as Python 3.11 compiles them."""
+    blocks = 0
+    for instruction in dis.get_instructions(code):
+        match instruction.opname, instruction.arg:
+            case "CHECK_EG_MATCH", _:
+                blocks += 1
+            # No other code of 3.11 appends so deep: this puts what the block raised beside what the others did.
+            case "LIST_APPEND", 3:
+                blocks -= 1
+            case ("SEND", _) | ("RAISE_VARARGS", 1 | 2) if blocks:
+                yield _span(instruction.positions, code.co_firstlineno)
 
 
 def span_of(code: CodeType, offset: int) -> Span:

@@ -10,6 +10,7 @@ run's loop and tasks by what it asks of them, not by their types.
 
 import asyncio
 from asyncio import CancelledError
+from asyncio.timeouts import _State  # type: ignore[attr-defined]  # it has no public name
 from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any, Self, TypeAlias
@@ -29,6 +30,14 @@ class RunFuture(asyncio.Future[Any]):
         except AttributeError:
             self._run_hash = self.get_loop().next_hash()  # type: ignore[attr-defined]  # a run's loop
             return self._run_hash
+
+    def set_exception(self, exception: type | BaseException, /) -> None:
+        # A future cannot carry it; up to 3.11.7 and 3.12.1 it refused, later ones carry this in its place.
+        if isinstance(exception, StopIteration) or exception is StopIteration:
+            told = RuntimeError("StopIteration interacts badly with generators and cannot be raised into a Future")
+            told.__cause__ = told.__context__ = exception if isinstance(exception, BaseException) else exception()
+            exception = told
+        super().set_exception(exception)
 
 
 # gather
@@ -216,7 +225,7 @@ class Completions:
         self._awaited.clear()
 
 
-# TaskGroup, Condition, Semaphore: methods, with the library's own attributes
+# TaskGroup, Timeout, Condition, Semaphore: methods, with the library's own attributes
 
 
 async def leave_group(self: Any, _: object, exc: BaseException | None, __: object) -> None:
@@ -266,6 +275,49 @@ def _group_error(parent: Any, errors: list[BaseException], own: BaseException | 
     if isinstance(own, GeneratorExit) and len(errors) == 1:
         return own
     return BaseExceptionGroup("unhandled errors in a TaskGroup", errors)
+
+
+async def enter_timeout(self: Any) -> Any:
+    """`Timeout.__aenter__`. A task that is being cancelled already may set a limit to its clean-up; so since 3.11.3."""
+    if self._state is not _State.CREATED:
+        raise RuntimeError("Timeout has already been entered")
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("Timeout should be used inside a task")
+    self._state = _State.ENTERED
+    self._task = task
+    self._cancelling = task.cancelling()
+    self.reschedule(self._when)
+    return self
+
+
+async def leave_timeout(self: Any, _: object, exc: BaseException | None, __: object) -> None:
+    """`Timeout.__aexit__`. What the code raised when its time was up tells of the timeout; so since 3.13."""
+    if self._timeout_handler is not None:
+        self._timeout_handler.cancel()
+        self._timeout_handler = None
+    if self._state is not _State.EXPIRING:
+        self._state = _State.EXITED
+        return
+    self._state = _State.EXPIRED
+    if self._task.uncancel() > self._cancelling:
+        # Somebody else cancels the task, too.
+        return
+    if isinstance(exc, CancelledError):
+        raise TimeoutError from exc
+    for error in (exc, *(exc.exceptions if isinstance(exc, ExceptionGroup) else ())):
+        _tell_of_timeout(error)
+
+
+def _tell_of_timeout(error: BaseException | None) -> None:
+    """Let the first cancellation among what the error came from be what caused a TimeoutError."""
+    while error is not None:
+        before = error.__context__
+        if isinstance(before, CancelledError):
+            error.__context__ = TimeoutError()
+            error.__context__.__context__ = error.__context__.__cause__ = before
+            return
+        error = before
 
 
 async def wait_for_notice(self: Any) -> bool:

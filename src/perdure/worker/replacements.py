@@ -53,6 +53,14 @@ async def _group_exit(self: Any, et: Any, exc: Any, tb: Any) -> Any:
     return await _perdure_choice("TaskGroup.__aexit__")(self, et, exc, tb)
 
 
+async def _timeout_enter(self: Any) -> Any:
+    return await _perdure_choice("Timeout.__aenter__")(self)
+
+
+async def _timeout_exit(self: Any, exc_type: Any, exc_val: Any, exc_tb: Any) -> Any:
+    return await _perdure_choice("Timeout.__aexit__")(self, exc_type, exc_val, exc_tb)
+
+
 async def _condition_wait(self: Any) -> Any:
     return await _perdure_choice("Condition.wait")(self)
 
@@ -72,6 +80,8 @@ def install(loop_type: object) -> None:
     _replace(asyncio.as_completed, as_completed, primitives.as_completed)
     _replace(asyncio.all_tasks, all_tasks, primitives.all_tasks)
     _replace(asyncio.TaskGroup.__aexit__, _group_exit, primitives.leave_group)
+    _replace(asyncio.Timeout.__aenter__, _timeout_enter, primitives.enter_timeout)
+    _replace(asyncio.Timeout.__aexit__, _timeout_exit, primitives.leave_timeout)
     _replace(asyncio.Condition.wait, _condition_wait, primitives.wait_for_notice)
     _replace(asyncio.Semaphore.acquire, _semaphore_acquire, primitives.acquire_permit)
 
