@@ -83,7 +83,7 @@ async def never_lets_go() -> str:
 
 async def until_seen(env: Environment, is_there: Callable[[], bool]) -> None:
     """Turn the loop until a thread has got somewhere; time does not pass meanwhile."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not is_there():  # noqa: ASYNC110 - turn by turn
             await asyncio.sleep(0)
 

@@ -391,7 +391,7 @@ async def test_a_child_that_continues_as_new_is_still_the_child(env: Environment
 async def test_a_child_has_queue_priority_and_correlation_from_its_parent(tmp_path: Path) -> None:
     async with Perdure(f"sqlite:///{tmp_path / 't.db'}", queues=("gpu",)) as app:
         run = await app.start(shares_a_child.options(queue="gpu", priority=3, correlation_id="c"), "kid")
-        assert await run.result(timeout=10) == 8
+        assert await run.result(timeout=60) == 8
         (kid,) = await run.children()
         assert (kid.id, kid.queue, kid.priority, kid.correlation_id) == ("kid", "gpu", 3, "c")
 

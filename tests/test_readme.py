@@ -15,7 +15,7 @@ def test_the_example_runs_word_for_word_and_again(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(example[0])
     for _ in range(2):
         shown = subprocess.run(
-            [sys.executable, "shop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "shop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
         )
         assert (shown.stdout, shown.stderr) == ("hold-o-17 receipt-o-17-4200\n", "")
 

@@ -297,7 +297,7 @@ async def test_a_run_of_another_process_is_stopped_by_its_owner(tmp_path: Path) 
             await asyncio.sleep(0.01)
         await run.cancel("from afar")
         with pytest.raises(RunCancelled, match="from afar"):
-            await run.result(timeout=10)
+            await run.result(timeout=60)
         await other.terminate("from afar")
         assert (await other.describe()).status is Status.TERMINATED
         assert done == ["cleaning up: from afar, asked: True", "cleaned up"]

@@ -647,7 +647,7 @@ async def waits() -> str:
 {textwrap.dedent(text)}
 """
     command = [sys.executable, "-W", "error", "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_program_that_ends_without_closing_ends(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def started(module: str, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def output_of(checker: "subprocess.Popen[str]") -> str:
-    output, errors = checker.communicate(timeout=100)
+    output, errors = checker.communicate(timeout=500)
     assert checker.returncode in {0, 1}, output + errors
     return output
 

@@ -29,7 +29,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def have_begun(count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while len(begun) < count:  # noqa: ASYNC110 - an event would belong to the loop of one test
             await asyncio.sleep(0)
 

@@ -199,7 +199,7 @@ async def test_threads_and_all(path: Path) -> None:
     write(path, f"update runs set input = {NO_TEXT} where workflow_id = 'run-8'")
     async with Perdure(f"sqlite:///{path}", grace=0.1) as app:
         for number in set(range(30)) - {7, 8}:
-            assert await (await app.get(f"run-{number}")).result(timeout=20) == "abab"
+            assert await (await app.get(f"run-{number}")).result(timeout=120) == "abab"
     assert {held(path, runs[number].run_id)[0] for number in (7, 8)} == {"quarantine"}
 
 

@@ -35,7 +35,7 @@ if sys.platform == "linux":
 MEMORY = Path("/dev/shm")  # noqa: S108 - only folders of our own are made in it
 # Each server takes about a hundred megabytes of it.
 ROOM_BYTES = 2**30
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 class NoServer(SkipTest):

@@ -16,7 +16,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-PATIENCE = 20.0
+# What has not happened by then never will, however busy the machine is.
+PATIENCE = 120.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 

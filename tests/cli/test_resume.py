@@ -56,7 +56,7 @@ def test_resume_lets_it_go_on(shell: Shell) -> None:
     with shell.at_work():
         answer = shell("resume", "g-1")
         assert (answer.code, answer.json["held"]) == (0, None)
-        assert shell("wait", "g-1", "--timeout", "20").json == "hello ann"
+        assert shell("wait", "g-1", "--timeout", "120").json == "hello ann"
     again = shell("resume", "g-1")
     assert again.code == 1
     assert "run 'g-1' has ended (COMPLETED); there is nobody to signal and nothing to stop or resume" in again.err
@@ -111,7 +111,7 @@ def test_a_cancel_of_a_held_run_says_that_nothing_takes_it(shell: Shell) -> None
             "and stop, `perdure cancel o-1 --force` closes it as it is, `perdure show o-1` tells why\n"
         )
     assert "o-1 is to stop, but is held" in shell.at_terminal("cancel", "o-1")[1]
-    asked = shell("cancel", "o-1", "--deadline", "200ms", "--wait", "--timeout", "20")
+    asked = shell("cancel", "o-1", "--deadline", "200ms", "--wait", "--timeout", "120")
     assert (asked.code, asked.err.count("warning: ")) == (0, 1)
     assert "it is closed as it is at its deadline" in asked.err
     assert shell("show", "o-1").json["status"] == "CANCELLED"

@@ -110,7 +110,7 @@ def test_an_interrupted_run_says_how_to_go_on(folder: Path) -> None:
     )
     until(lambda: count_events(folder, "TimerFired") == 1)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted; the run is kept on disk" in told
     assert """perdure run shop:checkout '["o-3"]' --id o-3""" in told

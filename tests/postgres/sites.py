@@ -22,7 +22,7 @@ from tests.processes.grounds import Ground
 from tests.processes.nodes import Node, until
 from tools.servers import Server
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 _sites = count()
 
@@ -90,7 +90,7 @@ class PostgresSite(Ground):
         if self._db is None:
             options = f"-c search_path={self._schema} -c enable_seqscan=off"
             self._db = psycopg.connect(
-                self.server.url, autocommit=True, options=options, application_name="witness", connect_timeout=5
+                self.server.url, autocommit=True, options=options, application_name="witness", connect_timeout=60
             )
         return self._db
 

@@ -117,4 +117,4 @@ async def test_a_signal_whose_answer_was_lost_arrives_once(mortal: Server, url: 
         assert not proxy.is_about_to_cut
         await run.signal(hint, "c")
         async with Perdure(url):
-            assert await run.result(timeout=10) == "abc"
+            assert await run.result(timeout=60) == "abc"

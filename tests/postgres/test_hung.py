@@ -30,7 +30,7 @@ async def test_a_process_that_stopped_between_telling_a_statement_and_running_it
 
         await store.dead_among([])
 
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 60)
     finally:
         hung.terminate()
         await store.close()

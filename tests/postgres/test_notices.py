@@ -69,7 +69,7 @@ async def test_whoever_has_just_come_is_told_of_an_end(postgres_url: str, monkey
             waiting = asyncio.create_task((await client.get("told")).result())
             await until(lambda: store._life.has_listeners, "it has heard of the other one")
             await run.signal(go, "gone")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 assert await waiting == "gone"
 
 
@@ -91,7 +91,8 @@ async def test_workers_that_have_nothing_to_do_tell_each_other_nothing(postgres_
         settled = time.monotonic()
         await until(lambda: time.monotonic() - settled > QUIET_SECONDS, "they have looked a few times")
         await listening.close()
-    assert len(heard) <= 2, heard
+    # Had each look woken another, it would be hundreds.
+    assert len(heard) <= 10, heard
 
 
 @pytest.mark.parametrize(

@@ -63,4 +63,4 @@ async def test_the_runs_of_a_dead_worker_are_taken_over_when_its_lease_is_over(p
     async with Perdure(pooled_url, lease=1) as heir:
         found = await heir.get(run_id=run.run_id)
         await found.signal(number, 1)
-        assert await found.result(timeout=10) == 3
+        assert await found.result(timeout=60) == 3

@@ -203,7 +203,7 @@ async def test_a_signal_in_an_open_transaction_keeps_its_run_from_being_parked(p
             await asyncio.sleep(0.05)
         assert (await run.describe()).status is Status.RUNNING
         await transaction.commit()
-        assert await run.result(timeout=10) == 7
+        assert await run.result(timeout=60) == 7
         await db.close()
 
 

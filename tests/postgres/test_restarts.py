@@ -100,7 +100,6 @@ async def test_a_client_that_waits_for_nothing_tells_of_an_outage_once(
         await until(lambda: told(caplog, "watch_failed_over"), "it notices that as well")
 
 
-@pytest.mark.timeout(180)
 async def test_two_crashes_of_the_server_lose_and_repeat_nothing(site: PostgresSite) -> None:
     """Who was told that something is on disk finds it after the crash; nobody has to be started again for it."""
     await run_restarts(site, 2)

@@ -38,7 +38,6 @@ async def synchronise(primary: servers.Server) -> None:
         await until(lambda: db.execute(in_step).fetchall(), "the standby is waited for")
 
 
-@pytest.mark.timeout(180)
 async def test_a_standby_that_takes_over_has_lost_and_repeats_nothing(
     pair: tuple[servers.Server, servers.Server], tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,6 +9,7 @@ import asyncpg
 import pytest
 
 from perdure import Perdure, Signal, Status, activity, workflow
+from perdure.engine import committer
 from perdure.errors import RunCancelled, RunNotFound, StoreUnavailable
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_apart import pieces_of
@@ -70,16 +70,21 @@ async def in_a_transaction(url: str, sql: str, *parameters: object) -> AsyncIter
         await db.close()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody gives up on a row that is held, however long the others take."""
+    monkeypatch.setattr(committer, "BUSY_MS", 3_600_000)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_an_open_transaction_on_a_row_stalls_only_that_run(postgres_url: str) -> None:
     async with Perdure(postgres_url) as app:
         run = await app.start(repeats_a_word)
         lock = "update runs set priority = priority where run_id = $1"
         async with in_a_transaction(postgres_url, lock, run.run_id):
             signal = asyncio.ensure_future(run.signal(word, "ab"))
-            began = time.monotonic()
             for number in range(20):
                 assert await app.run(says_twice, f"{number}") == f"{number}{number}"
-            assert time.monotonic() - began < 3
             assert not signal.done()
         await signal
         assert await run.result() == "abab"
@@ -117,14 +122,12 @@ async def test_a_row_of_a_child_stalls_only_the_end_of_its_parent(postgres_url: 
         child = await started(app, "a child")
         async with in_a_transaction(postgres_url, "update runs set priority = 0 where run_id = $1", child):
             await parent.signal(word, "!")
-            began = time.monotonic()
             for number in range(20):
                 assert await app.run(says_twice, f"{number}") == f"{number}{number}"
-            assert time.monotonic() - began < 5
             assert (await parent.describe()).status is Status.RUNNING
-        assert await parent.result(timeout=10) == "! False"
+        assert await parent.result(timeout=60) == "! False"
         with pytest.raises(RunCancelled):
-            await (await app.get("a child")).result(timeout=10)
+            await (await app.get("a child")).result(timeout=60)
 
 
 async def test_a_run_that_a_trigger_refuses_harms_no_other(postgres_url: str) -> None:
@@ -169,6 +172,7 @@ async def test_an_end_that_meets_an_open_transaction_is_written_when_that_is_ove
         assert await result == "abab"
 
 
+@pytest.mark.usefixtures("patient")
 async def test_an_id_that_is_being_taken_stalls_only_who_wants_it_too(postgres_url: str) -> None:
     async with Perdure(postgres_url, worker=False) as app:
         insert = """
@@ -176,9 +180,7 @@ async def test_an_id_that_is_being_taken_stalls_only_who_wants_it_too(postgres_u
             values ('theirs', 'main', 'same', 'other', 'default', 'PENDING', 1, 1, 1)"""
         async with in_a_transaction(postgres_url, insert):
             same = asyncio.ensure_future(app.start(says_twice.options(id="same"), "a"))
-            began = time.monotonic()
             for number in range(5):
                 await app.start(says_twice.options(id=f"other {number}"), "a")
-            assert time.monotonic() - began < 3
             assert not same.done()
         assert (await same).id == "same"

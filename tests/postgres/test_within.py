@@ -170,7 +170,7 @@ async def test_a_signal_of_a_transaction_that_commits_late_is_not_missed(postgre
             await other.signal(paid, number)
             assert await other.result() == f"{number}: {number}"
         await transaction.commit()
-        assert await late.result(timeout=5) == "late: 1"
+        assert await late.result(timeout=60) == "late: 1"
         await db.close()
 
 

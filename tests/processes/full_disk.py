@@ -15,7 +15,7 @@ from tests.processes.nodes import Node, until
 from tests.processes.sites import Site
 from tests.processes.verdicts import check_clean_start, check_typed
 
-RESUME_SECONDS = 10.0
+RESUME_SECONDS = 120.0
 
 
 def fill(ballast: Path) -> None:

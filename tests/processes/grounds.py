@@ -130,7 +130,7 @@ class Ground(ABC):
         effects = [Effect(int(pid), key, int(number)) for pid, key, number in lines]
         return effects, start + len(read) + bool(read)
 
-    async def until_all_ended(self, within: float = 60.0) -> None:
+    async def until_all_ended(self, within: float = 300.0) -> None:
         """Until no run is open; else those that are, and what became of them, are told."""
         try:
             await until(lambda: self.open_runs() == 0, "all runs end", within)

@@ -43,7 +43,7 @@ class Injection:
         """All is well again."""
         self._process.send_signal(signal.SIGINT)
         try:
-            self._process.communicate(timeout=5)
+            self._process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()

@@ -28,7 +28,7 @@ from perdure.stores import sqlite as sqlite_store
 from tests.processes import failpoints, workflows
 
 # Longer than this nobody may be left without an answer, whatever the disk does.
-PATIENCE = 15.0
+PATIENCE = 60.0
 # The exit code of a node that could not open or close its database.
 REFUSED = 3
 
@@ -157,12 +157,12 @@ def _read(path: Path) -> bytes:
 
 
 def _start_program() -> int:
-    _programs.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], close_fds=False))
+    _programs.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], close_fds=False))
     return _programs[-1].pid
 
 
 def _outlive() -> None:
-    time.sleep(60)
+    time.sleep(600)
     os._exit(0)
 
 

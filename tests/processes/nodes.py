@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# What has not happened by then never will, however busy the machine is.
+PATIENCE_SECONDS = 120.0
 
 # What must never stand in a node's log: each of these is a fault of the engine, whatever the test was about.
 TROUBLES = (
@@ -49,7 +51,7 @@ class Zygote:
 
     def end(self) -> None:
         self.socket.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=PATIENCE_SECONDS)
 
 
 @cache
@@ -134,17 +136,17 @@ class Node:
     def kill(self) -> None:
         """kill -9, and wait until nothing of it is left."""
         self.send(signal.SIGKILL)
-        assert self._ended.wait(timeout=10)
+        assert self._ended.wait(timeout=PATIENCE_SECONDS)
         self._threads[0].join(timeout=1)
 
-    async def ends(self, within: float = 20.0) -> int:
+    async def ends(self, within: float = PATIENCE_SECONDS) -> int:
         """Wait until it has ended; its exit code."""
         await until(lambda: not self.is_running(), f"node {self.pid} ends", within)
         self._threads[0].join(timeout=1)
         assert self.code is not None
         return self.code
 
-    async def leave(self, number: signal.Signals = signal.SIGTERM, within: float = 20.0) -> int:
+    async def leave(self, number: signal.Signals = signal.SIGTERM, within: float = PATIENCE_SECONDS) -> int:
         """Ask it to stop; its exit code."""
         self.send(number)
         return await self.ends(within)
@@ -168,7 +170,7 @@ class Node:
         return [line for line in lines if any(trouble in line for trouble in TROUBLES)]
 
 
-async def until(condition: Callable[[], object], what: str, within: float = 30.0) -> float:
+async def until(condition: Callable[[], object], what: str, within: float = PATIENCE_SECONDS) -> float:
     """Wait for a condition, looking often; answers how long it took."""
     began = time.monotonic()
     while not condition():

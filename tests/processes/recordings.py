@@ -66,7 +66,7 @@ def recorded(node: Node, log: Path) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 async def is_recording(node: Node) -> None:

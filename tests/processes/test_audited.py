@@ -28,6 +28,6 @@ async def test_an_audit_beside_processes_at_work_sees_one_moment(site: Site) -> 
                 found = await asyncio.to_thread(audit_of, site.path)
                 assert found.violations == ()
                 audits += 1
-        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+        await until(lambda: site.open_runs() == 0, "all runs end", within=300)
     assert audits == 40
     site.check()

@@ -80,7 +80,7 @@ async def run_backups(site: Site, count: int) -> None:
             assert not feeding.done(), feeding.exception()
         client.is_closing = True
         await feeding
-        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+        await until(lambda: site.open_runs() == 0, "all runs end", within=300)
     assert [await worker.leave() for worker in workers] == [0, 0]
     final = site.histories()
     # What a backup has of a run is the beginning of what became of it.

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pytest
@@ -28,6 +28,7 @@ from tests.processes.workflows import (
 R = TypeVar("R")
 
 NOTES = 5
+STEPS_OF_EACH = 500
 SECONDS = float(os.environ.get("SHARED_SECONDS") or 600)
 
 
@@ -47,30 +48,28 @@ class Latencies:
         return sorted(self._waits)[int(len(self._waits) * part)]
 
 
-async def share_a_file(site: Site, processes: int, seconds: float, least: float) -> None:
-    """Each does at least this part of what would be its share."""
+async def share_a_file(site: Site, processes: int, is_enough: Callable[[], bool]) -> tuple[Counter[int], float]:
+    """Start runs until it is enough; answers how many steps each worker did, and the p99 of a start in seconds."""
     workers = [await site.worker() for _ in range(processes)]
     expected: dict[str, list[str]] = {}
     latencies = Latencies()
-    deadline = time.monotonic() + seconds
     async with site.client() as app:
-        while time.monotonic() < deadline:
+        while not is_enough():
             rounds = [one_round(app, latencies, f"{len(expected)}-{number}") for number in range(20)]
             for found in await asyncio.gather(*rounds):
                 expected |= found
             await until(lambda: site.open_runs() < 200, "not too many runs at once")
-        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+        await until(lambda: site.open_runs() == 0, "all runs end", within=300)
     assert site.outcomes() == {key: ("COMPLETED", result) for key, result in expected.items()}
     effects = site.effects()
     done = Counter(effect.pid for effect in effects)
     p99 = latencies.percentile(0.99)
     print(f"{len(expected)} runs, steps by process: {dict(done)}, p99 of a start {p99 * 1000:.0f} ms")
     assert done.keys() == {worker.pid for worker in workers}
-    assert min(done.values()) > done.total() / processes * least
-    assert p99 < 0.25
     assert len(effects) == len({(effect.key, effect.number) for effect in effects})
     assert [await worker.leave() for worker in workers] == [0] * processes
     site.check()
+    return done, p99
 
 
 async def one_round(app: Perdure, latencies: Latencies, suffix: str) -> dict[str, list[str]]:
@@ -88,7 +87,12 @@ async def one_round(app: Perdure, latencies: Latencies, suffix: str) -> dict[str
 @pytest.mark.parametrize("processes", [2, 4])
 async def test_workers_share_a_file(site: Site, processes: int) -> None:
     """Nobody starves, nobody sees a locked database, and signals arrive once and in order whoever owns the run."""
-    await share_a_file(site, processes, 4.0, 0.25)
+
+    def is_everybody_at_work() -> bool:
+        done = Counter(effect.pid for effect in site.effects())
+        return len(done) == processes and min(done.values()) > STEPS_OF_EACH
+
+    await share_a_file(site, processes, is_everybody_at_work)
 
 
 @pytest.mark.long
@@ -96,7 +100,10 @@ async def test_workers_share_a_file(site: Site, processes: int) -> None:
 @pytest.mark.parametrize("processes", [2, 4])
 async def test_workers_share_a_file_for_long(site: Site, processes: int) -> None:
     """Starvation and lock-ups need time to show."""
-    await share_a_file(site, processes, SECONDS, 0.5)
+    deadline = time.monotonic() + SECONDS
+    done, p99 = await share_a_file(site, processes, lambda: time.monotonic() > deadline)
+    assert min(done.values()) > done.total() / processes * 0.5
+    assert p99 < 0.25
 
 
 async def test_many_processes_may_open_a_new_file_at_once(site: Site) -> None:
@@ -171,7 +178,7 @@ async def test_a_crowded_worker_ends_all_runs(site: Site, disk: str) -> None:
     async with site.client() as app:
         expected = await start_many(app, 100)
         await send_last(app, list(expected))
-        await until(lambda: site.open_runs() == 0, "all runs end", within=60)
+        await until(lambda: site.open_runs() == 0, "all runs end", within=300)
     assert site.outcomes() == {key: ("COMPLETED", result) for key, result in expected.items()}
     assert await worker.leave() == 0
     site.check()

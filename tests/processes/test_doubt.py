@@ -79,7 +79,7 @@ async def test_a_client_whose_disk_fails_is_told(site: Site, monkeypatch: pytest
         monkeypatch.setattr(store, "_finish", fail)
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match="the disk fails"):
-                await asyncio.wait_for(app.start(hasty.options(id="told"), "told"), timeout=5)
+                await asyncio.wait_for(app.start(hasty.options(id="told"), "told"), timeout=60)
 
         monkeypatch.setattr(store, "_finish", finish)
-        assert (await asyncio.wait_for(app.start(hasty.options(id="told"), "told"), timeout=5)).id == "told"
+        assert (await asyncio.wait_for(app.start(hasty.options(id="told"), "told"), timeout=60)).id == "told"

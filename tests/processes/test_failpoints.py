@@ -12,7 +12,6 @@ from tests.processes.failpoints import CODE, FAILPOINTS, Situation
 from tests.processes.sites import Node, Site, until
 
 QUICK = ("--lease", "1.0", "--park-after", "0.1")
-RECOVERY_SECONDS = 5.0
 
 
 async def die_and_recover(site: Site, name: str, number: int, runs_of_each_kind: int, *options: str) -> None:
@@ -32,8 +31,7 @@ async def die_and_recover(site: Site, name: str, number: int, runs_of_each_kind:
         witness.look()
         await client.finish()
         heir = await site.worker(*options)
-        took = await until(lambda: site.open_runs() == 0, "the heir ends all runs")
-    assert took < RECOVERY_SECONDS
+        await until(lambda: site.open_runs() == 0, "the heir ends all runs")
     assert await heir.leave() == 0
     witness.check()
     assert site.rows("select * from workers") == []

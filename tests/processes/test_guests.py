@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 
 import pytest
@@ -24,7 +23,7 @@ db.close()
 
 def pass_by(site: Site) -> int:
     done = subprocess.run(
-        [sys.executable, "-c", PASSER_BY, str(site.path)], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", PASSER_BY, str(site.path)], capture_output=True, text=True, check=True, timeout=120
     )
     return int(done.stdout)
 
@@ -69,7 +68,9 @@ async def test_user_code_that_opens_the_same_file_does_no_harm(site: Site, habit
     site.check()
 
 
-async def test_a_transaction_of_user_code_does_not_stop_the_loop(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_transaction_of_user_code_does_not_stop_the_loop(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A coroutine that holds a transaction across an await can only end it while the loop turns."""
     monkeypatch.setenv(EFFECTS, str(site.effects_path))
     async with Perdure(site.url) as app:
@@ -77,10 +78,9 @@ async def test_a_transaction_of_user_code_does_not_stop_the_loop(site: Site, mon
             db.execute("create table notes (number integer)")
             db.execute("begin immediate")
             db.execute("insert into notes values (1)")
-            began = time.monotonic()
             running = asyncio.create_task(app.run(plain, "key"))
             await asyncio.sleep(0.1)
             db.execute("commit")
-            took = time.monotonic() - began
             assert await running == steps("key")
-            assert took < 2.0
+    # Had the loop waited for itself, SQLite would have given up in the end, and the worker would tell.
+    assert [record.getMessage() for record in caplog.records] == []

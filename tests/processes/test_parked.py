@@ -38,8 +38,7 @@ async def test_a_run_that_sleeps_for_days_needs_no_process(site: Site) -> None:
 
         second = await site.worker(*QUICK)
         await awaits.signal(poke, "now")
-        took = await until(lambda: site.value("select closed_at from runs where workflow_id = 'awaits'"), "it ends")
-        assert took < 1.5
+        await until(lambda: site.value("select closed_at from runs where workflow_id = 'awaits'"), "it ends")
         assert await awaits.result() == ["now", "awaits:1"]
         assert await asleep.describe() == info
     assert await second.leave() == 0

@@ -26,7 +26,7 @@ async def record(site: Site, runs: int, *options: str) -> list[Entry]:
     with recorded(node, log):
         await is_recording(node)
         node.go()
-        await until(lambda: len(node.heard("ended")) >= runs, "enough has happened", within=100)
+        await until(lambda: len(node.heard("ended")) >= runs, "enough has happened", within=300)
         node.kill()
     return read_log(log, site.path)
 

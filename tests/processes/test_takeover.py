@@ -9,6 +9,8 @@ from tests.processes.sites import Site, recorded_steps, repeated, steps, until
 from tests.processes.workflows import plodding, ticking
 
 RUNS = 50
+# Longer than any test waits: whoever takes over before that has not waited for it.
+LONG_LEASE = ("--lease", "3600")
 
 
 async def start_runs(app: Perdure, site: Site) -> None:
@@ -24,9 +26,9 @@ async def check_finished(site: Site, before: set[tuple[str, int]], executed: int
     site.check()
 
 
-async def test_a_running_worker_takes_over_within_two_seconds(site: Site) -> None:
-    """The lease is 30 s; a process that is gone is noticed by its lock."""
-    first = await site.worker()
+async def test_a_running_worker_takes_over_without_waiting_for_the_lease(site: Site) -> None:
+    """A process that is gone is noticed by its lock."""
+    first = await site.worker(*LONG_LEASE)
     async with site.client() as app:
         await start_runs(app, site)
         second = await site.worker()
@@ -34,15 +36,14 @@ async def test_a_running_worker_takes_over_within_two_seconds(site: Site) -> Non
         first.kill()
         before, executed = recorded_steps(site.histories()), len(site.effects())
 
-        took = await until(lambda: site.owned_by(second) == RUNS, "the second worker takes over")
+        await until(lambda: site.owned_by(second) == RUNS, "the second worker takes over")
 
-        assert took < 2.0
         await check_finished(site, before, executed)
 
 
-async def test_a_fresh_worker_makes_progress_within_a_second(site: Site) -> None:
+async def test_a_fresh_worker_makes_progress_without_waiting_for_the_lease(site: Site) -> None:
     """A crashed service that restarts goes on with its work, not with waiting."""
-    first = await site.worker()
+    first = await site.worker(*LONG_LEASE)
     async with site.client() as app:
         await start_runs(app, site)
         second = await site.node().prepare()
@@ -52,16 +53,15 @@ async def test_a_fresh_worker_makes_progress_within_a_second(site: Site) -> None
         await until(lambda: time.time() * 1000 > site.value("select max(at) from events") + 500, "timers are due")
 
         second.go()
-        took = await until(lambda: recorded_steps(site.histories()) > before, "the second worker makes progress")
+        await until(lambda: recorded_steps(site.histories()) > before, "the second worker makes progress")
 
-        assert took < 1.0
         await check_finished(site, before, executed)
 
 
 @pytest.mark.parametrize("habit", ["fork", "fork_by_multiprocessing", "start_program"])
 async def test_a_child_that_outlives_its_worker_does_not_keep_it_alive(site: Site, habit: str) -> None:
     """A forked child inherits open files; the lock that says "I live" must not be among them."""
-    first = await site.worker("--habit", habit)
+    first = await site.worker("--habit", habit, *LONG_LEASE)
     async with site.client() as app:
         await start_runs(app, site)
         await first.hears("child")
@@ -69,9 +69,8 @@ async def test_a_child_that_outlives_its_worker_does_not_keep_it_alive(site: Sit
         first.kill()
         before, executed = recorded_steps(site.histories()), len(site.effects())
 
-        took = await until(lambda: site.owned_by(second) == RUNS, "the second worker takes over")
+        await until(lambda: site.owned_by(second) == RUNS, "the second worker takes over")
 
-        assert took < 2.0
         await check_finished(site, before, executed)
 
 

@@ -25,7 +25,7 @@ from tests.simulation.mutants import MENDED, MUTANTS
 from tests.simulation.running import Failure, lived, run_all
 from tests.simulation.schedule import Schedule
 
-SHRINK_SECONDS = 60
+SHRINK_TRIES = 1000
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +70,7 @@ def shrink_seed(seed: int) -> None:
     if not isinstance(found, Failure):
         print(f"seed {seed} does not fail")
         return
-    short = shrinking.shrink(seed, tape.choices, found.invariant, SHRINK_SECONDS)
+    short = shrinking.shrink(seed, tape.choices, found.invariant, SHRINK_TRIES)
     print(f"shrunk from {len(tape.choices)} choices to {len(short)}; see it with:")
     print(f'  python -m tests.simulation repeat {seed} --tape "{shrinking.written(short)}"')
 

@@ -1,36 +1,46 @@
 """Shrinking: from a schedule that fails to the shortest tape found that fails in the same way."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from perdure.testing.simulation import Tape
 from tests.simulation.running import Failure, lived
 
 
-def shrink(seed: int, choices: Sequence[int], invariant: str, seconds: float) -> list[int]:
-    """A tape that violates the same invariant, with as little in it as could be found in this time."""
-    deadline = time.monotonic() + seconds
+class _Tries:
+    """Runs tapes, so many at most."""
 
-    def fails(tape: list[int]) -> bool:
-        found = lived(Tape(seed, tape))
-        return isinstance(found, Failure) and found.invariant == invariant
+    def __init__(self, seed: int, invariant: str, left: int) -> None:
+        self._seed = seed
+        self._invariant = invariant
+        self.left = left
 
+    def fails_alike(self, tape: list[int]) -> bool:
+        if self.left == 0:
+            return False
+        self.left -= 1
+        found = lived(Tape(self._seed, tape))
+        return isinstance(found, Failure) and found.invariant == self._invariant
+
+
+def shrink(seed: int, choices: Sequence[int], invariant: str, tries: int) -> list[int]:
+    """A tape that violates the same invariant, with as little in it as so many tries could find."""
+    trying = _Tries(seed, invariant, tries)
     best = _trimmed(list(choices))
     size = max(1, len(best) // 2)
-    while size and time.monotonic() < deadline:
-        shorter = _pass(best, size, fails, deadline)
+    while size and trying.left:
+        shorter = _pass(best, size, trying)
         size = size if len(shorter) < len(best) and size > 8 else size // 2
         best = shorter
     return best
 
 
-def _pass(tape: list[int], size: int, fails: Callable[[list[int]], bool], deadline: float) -> list[int]:
+def _pass(tape: list[int], size: int, trying: _Tries) -> list[int]:
     """Try to leave out, or to make dull, each piece of this size."""
     at = 0
-    while at < len(tape) and time.monotonic() < deadline:
+    while at < len(tape) and trying.left:
         for piece in ([], [0] * min(size, len(tape) - at)):
             candidate = _trimmed([*tape[:at], *piece, *tape[at + size :]])
-            if candidate != tape and fails(candidate):
+            if candidate != tape and trying.fails_alike(candidate):
                 tape = candidate
                 break
         else:

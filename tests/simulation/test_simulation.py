@@ -1,6 +1,5 @@
 """The simulator itself: that no seed finds anything, that it would, and that it does the same twice."""
 
-import itertools
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ SEEDS = 1000
 RARE = {"Rescue that ignores what it read", "Lease renewed by a stalled loop"}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_nothing_that_must_never_happen_happens_in_a_thousand_schedules() -> None:
     """And everything that the schedules are there for does happen: every fault, every answer, every way out."""
     total, seconds = run_all([*known_seeds(), *range(SEEDS)], 2, shows=False)
@@ -81,16 +80,17 @@ def test_what_is_told_of_a_schedule_is_the_same_in_every_process(words: tuple[st
 
 
 def test_a_failing_schedule_shrinks_to_a_shorter_one_that_fails_alike() -> None:
-    """Two thousand choices tell nobody anything. Not every schedule can be cut in so little time; of three one can."""
-    shares = []
+    """Two thousand choices tell nobody anything. Not every schedule can be cut in so few tries; of six one can."""
+    shares: list[float] = []
     with switched_on("Park without the counter"):
         failing = (seed for seed in range(300) if isinstance(lived(Tape(seed)), Failure))
-        for seed in itertools.islice(failing, 3):
+        while min(shares, default=1.0) >= 0.75 and len(shares) < 6:
+            seed = next(failing)
             tape = Tape(seed)
             found = lived(tape)
             assert isinstance(found, Failure)
 
-            short = shrinking.shrink(seed, tape.choices, found.invariant, seconds=4)
+            short = shrinking.shrink(seed, tape.choices, found.invariant, tries=60)
 
             again = lived(Tape(seed, shrinking.read(shrinking.written(short))))
             assert isinstance(again, Failure)
