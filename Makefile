@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# The demo needs the package alone; everything else needs its tools as well.
+INSTALLED := $(VENV)/.installed
 READY  := $(VENV)/.ready
 MINUTES ?= 60
 PEERS  := .peers
@@ -15,12 +17,16 @@ WORKERS ?= auto
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml
+$(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $(INSTALLED)
+
+$(READY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## an order is killed with -9 half-way, started again, and finishes
+demo: $(INSTALLED)  ## an order is killed with -9 half-way, started again, and finishes
 	$(BIN)/python demo/run.py
 
 test: $(READY)  ## all tests, in as many processes as WORKERS says

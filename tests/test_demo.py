@@ -1,9 +1,13 @@
 """The demo does what it says, and fails when what it says is not so."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "demo" / "run.py"
@@ -44,6 +48,21 @@ def test_the_demo_kills_a_worker_and_proves_that_nothing_recorded_ran_twice() ->
     assert "4 boxes to 12 Mill Lane, track-o-17" in played.stdout
     assert "✓ No recorded step ran twice." in played.stdout
     assert played.stderr == ""
+
+
+def test_ctrl_c_ends_the_demo_and_its_workers_without_a_traceback() -> None:
+    """As at a terminal, where the workers get it too."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, str(DEMO)], start_new_session=True, **streams) as demo:  # type: ignore[call-overload]  # its streams
+        begun = (re.search(r"worker (\d+) starts on it", line) for line in demo.stdout)
+        worker = int(next(found[1] for found in begun if found))
+
+        os.killpg(demo.pid, signal.SIGINT)
+
+        assert demo.communicate(timeout=300)[1] == ""
+    assert demo.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
 
 
 def test_the_demo_fails_loudly_when_a_recorded_step_ran_twice(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from perdure.app import checks
 from perdure.app.homes import Home, refuse_in_workflows
+from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.run import Run, final_ending, handle_of, page_of, result_of
 from perdure.app.views import Page
 from perdure.authoring.durations import Duration, seconds
@@ -136,6 +137,7 @@ class Perdure:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        end_at_the_callers_line(error)
         engine, worker = self._opened, self._worker
         self._engine = self._worker = None
         self._home.close()
