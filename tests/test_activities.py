@@ -1,6 +1,7 @@
 """Activities: tried again as agreed, ended in time, and cancelled when nobody waits."""
 
 import asyncio
+import contextvars
 import subprocess
 import sys
 import threading
@@ -307,3 +308,45 @@ async def test_an_activity_is_not_out_of_time_because_the_wall_clock_was_set(env
         assert log == ["cancelled"]
         with pytest.raises(RunFailed):
             await env.result(run)
+
+
+tenant = contextvars.ContextVar("tenant", default="nobody")
+
+
+def _served(name: str) -> str:
+    before = tenant.get()
+    tenant.set(name)
+    return before
+
+
+@activity
+async def serves_at_once(name: str) -> str:
+    return _served(name)
+
+
+@activity
+async def serves_in_a_task(name: str) -> str:
+    await asyncio.sleep(0)
+    return _served(name)
+
+
+@activity
+def serves_in_a_thread(name: str) -> str:
+    return _served(name)
+
+
+@workflow
+async def serves_a_tenant(name: str) -> list[str]:
+    return [
+        before
+        for serve in (serves_at_once, serves_in_a_task, serves_in_a_thread)
+        for before in (await serve(name), await serve(name))
+    ]
+
+
+async def test_what_an_activity_sets_in_its_context_is_its_own(env: Environment) -> None:
+    """A tenant, a trace or a database session kept in a context variable must not reach the next one's work."""
+    async with env:
+        for name in ("ann", "ben"):
+            assert await env.run(serves_a_tenant, name) == ["nobody"] * 6
+    assert tenant.get() == "nobody"

@@ -52,6 +52,14 @@ async def cleans_up_slowly(seconds: float) -> str:
 
 
 @workflow
+async def cleans_up_for_ever() -> str:
+    try:
+        return await wake.receive()
+    finally:
+        await takes_for_ever("cleaning")
+
+
+@workflow
 async def will_not_hear() -> str:
     try:
         return await wake.receive()
@@ -163,6 +171,27 @@ async def test_a_second_cancel_does_not_disturb_clean_up_but_may_shorten_it(env:
         described = await run.describe()
         assert (described.status, described.error) == (Status.CANCELLED, "third")
         assert done == ["cleaning up: first, asked: True"]
+
+
+@pytest.mark.parametrize("parks", [True, False])
+async def test_a_later_cancel_with_a_longer_deadline_postpones_nothing(env: Environment, *, parks: bool) -> None:
+    """Somebody was promised that the run is over by then; another one who asks more patiently must not break that."""
+    async with env:
+        # One that waits for an activity stays in memory.
+        run = await env.start(cleans_up_slowly, 36_000) if parks else await env.start(cleans_up_for_ever)
+        await env.settle()
+        await run.cancel("quick", deadline=200)
+        for _ in range(2):
+            await env.pass_time(20)
+        described = await run.describe()
+        assert described.status is (Status.SUSPENDED if parks else Status.RUNNING)
+        await run.cancel("whenever", deadline=7200)
+        assert (await run.describe()).deadline_at == described.deadline_at
+        await env.pass_time(150)
+        assert (await run.describe()).closed_at is None
+        await env.pass_time(10)
+        await env.pass_time(1)
+        assert (await run.describe()).status is Status.CANCELLED
 
 
 async def test_a_running_activity_is_cancelled_with_its_run(env: Environment) -> None:
@@ -278,6 +307,22 @@ async def test_a_run_ends_when_its_timeout_is_over(env: Environment, *, parks: b
         with pytest.raises(RunTimedOut, match="its timeout of 3600 s"):
             await env.result(run)
         assert done == []
+
+
+async def test_the_timeout_of_a_delayed_run_begins_when_its_delay_is_over(env: Environment) -> None:
+    """A run that is to begin tomorrow and may take an hour must not be over before it has begun."""
+    async with env:
+        run = await env.start(cleans_up_slowly.options(delay=3600, timeout=60), 1)
+        assert (await run.describe()).deadline_at == (await run.describe()).created_at + timedelta(seconds=3660)
+        await env.pass_time(3599)
+        assert (await run.describe()).status is Status.PENDING
+        await env.pass_time(1)
+        await env.pass_time(58)
+        assert (await run.describe()).closed_at is None
+        await env.pass_time(2)
+        await env.pass_time(1)
+        with pytest.raises(RunTimedOut, match="its timeout of 60 s"):
+            await env.result(run)
 
 
 async def test_a_timeout_holds_for_a_run_that_nobody_has_code_for(tmp_path: Path) -> None:

@@ -256,6 +256,16 @@ async def test_a_signal_does_not_wake_a_run_before_its_delay_is_over(store: Stor
         assert (await row_of(store, "r")).wake_at == 9000
 
 
+async def test_a_signal_does_not_keep_what_comes_with_it_from_waking_a_delayed_run(store: Store) -> None:
+    """A request to stop that was written beside a signal would be read when the delay is over, in a month perhaps."""
+    async with opened(store):
+        await write(store, a_rich_run("r", wake_at=9000, delayed_until=9000))
+        stop = a_message("r", "m-2")._replace(kind="CancelRequest", body=rows.message_body(CancelRequest("over")))
+        # The note beside it keeps Postgres from writing all of it in one round trip, as with any cancel.
+        await answers(store, [a_message("r")], [stop, NoteCancel("r", "over", None, 1500)])
+        assert (await row_of(store, "r")).wake_at == 1500
+
+
 async def test_only_the_owner_says_what_a_run_is_at(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("r"))

@@ -256,6 +256,21 @@ async def test_a_run_continues_as_new_with_its_attributes_and_unread_signals(env
         assert (third.step, third.entity_id) == ("generation 3", "e")
 
 
+async def test_no_signal_counts_twice_because_its_run_has_continued(env: Environment) -> None:
+    """Whoever sends under an id and got no answer sends again, and cannot know that another run reads by now."""
+    async with env:
+        run = await env.start(collects_on.options(id="sum"), 0, 1)
+        for number in (1, 2, 3, 4):
+            await run.signal(item, number, id=f"n-{number}")
+        await env.settle()
+        assert [run.status for run in await env.app.list(id="sum")] == ["RUNNING", "CONTINUED", "CONTINUED"]
+        for number in (4, 3, 2, 1):
+            await run.signal(item, number, id=f"n-{number}")
+        for number in (5, 6):
+            await run.signal(item, number, id=f"n-{number}")
+        assert await env.result(run) == 21
+
+
 async def test_the_same_start_again_finds_a_run_that_has_continued(env: Environment) -> None:
     async with env:
         await env.start(collects_on.options(id="sum"), 0, 1)

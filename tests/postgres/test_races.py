@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from perdure import Perdure, Signal, Status, workflow
-from perdure.stores.answers import Applied, Blamed, Committed, Fenced, Freed, Moved
+from perdure.stores.answers import Applied, Blamed, Busy, Committed, Fenced, Freed, Moved, Outcome, Posted
 from perdure.stores.operations import (
     Batch,
     ClaimRuns,
@@ -26,7 +26,7 @@ from perdure.stores.operations import (
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_address import address_of
 from tests.postgres.test_conformance import told
-from tests.test_store_contract import a_ripe_run, a_run, an_event
+from tests.test_store_contract import a_message, a_ripe_run, a_run, an_end, an_event
 
 CLAIMERS, RUNS, BITE = 16, 1600, 7
 MANY_RUNS, MANY_BITE = int(os.environ.get("TASKS") or 100_000), 50
@@ -68,6 +68,48 @@ async def holding(url: str, sql: str, *parameters: object) -> AsyncIterator[None
     finally:
         await transaction.commit()
         await db.close()
+
+
+# Whoever inserts such a row stops in the middle of its transaction until there is a row in the table `gate`.
+GATE = """
+create table gate (opened boolean);
+create function wait_at_gate() returns trigger language plpgsql set search_path from current as $$
+begin
+    perform pg_advisory_xact_lock(tg_relid::bigint);
+    while not exists (select 1 from gate) loop
+        perform pg_sleep(0.005);
+    end loop;
+    return null;
+end $$;
+create trigger stops after insert on {table} for each row when ({which}) execute function wait_at_gate()"""
+IS_AT_GATE = "select 1 from pg_locks where locktype = 'advisory' and objid = '{table}'::regclass"
+
+
+@asynccontextmanager
+async def stopped_at(
+    url: str, table: str, which: str, store: PostgresStore, batch: Batch
+) -> AsyncIterator["asyncio.Future[Outcome]"]:
+    """A batch that stops inside its transaction, when it inserts such a row; it goes on when this is left."""
+    address = address_of(url)
+    db = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
+    await db.execute(GATE.format(table=table, which=which))
+    under_way = asyncio.ensure_future(told(store, batch))
+    try:
+        while await db.fetchval(IS_AT_GATE.format(table=table)) is None:
+            assert not under_way.done(), under_way.result()
+            await asyncio.sleep(0.005)
+        yield under_way
+    finally:
+        await db.execute("insert into gate values (true)")
+        await under_way
+        await db.close()
+
+
+async def is_busy(store: PostgresStore, batch: Batch) -> bool:
+    """Whether the one group of a batch could not be written, since somebody holds the row of its run."""
+    outcome = await told(store, batch)
+    assert isinstance(outcome, Committed)
+    return isinstance(outcome.answers.get(0), Busy)
 
 
 async def race(url: str, runs: int, bite: int) -> Counter[int]:
@@ -186,6 +228,50 @@ async def test_a_batch_that_meets_a_takeover_is_fenced(postgres_url: str) -> Non
             pass
         assert await told(zombie, late) == Fenced()
         assert await zombie.last_event_at("r1") is None
+
+
+@pytest.mark.parametrize("manner", ["in one round trip", "in steps"])
+async def test_nobody_takes_over_a_worker_between_its_fence_and_its_commit(postgres_url: str, manner: str) -> None:
+    """The batch has seen that the epoch is its own; taken over then, two owners would write one history."""
+    async with several(postgres_url, 2) as (rescuer, writer):
+        await told(writer, Batch([[a_run("r1")._replace(owner="w-1")]], "w-1", 1))
+        beside: list[list[Operation]] = [[FreeMismatches("main", ("wf",), 2000)]] if manner == "in steps" else []
+        late = Batch([[an_event("r1", 2)], *beside], "w-1", 1)
+        takeover = Batch([[RaiseEpoch("w-1", 1, 99_000), FreeRuns("w-1", 2000, 10)]], None, 0)
+        async with stopped_at(postgres_url, "events", "true", writer, late) as written:
+            assert await told(rescuer, takeover) == Committed({0: Moved()})
+        assert isinstance(written.result(), Committed)
+        assert await told(rescuer, takeover) == Committed({0: Applied(Freed(1))})
+        assert await told(writer, Batch([[an_event("r1", 3)]], "w-1", 1)) == Fenced()
+
+
+async def test_of_two_senders_to_one_run_the_second_waits_for_the_first(postgres_url: str) -> None:
+    """The owner reads on after the last number it saw: one that is lower and comes later would not be read."""
+    async with several(postgres_url, 2) as (one, other):
+        await told(one, Batch([[a_run("r1")]], "w-0", 1))
+        slow, quick = (Batch([[a_message("r1", name)]], None, 0) for name in ("slow", "quick"))
+        async with stopped_at(postgres_url, "inbox", "new.message_id = 'slow'", one, slow) as first:
+            assert await is_busy(other, quick)
+        assert first.result() == Committed({0: Applied(Posted(1, 1))})
+        while await is_busy(other, quick):  # noqa: ASYNC110 - it looks again in its time
+            await asyncio.sleep(0.005)
+        assert [message.message_id for message in await one.unread("r1")] == ["slow", "quick"]
+
+
+async def test_a_run_does_not_end_between_a_message_and_its_being_told_of_it(postgres_url: str) -> None:
+    """A closed run that is made ripe is claimed by the next worker, and worked once more."""
+    async with several(postgres_url, 2) as (sender, owner):
+        await told(owner, Batch([[a_run("r1")]], "w-1", 1))
+        end = Batch([[an_end("r1", 2)]], "w-1", 1)
+        signal = Batch([[a_message("r1")]], None, 0)
+        async with stopped_at(postgres_url, "inbox", "true", sender, signal) as sent:
+            assert await is_busy(owner, end)
+        assert sent.result() == Committed({0: Applied(Posted(1, 1))})
+        while await is_busy(owner, end):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.005)
+        closed = await owner.run("main", "r1")
+        assert closed is not None
+        assert (closed.status, closed.wake_at, closed.messages) == ("COMPLETED", None, 1)
 
 
 async def test_a_signal_in_an_open_transaction_keeps_its_run_from_being_parked(postgres_url: str) -> None:

@@ -11,8 +11,10 @@ import pytest
 from perdure import Perdure, Signal, Status, activity, workflow
 from perdure.engine import committer
 from perdure.errors import RunCancelled, RunNotFound, StoreUnavailable
+from perdure.stores import postgres_stuck
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_apart import pieces_of
+from perdure.testing import Environment
 from tests.test_store_contract import a_run
 
 word = Signal("word", str)
@@ -88,6 +90,28 @@ async def test_an_open_transaction_on_a_row_stalls_only_that_run(postgres_url: s
             assert not signal.done()
         await signal
         assert await run.result() == "abab"
+
+
+@workflow
+async def hears_three_words() -> list[str]:
+    return [await word.receive() for _ in range(3)]
+
+
+async def test_signals_that_waited_for_a_row_arrive_in_the_order_they_were_sent(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be written is tried again; a sender who says "open" and then "close" must not be turned round."""
+    monkeypatch.setattr(postgres_stuck, "LOOK_SECONDS", 0)
+    async with Environment(empty_url) as env:
+        run = await env.start(hears_three_words)
+        await env.settle()
+        async with in_a_transaction(empty_url, "select 1 from runs where run_id = $1 for update", run.run_id):
+            sending = asyncio.gather(*(run.signal(word, text) for text in ("a", "b", "c")))
+            await env.settle()
+            assert not sending.done()
+        await env.pass_time(0.05)
+        await sending
+        assert await env.result(run) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
