@@ -280,29 +280,51 @@ def test_a_log_that_grows_without_end_is_told(used: Shell, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_a_folder_that_cannot_be_written_is_told(zygote: Zygote) -> None:
-    """As another user: nothing can be written, neither by doctor nor by a run."""
+@pytest.mark.parametrize("rights", [0o600, 0o644])
+def test_a_folder_that_cannot_be_written_is_told(zygote: Zygote, rights: int) -> None:
+    """As another user: nothing can be written, neither by doctor nor by a run; nor read, unless that was allowed."""
     with tempfile.TemporaryDirectory() as name:
         shell = Shell(zygote, Path(name))
         (shell.folder / "shop.py").write_text(SHOP)
         assert shell("run", "shop:greet", '["a"]').code == 0
         shell.folder.chmod(0o755)
+        assert (shell.folder / "perdure.db").stat().st_mode & 0o777 == 0o600
+        (shell.folder / "perdure.db").chmod(rights)
 
         done = shell("doctor", AS_USER="65534")
 
         assert done.code == 1
         found = findings(done)
-        assert found["fsync"][0] == found["locks"][0] == found["database"][0] == "trouble"
+        assert found["fsync"][0] == found["database"][0] == "trouble"
+        assert found.get("locks", ("",))[0] == ("trouble" if rights == 0o644 else "")
         for words in (
             ["run", "shop:greet", '["a"]'],
             ["run", "shop:greet", '["a"]', "--url", "sqlite:///new.db"],
             ["start", "shop:greet", '["a"]'],
             ["worker", "shop"],
             ["list"],
+            ["show", "a"],
         ):
             done = shell(*words, AS_USER="65534")
             assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done.err
             assert re.match(r"error: sqlite:///.* `perdure doctor.*` looks closer\n", done.err)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_users_share_a_database_whose_file_both_may_write(zygote: Zygote) -> None:
+    """Made beforehand with those rights, as docs/operating.md says; the locks beside it take over the same."""
+    with tempfile.TemporaryDirectory() as name:
+        shell = Shell(zygote, Path(name))
+        (shell.folder / "shop.py").write_text(SHOP)
+        (shell.folder / "perdure.db").touch()
+        for each in (shell.folder, shell.folder / "perdure.db"):
+            each.chmod(0o777 if each.is_dir() else 0o666)
+        for user in ("0", "65534", "0"):
+            done = shell("run", "shop:greet", '["a"]', AS_USER=user)
+            assert done.code == 0, done.err
+        with shell.at_work():
+            assert shell("start", "shop:greet", '["b"]', "--id", "b", AS_USER="65534").code == 0
+            assert shell("wait", "b", AS_USER="65534").code == 0
 
 
 def test_little_space_and_strange_disks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

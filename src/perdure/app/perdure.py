@@ -53,6 +53,7 @@ from perdure.kernel.status import Status
 from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite_files import checked_name
 from perdure.worker.moving import WorkerSettings
 from perdure.worker.worker import Worker
 
@@ -101,8 +102,8 @@ class Perdure:
         self._grace_ms = round(seconds(grace, "grace") * 1000)
         self._known = checks.known(workflows)
         self._resources = checks.resources(resources)
-        self._home = Home(url if url != "sqlite://" else f"sqlite://#{id(self)}", namespace)
         self._store = store_for(url)
+        self._home = Home(url if url != "sqlite://" else f"sqlite://#{id(self)}", namespace)
         self._clock: Clock = SystemClock(self._store.wall_ns)
         self._ids: Ids = RandomIds()
         self._heartbeat: type[Heartbeat] | None = Heartbeat
@@ -398,19 +399,20 @@ def _bound(call: object) -> BoundCall[Any]:
 
 def store_for(url: str) -> Store:
     """The store behind a URL; BadOption when it names none."""
-    scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
+    urls = "use sqlite:///file.db, sqlite:// for memory, or postgresql://host/database"
+    if not isinstance(url, str):
+        raise BadOption(f"the URL is of type {type(url).__name__}, not a text; {urls}")
+    scheme, separator, rest = url.partition("://")
     if separator and scheme in {"postgresql", "postgres"}:
         return _postgres(url)
     if not separator or scheme != "sqlite":
-        shown = without_password(url) if isinstance(url, str) else url
-        raise BadOption(
-            f"the URL {shown!r} names no store; use sqlite:///file.db, sqlite:// for memory, or postgresql://host/database"
-        )
+        raise BadOption(f"the URL {without_password(url)!r} names no store; {urls}")
     if not rest:
         return SqliteStore(None)
     if not rest.startswith("/") or rest == "/":
-        raise BadOption(f"the URL {url!r} names no file; use sqlite:///file.db, or sqlite:////absolute/path.db")
-    return SqliteStore(unquote(rest[1:]))
+        shown = without_password(url)
+        raise BadOption(f"the URL {shown!r} names no file; use sqlite:///file.db, or sqlite:////absolute/path.db")
+    return SqliteStore(checked_name(unquote(rest[1:])))
 
 
 def _postgres(url: str) -> Store:

@@ -19,6 +19,7 @@ from perdure.clock import SystemClock
 from perdure.errors import StoreError
 from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite_audit import audit_of
+from perdure.stores.sqlite_files import strange_kind
 from perdure.stores.sqlite_health import VERSION, Health, has_reset_race, health_of
 
 # SQLite writes the log back every 1,000 pages, about 4 MB; this many bytes mean that it cannot.
@@ -35,8 +36,8 @@ def check_database(path: Path, *, is_full: bool = False) -> Iterator[Finding]:
     if not path.exists():
         yield ok("database", f"{path} is not there yet; the first run creates it")
         return
-    if path.is_dir():
-        yield trouble("database", f"{path} is a folder", "name a file with --url")
+    if (kind := strange_kind(path)) is not None:
+        yield trouble("database", f"{path} is {kind}", "name a file with --url")
         return
     now = SystemClock().now()
     try:

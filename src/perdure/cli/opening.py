@@ -17,6 +17,7 @@ from perdure.cli.hints import hint, nearest
 from perdure.errors import RunNotFound, without_password
 from perdure.stores.postgres_address import SCHEMES
 from perdure.stores.sqlite import has_runs
+from perdure.stores.sqlite_files import strange_kind
 
 FILE = "sqlite:///"
 MEMORY = "sqlite://"
@@ -61,7 +62,7 @@ async def refuse_strange(url: str) -> None:
 
 
 def existing(url: str) -> Path | None:
-    """The file behind a URL, if it names one; Trouble when it is not there, or a folder."""
+    """The file behind a URL, if it names one; Trouble when it is not there, or a folder, a pipe or the like."""
     refuse_memory(url)
     path = file_of(url)
     if path is not None and not path.exists():
@@ -69,8 +70,8 @@ def existing(url: str) -> Path | None:
             f"there is no database {str(path)!r}; name another with --url or PERDURE_URL, "
             "or start a run with `perdure run`"
         )
-    if path is not None and path.is_dir():
-        raise Trouble(f"{url}: this is a folder; name a file with --url or PERDURE_URL")
+    if path is not None and (kind := strange_kind(path)) is not None:
+        raise Trouble(f"{url}: this is {kind}; name a file with --url or PERDURE_URL")
     return path
 
 

@@ -17,9 +17,12 @@ from typing import NamedTuple
 class FileLock:
     """An exclusive lock on a file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rights: int = 0o600) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, rights)
+        if rights != 0o600:  # noqa: PLR2004 - shared with others, whatever this process masks
+            with contextlib.suppress(PermissionError):
+                os.fchmod(self._fd, rights)
         _open_locks.add(self)
 
     def acquire(self, *, wait: bool) -> bool:

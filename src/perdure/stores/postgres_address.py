@@ -37,8 +37,8 @@ def address_of(url: str) -> Address:
     """What a URL says; BadOption."""
     try:
         parts = urlsplit(url)
-        if parts.netloc.count("@") > 1:
-            # The driver would take what stands after the first one for the host.
+        if parts.netloc.count("@") > 1 or (not parts.netloc and "@" in parts.path):
+            # The driver would take what stands after the first one for the host, and a whole account for a database.
             raise ValueError  # noqa: TRY301 - told as the others are
         for place in parts.netloc.rpartition("@")[2].split(","):
             # Reading a port is what finds that it is none.

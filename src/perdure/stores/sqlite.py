@@ -12,6 +12,7 @@ Knows nothing of workflows, leases or retries.
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from perdure.stores.locks import FileLock, Presence, is_held
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.queries import migrations, queries
 from perdure.stores.sorting import is_torn
+from perdure.stores.sqlite_files import create_private, lock_rights, make_lock_folder, refuse_unfit
 from perdure.stores.sqlite_reads import SqliteReads, is_about_file
 from perdure.stores.sqlite_schema import version_of
 from perdure.stores.sqlite_threads import HELD_UP_SECONDS, Renewals, Writer, blame
@@ -39,6 +41,9 @@ BUSY_MS = 5000
 CACHE_KB = 4096
 LOOK_SECONDS = 0.02
 LONGEST_FILE_NAME = 200
+# The variable that lets a database of another program get our tables; and how many of its own are named.
+ADOPT = "PERDURE_ADOPT"
+FEW_NAMES = 3
 
 T = TypeVar("T")
 _DEFINITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
@@ -79,7 +84,8 @@ class SqliteStore(SqliteReads):
         if self._path is not None:
             self._refuse_foreign_file()
             self._lock = self._file_lock("write")
-        self._db = self._connect(creates=True)
+            create_private(self.url, self._path)
+        self._db = self._connect()
         await self._migrate()
         self._file = None if self._path is None else _identity(self._path)
         self._presence = Presence(self._path) if self._path is not None else None
@@ -134,35 +140,35 @@ class SqliteStore(SqliteReads):
         assert self._path is not None
         folder = self._path.with_name(self._path.name + ".locks")
         try:
-            folder.mkdir(mode=0o700, exist_ok=True)
+            make_lock_folder(folder, self._path)
         except OSError as error:
             raise StoreUnavailable(self.url, f"the folder {str(folder)!r} cannot be used: {error.strerror}") from None
         return folder / name
 
     def _file_lock(self, name: str) -> FileLock:
+        assert self._path is not None
         path = self._lock_path(name)
         try:
-            return FileLock(path)
+            return FileLock(path, lock_rights(self._path))
         except OSError as error:
             raise StoreUnavailable(self.url, f"the lock {str(path)!r} cannot be used: {error.strerror}") from None
 
     def _refuse_foreign_file(self) -> None:
         assert self._path is not None
-        if self._path.is_dir():
-            raise NotADatabase(self.url, "this is a folder; name a file")
-        if not self._path.parent.is_dir():
-            raise NotADatabase(self.url, f"the folder {str(self._path.parent)!r} does not exist; create it first")
+        refuse_unfit(self.url, self._path)
         if not self._path.exists():
             return
         # Through SQLite only: closing the file would take away the locks that other connections
         # of this process have on it.
-        with contextlib.closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        try:
+            db = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from None
+        with contextlib.closing(db):
             self._schema_version(db)
 
-    def _connect(self, *, readonly: bool = False, creates: bool = False) -> sqlite3.Connection:
-        address = (
-            ":memory:" if self._path is None else f"{self._path.absolute().as_uri()}?mode=rw{'c' if creates else ''}"
-        )
+    def _connect(self, *, readonly: bool = False) -> sqlite3.Connection:
+        address = ":memory:" if self._path is None else f"{self._path.absolute().as_uri()}?mode=rw"
         try:
             db = sqlite3.connect(
                 address,
@@ -222,7 +228,7 @@ class SqliteStore(SqliteReads):
     def _schema_version(self, db: sqlite3.Connection) -> int:
         """The schema the file has, 0 for none; refuses one that is not ours or newer than we are."""
         try:
-            tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
+            tables = {name for (name,) in db.execute("select name from sqlite_schema where name not glob 'sqlite_*'")}
             found = version_of(db)
         except sqlite3.OperationalError as error:
             raise self._unavailable(error) from None
@@ -241,6 +247,13 @@ class SqliteStore(SqliteReads):
             names = ", ".join(sorted(clash))
             raise NotADatabase(
                 self.url, f"it has tables of its own named {names}; name another file, nothing was changed"
+            )
+        if tables and "perdure_schema" not in tables and os.environ.get(ADOPT) != "1":
+            few = ", ".join(sorted(tables)[:FEW_NAMES]) + (", ..." if len(tables) > FEW_NAMES else "")
+            raise NotADatabase(
+                self.url,
+                f"it is the database of another program (tables: {few}); name another file, or set {ADOPT}=1 to have "
+                "the tables of Perdure made in this one; nothing was changed",
             )
         return found
 
@@ -444,7 +457,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def has_runs(path: Path) -> bool:
-    """Whether opening this file leaves it as it is: a database that is not ours would get our tables."""
+    """Whether opening this file leaves it as it is: an empty one, or one to be adopted, would get our tables."""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             return db.execute("select 1 from sqlite_schema where name = 'perdure_schema'").fetchone() is not None

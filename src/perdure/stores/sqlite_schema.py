@@ -36,11 +36,11 @@ def version_of(db: sqlite3.Connection) -> int:
 
 def version_in(path: Path) -> int:
     """The version that a file says it has; it is left as it is."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        try:
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             found, known = version_of(db), len(migrations("sqlite"))
-        except sqlite3.DatabaseError as error:
-            raise NotADatabase(f"sqlite:///{path}", f"the file cannot be used as a database: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise NotADatabase(f"sqlite:///{path}", f"the file cannot be used as a database: {error}") from None
     if found > known:
         raise NewerSchema(f"sqlite:///{path}", found, known)
     return found
