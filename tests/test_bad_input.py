@@ -246,6 +246,37 @@ def test_a_url_that_names_no_store_is_refused(url: Any) -> None:
         Perdure(url)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:u:secret@h/db",
+        "postgresql:/u:secret@h/db",
+        "postgresql:///u:secret@h/db",
+        "postgresql//u:secret@h/db",
+        "postgres:secret@h/db",
+        "postgresql:u:secret/db",
+        "postgresql://u:secret/db",
+        "postgresql://u:sec/ret",
+        " postgresql://u:secret@h/db",
+        "jdbc:postgresql://u:secret@h/db",
+        "mysql://u:secret",
+        "u:secret@h/db",
+        "u:sec:ret@h",
+        "sqlite://u:secret@h",
+        "sqlite:u:secret@h/x.db",
+        "sqlite://u:secret",
+        "host=h user=u password=sec#ret dbname=db",
+        "postgresql:?password=sec#ret",
+        b"postgresql://u:secret@h/db",
+    ],
+)
+def test_a_url_that_cannot_be_read_keeps_its_password(url: Any) -> None:
+    """The error goes into a log; whoever mistypes a URL must not have to change the password as well."""
+    with pytest.raises(BadOption, match="use (sqlite|postgresql)://") as caught:
+        Perdure(url)
+    assert "ret" not in f"{caught.value!r} {caught.value}"
+
+
 async def test_an_app_that_is_not_open_says_so(tmp_path: Path) -> None:
     app = Perdure(f"sqlite:///{tmp_path}/x.db")
     with pytest.raises(NotOpen, match="async with"):

@@ -38,14 +38,22 @@ Exception.__init__, so that errors pickle; the text is made in __str__.
 import re
 import reprlib
 
-# Up to the last @ there is: a password that was not encoded may have anything in it.
-_IN_ACCOUNT = re.compile(r"(://[^/?#:@]*:).*(@)", re.DOTALL)
-_IN_OPTIONS = re.compile(r"([?&][^=&]*password[^=&]*=)[^&#]*", re.IGNORECASE)
+_UP_TO_IT = r"\s*(?:postgres\w*:/{2,}|[a-z][a-z0-9+.-]*://(?!/))[^/?#:@\[]*:"
+# Up to the last @ there is: a password that was not encoded may have anything in it. What has no :// may have it right
+# after the first colon, be that the one of a scheme or the one of an account.
+_IN_ACCOUNT = re.compile(rf"^({_UP_TO_IT}|(?!\s*[a-z][a-z0-9+.-]*://)[^:@]*:).*(@)", re.DOTALL | re.IGNORECASE)
+# Where the host was forgotten the password stands in its place, or in that of a port.
+_WITHOUT_HOST = re.compile(
+    rf"^({_UP_TO_IT}(?!\d{{0,5}}(?:[,/?#]|$))|\s*postgres\w*:(?!//))[^@]*$", re.DOTALL | re.IGNORECASE
+)
+# Also as libpq takes it, without a URL: `host=db password=...`.
+_IN_OPTIONS = re.compile(r"([^=&?\s]*password[^=&?]*=)[^&]*", re.DOTALL | re.IGNORECASE)
 
 
 def without_password(url: str) -> str:
     """What may be shown of a URL, be it one that can be read or not."""
-    return _IN_OPTIONS.sub(r"\1***", _IN_ACCOUNT.sub(r"\1***\2", url))
+    shown = _WITHOUT_HOST.sub(r"\1***", _IN_ACCOUNT.sub(r"\1***\2", url))
+    return _IN_OPTIONS.sub(r"\1***", shown)
 
 
 class PerdureError(Exception):

@@ -1,11 +1,12 @@
 """What a URL or the environment says wrongly is told in one line, before anything is done."""
 
 import asyncio
+import pickle
 
 import pytest
 
-from perdure import Perdure
-from perdure.errors import BadOption, StoreUnavailable
+from perdure import Perdure, Run, workflow
+from perdure.errors import BadOption, NotOpen, StoreUnavailable
 from perdure.stores.postgres_address import CONNECT_SECONDS, address_of
 from tools.servers import free_port
 
@@ -57,3 +58,50 @@ async def test_a_port_on_which_somebody_else_listens_is_told() -> None:
         with pytest.raises(StoreUnavailable, match="closed the connection, and may be no Postgres"):
             async with Perdure(f"postgresql://nobody@127.0.0.1:{port}/x"):
                 raise AssertionError
+
+
+@workflow
+async def is_there() -> str:
+    return "there"
+
+
+def with_password(url: str, password: str) -> str:
+    """The same database; this server lets everybody in."""
+    return url.replace("@", f":{password}@", 1)
+
+
+@pytest.mark.parametrize("others", ["in the account", "in the options", "none"])
+async def test_a_pickled_handle_holds_no_password_and_needs_none(postgres_url: str, others: str) -> None:
+    """It goes into queues and caches; and the password may be another one by the time it is used."""
+    async with Perdure(with_password(postgres_url, "h1dden")) as app:
+        run = await app.start(is_there.options(id="r"))
+        assert await run == "there"
+        kept = pickle.dumps(run)
+    assert b"h1dden" not in kept
+    copy: Run[str] = pickle.loads(kept)
+    with pytest.raises(NotOpen, match="no Perdure is open on 'postgresql://postgres@"):
+        await copy.result()
+    url = {
+        "in the account": with_password(postgres_url, "an0ther"),
+        "in the options": f"{postgres_url}&password=an0ther",
+        "none": postgres_url,
+    }[others]
+    async with Perdure(url, worker=False):
+        assert await copy.result() == "there"
+
+
+def test_a_pickled_handle_of_a_bridge_holds_no_password(postgres_url: str) -> None:
+    with Perdure(with_password(postgres_url, "h1dden")).sync() as app:
+        kept = pickle.dumps(app.start(is_there))
+    assert b"h1dden" not in kept
+    with Perdure(with_password(postgres_url, "an0ther")).sync():
+        assert pickle.loads(kept).result() == "there"
+
+
+async def test_a_handle_does_not_take_another_database_for_its_own(postgres_url: str) -> None:
+    """The host, the database, the schema and the role are part of where it belongs."""
+    async with Perdure(postgres_url) as app:
+        copy: Run[str] = pickle.loads(pickle.dumps(await app.start(is_there)))
+    async with Perdure(f"{postgres_url}x", worker=False):
+        with pytest.raises(NotOpen):
+            await copy.result()

@@ -1,10 +1,12 @@
 """Where handles find their engine: the Perdure objects that are open in this process, by database.
 
 And by event loop: an engine of another loop, such as that of a sync bridge, could wake up nobody on this one.
+A database is known by its URL without the password: a handle is pickled with it, and goes wherever jobs go.
 """
 
 from asyncio import AbstractEventLoop
 from asyncio.events import _get_running_loop
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from perdure.authoring.runtime import current
 from perdure.engine.port import Engine
@@ -15,7 +17,7 @@ class Home:
     """A database and a namespace; its engine is that of a Perdure that is open on them."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self.url = url
+        self.url = _database_of(url)
         self.namespace = namespace
         self._engine: Engine | None = None
         self._loop: AbstractEventLoop | None = None
@@ -46,6 +48,17 @@ class Home:
 
 
 _open: list[Home] = []
+
+
+def _database_of(url: str) -> str:
+    """A URL without its password, the same one whatever that is, and whether the URL holds one or not."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        return url
+    parts = urlsplit(url)
+    account, at, hosts = parts.netloc.rpartition("@")
+    options = [each for each in parse_qsl(parts.query, keep_blank_values=True) if "password" not in each[0].lower()]
+    user = account.partition(":")[0]
+    return f"postgresql://{user}{at}{hosts}{parts.path}" + (f"?{urlencode(options)}" if options else "")
 
 
 def refuse_in_workflows() -> None:
