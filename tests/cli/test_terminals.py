@@ -1,5 +1,6 @@
 """Terminals of all kinds: narrow, old, colourless, closed, gone."""
 
+import json
 import os
 import re
 import signal
@@ -78,6 +79,67 @@ def test_texts_of_others_cannot_steer_the_terminal(shell: Shell) -> None:
         seen = shell.in_colour(*words)[1]
         assert "owned" in seen
         assert not re.search(r"\x1b\]|\x07|\x1b\[2J", seen)
+
+
+# Turns what follows round, so that `cod.exe` reads as a document; and what else is not seen, or is an escape by itself.
+HIDDEN = "\u202e\u2066\u200f\u061c\u2028\ufeff\x9b2J"
+HIDES = f"""
+import logging
+from perdure import Signal, activity, set_attributes, workflow
+
+EVIL = "fdp{HIDDEN}exe"
+word = Signal("word", str)
+
+@activity
+async def echoes(text: str) -> str:
+    return text
+
+@workflow
+async def hides(text: str) -> str:
+    set_attributes(note=EVIL)
+    logging.getLogger("perdure.evil").warning(EVIL)
+    return await echoes(text) + EVIL
+
+@workflow
+async def fails(text: str) -> str:
+    raise ValueError(EVIL + await word.receive())
+"""
+
+
+def test_texts_of_others_cannot_turn_a_line_round(shell: Shell) -> None:
+    """Whoever reads a name, a payload or an error must see the characters that are there, in their order."""
+    (shell.folder / "evil.py").write_text(HIDES)
+    given = json.dumps([HIDDEN])
+    seen = [
+        shell.in_colour("run", "evil:hides", given, "--id", "h-1")[1],
+        shell.in_colour("start", "evil:fails", given, "--id", "f-1")[1],
+        shell.in_colour("signal", "f-1", "word", json.dumps(HIDDEN))[1],
+        shell.in_colour("show", "f-1")[1],
+        shell.in_colour("run", "evil:fails", given, "--id", "f-1")[1],
+        shell.in_colour("cancel", HIDDEN)[1],
+    ]
+    seen += [
+        shell.in_colour(*words, id)[1]
+        for id in ("h-1", "f-1")
+        for words in (["show"], ["events"], ["wait"], ["show", "--json"], ["events", "--json"])
+    ]
+    seen.append(shell.in_colour("list")[1])
+    for text in seen:
+        assert not set(text) & set(HIDDEN.rstrip("2J")), text
+    assert '"fdp?' not in seen[0]
+    assert shell("wait", "h-1").json == f"{HIDDEN}fdp{HIDDEN}exe"
+
+
+def test_what_a_worker_logs_cannot_turn_a_line_round(shell: Shell) -> None:
+    (shell.folder / "evil.py").write_text(HIDES)
+    assert shell("start", "evil:hides", '["a"]', "--id", "h-1").code == 0
+    said, say = os.pipe()
+    with shell.begin("worker", "evil", files=[said, say, say]) as worker, os.fdopen(said) as lines:
+        os.close(say)
+        logged = next(line for line in iter(lines.readline, "") if "perdure.evil" in line)
+        worker.send(signal.SIGKILL)
+        worker.wait()
+    assert logged.endswith("fdp???????2Jexe\n")
 
 
 @pytest.mark.parametrize("words", ["events z-1", "events z-1 --follow", "--help", "list", "completion bash"])

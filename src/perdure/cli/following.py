@@ -11,7 +11,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import typer
 
 import perdure
@@ -19,7 +18,7 @@ from perdure import codec
 from perdure.cli.exits import FAILED, OK, TIMED_OUT, say
 from perdure.cli.holds import is_stuck, print_hold
 from perdure.cli.neglect import Neglect
-from perdure.cli.output import errors, is_for_people, print_json, screen
+from perdure.cli.output import errors, is_for_people, print_coloured_json, print_json
 from perdure.cli.patience import OutOfReach, Patience
 from perdure.cli.progress import Progress
 from perdure.engine.holds import AWAITED_RUN_HELD
@@ -147,6 +146,6 @@ def print_result(result: object, *, as_json: bool) -> None:
     """The result as JSON; coloured for people."""
     value = codec.load(codec.dump(result, "the result"))
     if is_for_people(as_json=as_json):
-        screen().print_json(msgspec.json.encode(value).decode())
+        print_coloured_json(value)
     else:
         print_json(value)

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import perdure
 from perdure.cli.exits import Mistake, Trouble
 from perdure.cli.hints import hint, nearest
+from perdure.cli.output import LogFormatter
 from perdure.errors import RunNotFound, without_password
 from perdure.stores.postgres_address import SCHEMES
 from perdure.stores.sqlite import has_runs
@@ -42,6 +43,8 @@ async def client(url: str, namespace: str) -> "AsyncIterator[perdure.Perdure]":
 def idle(url: str, namespace: str) -> "perdure.Perdure":
     """A client that works nothing, and whose engine does not speak of outages."""
     logging.getLogger("perdure.engine").addFilter(_is_no_outage)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(LogFormatter())
     return perdure.Perdure(url, namespace=namespace, worker=False)
 
 

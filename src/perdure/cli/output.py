@@ -5,12 +5,16 @@ Out:  text on standard output; progress and trouble on standard error.
 """
 
 import json
+import logging
 import re
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.highlighter import JSONHighlighter
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -32,21 +36,40 @@ STYLES = {
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _SIZES = ((2**30, "GB"), (2**20, "MB"), (2**10, "kB"))
-# What could move a terminal's cursor or change its colours.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What could move a terminal's cursor or change its colours, turn the direction of what stands beside it, or is not seen
+# at all; but for the joiners that some scripts are written with.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 # Where it goes
 
 
+class Screen(Console):
+    """A console on which no text can do more than be read, wherever it comes from."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(visible(text), style)
+
+
 def screen() -> Console:
     """Standard output, for people."""
-    return Console(highlight=False, markup=False, emoji=False)
+    return Screen(highlight=False, markup=False, emoji=False)
 
 
 def errors() -> Console:
     """Standard error: progress and trouble."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return Screen(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+class LogFormatter(logging.Formatter):
+    """Log lines on a terminal: what they tell may be of anybody."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 def print_warning(console: Console, text: str) -> None:
@@ -64,16 +87,28 @@ def is_for_people(*, as_json: bool) -> bool:
 
 def print_json(value: object) -> None:
     """One JSON document."""
-    _write(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    _write(_json(value, indent=2))
 
 
 def print_json_line(value: object) -> None:
     """One JSON document on a line of its own, at once."""
-    _write(msgspec.json.encode(value))
+    _write(_json(value))
 
 
-def _write(document: bytes) -> None:
-    text = document.decode()
+def print_coloured_json(value: object) -> None:
+    """One JSON document, for people."""
+    screen().print(JSONHighlighter()(_json(value, indent=2)), soft_wrap=True)
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    """A value as JSON; what a terminal would not show as it is stands escaped, which says the same."""
+    document = msgspec.json.encode(value)
+    if indent is not None:
+        document = msgspec.json.format(document, indent=indent)
+    return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], document.decode())
+
+
+def _write(text: str) -> None:
     if not takes_unicode(sys.stdout):
         # Escaped, it is the same document in every encoding.
         indent = 2 if "\n" in text else None
@@ -132,7 +167,7 @@ def status_text(status: str, held: str | None = None) -> Text:
 
 def compact(value: object, limit: int = LONGEST_SHOWN) -> str:
     """A value as JSON on one line, cut where it gets long."""
-    text = msgspec.json.encode(value).decode()
+    text = _json(value)
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 

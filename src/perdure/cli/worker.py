@@ -21,7 +21,7 @@ from perdure.cli.exits import Mistake, Trouble, say, warn
 from perdure.cli.modules import load
 from perdure.cli.opening import location, refuse_memory
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, Namespace, Url
-from perdure.cli.output import counted, screen
+from perdure.cli.output import LogFormatter, counted, screen
 from perdure.cli.reloading import Reloader
 from perdure.cli.settings import configured_modules
 
@@ -69,7 +69,9 @@ def work(
     queues = queue or [DEFAULT_QUEUE]
     duty = Duty(perdure.Perdure(url, namespace=namespace, queues=queues, grace=GRACE_SECONDS), queues)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     if not reload:
         _load(places, duty.queues)
         asyncio.run(duty.work())
