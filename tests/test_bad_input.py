@@ -284,6 +284,14 @@ async def test_an_app_that_is_not_open_says_so(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_plain_with_is_told_how_to_do_without_await(tmp_path: Path) -> None:
+    """Python says that there is no context manager; everybody who does not await writes this first."""
+    opening: Any = Perdure(f"sqlite:///{tmp_path}/x.db")
+    with pytest.raises(BadOption, match=r"`with Perdure\(url\).sync\(\) as app:`"), opening:
+        raise AssertionError
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_opening_a_file_that_is_no_database_leaves_it_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary")

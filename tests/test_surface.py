@@ -177,10 +177,12 @@ async def test_four_ways_to_start_under_a_taken_id(env: Environment) -> None:
     async with env:
         first = await env.start(collects_on.options(id="x"), 0, 3)
         assert await env.start(collects_on.options(id="x"), 0, 3) == first
-        with pytest.raises(IdConflict, match="reject"):
+        with pytest.raises(IdConflict, match="reject") as rejected:
             await env.start(collects_on.options(id="x", on_conflict="reject"), 0, 3)
-        with pytest.raises(IdConflict, match="still open"):
-            await env.start(collects_on.options(id="x", on_conflict="replace"), 0, 3)
+        assert rejected.value.allowed == ("return", "terminate")
+        with pytest.raises(IdConflict, match="still open") as open_still:
+            await env.start(collects_on.options(id="x", on_conflict="replace"), 1, 3)
+        assert open_still.value.allowed == ("terminate",)
         second = await env.start(collects_on.options(id="x", on_conflict="terminate"), 1, 3)
         assert (await first.describe()).status is Status.TERMINATED
         assert (await env.app.get("x")) == second

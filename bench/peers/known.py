@@ -1,11 +1,12 @@
 """What other engines reached, for scale.
 
-Source: research/performance.md, section 1, measured in November 2026 on a machine of the
-same kind: two virtual cores that act like one, fdatasync about 0.1 ms. Not measured by this
-benchmark, not on this day and not beside our runs: read differences below 1.5 times as ties.
+Source: our own measurement of November 2026 on a machine of the same kind: two virtual cores that
+act like one, fdatasync about 0.1 ms. Not measured by this benchmark, not on this day and not beside
+our runs: read differences below 1.5 times as ties. `python -m bench.peers` measures Restate, DBOS
+and Absurd anew, beside ours.
 """
 
-SOURCE = "research/performance.md, November 2026: another day, not interleaved with ours"
+SOURCE = "measured in November 2026, on another day; `python -m bench.peers` measures them beside ours"
 
 PEERS = ("Restate", "DBOS sqlite", "DBOS sqlite+WAL", "Absurd pg", "Temporal dev")
 

@@ -37,6 +37,7 @@ Exception.__init__, so that errors pickle; the text is made in __str__.
 
 import re
 import reprlib
+from typing import ClassVar
 
 _UP_TO_IT = r"\s*(?:postgres\w*:/{2,}|[a-z][a-z0-9+.-]*://(?!/))[^/?#:@\[]*:"
 # Up to the last @ there is: a password that was not encoded may have anything in it. What has no :// may have it right
@@ -302,19 +303,30 @@ class RunClosed(PerdureError):
 
 
 class IdConflict(PerdureError):
-    """The id is taken by a run of another workflow or with other arguments."""
+    """The id is taken by a run of another workflow or with other arguments.
 
-    def __init__(self, id: str, existing: str, wanted: str, why: str) -> None:
-        super().__init__(id, existing, wanted, why)
+    `allowed` are the values of `on_conflict` with which the same start would not be refused now.
+    """
+
+    _MEANINGS: ClassVar[dict[str, str]] = {
+        "return": "gives that run",
+        "replace": "starts a new one, for it has ended",
+        "terminate": "ends it and starts a new one",
+    }
+
+    def __init__(self, id: str, existing: str, wanted: str, why: str, allowed: tuple[str, ...] = ()) -> None:
+        super().__init__(id, existing, wanted, why, allowed)
         self.id = id
         self.existing = existing
         self.wanted = wanted
         self.why = why
+        self.allowed = allowed
 
     def __str__(self) -> str:
+        ways = [f"on_conflict={each!r}, which {self._MEANINGS.get(each, 'is allowed')}" for each in self.allowed]
         return (
             f"id {self.id!r} is taken by {self.existing}, wanted for {self.wanted}: {self.why}; "
-            "use another id, or another on_conflict (replace, terminate)"
+            f"use {', or '.join(['another id', *ways])}"
         )
 
 

@@ -67,9 +67,15 @@ def test_the_same_id_again_does_as_it_is_told(shell: Shell) -> None:
     assert started(shell, "shop:greet", '["ann"]', "--id", "g-1") == first
     rejected = shell("start", "shop:greet", '["ann"]', "--id", "g-1", "--on-conflict", "reject")
     assert (rejected.code, rejected.out) == (1, "")
-    assert "on_conflict is 'reject'" in rejected.err
+    assert rejected.err.endswith(
+        """--on-conflict is 'reject'; use another --id, or --on-conflict return, which gives that run, \
+or --on-conflict terminate, which ends it and starts a new one\n"""
+    )
     open_still = shell("start", "shop:greet", '["bob"]', "--id", "g-1", "--on-conflict", "replace")
-    assert "but it is still open" in open_still.err
+    assert open_still.err.endswith(
+        """--on-conflict is 'replace', but it is still open; use another --id, \
+or --on-conflict terminate, which ends it and starts a new one\n"""
+    )
 
     second = started(shell, "shop:greet", '["bob"]', "--id", "g-1", "--on-conflict", "terminate")
 

@@ -135,7 +135,7 @@ async def test_the_same_id_gives_the_same_run_and_leaves_the_transaction_whole(p
         async with db.transaction():
             await db.execute("insert into orders values ('o-3')")
             again = await app.start_within(db, settles.options(id="o-3"), "o-3")
-            with pytest.raises(IdConflict):
+            with pytest.raises(IdConflict, match="it has other arguments; use another id$"):
                 await app.start_within(db, settles.options(id="o-3"), "another")
             with pytest.raises(BadOption, match="cannot be terminated inside your transaction"):
                 await app.start_within(db, settles.options(id="o-3", on_conflict="terminate"), "o-3")

@@ -146,6 +146,18 @@ class Perdure:
             await worker.end(self._grace_ms if error is None else 0)
         await engine.close()
 
+    if not TYPE_CHECKING:
+        # There so that a plain `with` is answered with what to write instead; type checkers refuse it by themselves.
+
+        def __enter__(self) -> Self:
+            raise BadOption(
+                "a Perdure is opened with `async with Perdure(url) as app:`; code that does not await opens it with "
+                "`with Perdure(url).sync() as app:`"
+            )
+
+        def __exit__(self, *left: object) -> None:
+            """Never called, for nothing was entered."""
+
     def sync(self) -> "SyncPerdure":
         """The same for code that does not await: `with Perdure(url).sync() as app:`, every method blocking.
 

@@ -5,6 +5,7 @@ Out:  an exit code and, on standard error, what happened and what to do.
 """
 
 import os
+import re
 import sys
 from typing import Any
 
@@ -12,7 +13,7 @@ import typer
 
 from perdure.cli.hints import hint
 from perdure.cli.streams import is_coloured
-from perdure.errors import BadInput, PerdureError, RunFailed, RunTimedOut, StoreUnavailable
+from perdure.errors import BadInput, IdConflict, PerdureError, RunFailed, RunTimedOut, StoreUnavailable
 
 OK = 0
 FAILED = 1
@@ -48,6 +49,10 @@ def tell(error: Exception) -> int:
     # The engine's errors know the commands, but not the database that was typed.
     text = str(error).replace("`perdure list`", f"`{hint('list')}`")
     match error:
+        case IdConflict():
+            taken, why, ways = text.rpartition(error.why)
+            ways = re.sub(r"on_conflict='(\w+)'", r"--on-conflict \1", ways.replace("another id", "another --id"))
+            text = f"{taken}{why.replace('on_conflict', '--on-conflict')}{ways}"
         case RunFailed(id=id):
             text += f"; `{hint('show', id)}` tells where"
         case StoreUnavailable():

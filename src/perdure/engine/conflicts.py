@@ -8,7 +8,7 @@ import msgspec
 from perdure import codec
 from perdure.engine.port import Engine, OwnedRun, StartRequest
 from perdure.errors import BadOption, IdConflict, RunClosed
-from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, resolve
+from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, helpful, resolve
 from perdure.stores.records import RunRow
 
 LONGEST_SHOWN = 100
@@ -25,12 +25,19 @@ async def start(engine: Engine, request: StartRequest, policy: OnConflict, withi
         resolution = await resolution_of(engine, found, request, policy)
         if isinstance(resolution, GiveIt):
             return found
-        if within is not None and found.closed_at is None and not isinstance(resolution, Refuse):
-            raise BadOption(
-                f"run {found.workflow_id!r} is open, and cannot be terminated inside your transaction; end it first"
-            )
+        if within is not None and found.closed_at is None:
+            resolution = _without_terminating(found, resolution)
         found = await begin(await superseding(engine, request, found, resolution))
     return found
+
+
+def _without_terminating(found: RunRow, resolution: Resolution) -> Resolution:
+    """What the rule says inside the caller's transaction, where an open run cannot be ended."""
+    if not isinstance(resolution, Refuse):
+        raise BadOption(
+            f"run {found.workflow_id!r} is open, and cannot be terminated inside your transaction; end it first"
+        )
+    return Refuse(resolution.why, tuple(each for each in resolution.allowed if each != OnConflict.TERMINATE))
 
 
 async def resolution_of(engine: Engine, found: RunRow, request: StartRequest, policy: OnConflict) -> Resolution:
@@ -39,7 +46,11 @@ async def resolution_of(engine: Engine, found: RunRow, request: StartRequest, po
     # A run that continues others was started with the arguments of the first of them.
     while first.continued_from is not None:
         first = await engine.read(first.continued_from)
-    return resolve(policy, difference=_difference(first, request), is_closed=found.closed_at is not None)
+    difference, is_closed = _difference(first, request), found.closed_at is not None
+    resolution = resolve(policy, difference=difference, is_closed=is_closed)
+    if isinstance(resolution, Refuse):
+        return Refuse(resolution.why, helpful(difference=difference, is_closed=is_closed))
+    return resolution
 
 
 async def superseding(engine: Engine, request: StartRequest, found: RunRow, resolution: Resolution) -> StartRequest:
@@ -50,6 +61,7 @@ async def superseding(engine: Engine, request: StartRequest, found: RunRow, reso
             f"{_digest(found.workflow, found.input)} ({found.status})",
             _digest(request.workflow, request.input),
             resolution.why,
+            tuple(each.value for each in resolution.allowed),
         )
     if found.closed_at is None:
         # One that ends by itself meanwhile makes way as well.

@@ -20,9 +20,10 @@ class GiveIt(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """The id stays with the run that has it."""
+    """The id stays with the run that has it; `allowed` are the policies under which it would not."""
 
     why: str
+    allowed: tuple[OnConflict, ...] = ()
 
 
 class TakeOver(msgspec.Struct, frozen=True):
@@ -32,6 +33,12 @@ class TakeOver(msgspec.Struct, frozen=True):
 
 
 Resolution: TypeAlias = GiveIt | Refuse | TakeOver
+
+
+def helpful(*, difference: str | None, is_closed: bool) -> tuple[OnConflict, ...]:
+    """The policies under which such a start is not refused."""
+    found = {policy: resolve(policy, difference=difference, is_closed=is_closed) for policy in OnConflict}
+    return tuple(policy for policy, resolution in found.items() if not isinstance(resolution, Refuse))
 
 
 def resolve(policy: OnConflict, *, difference: str | None, is_closed: bool) -> Resolution:
