@@ -178,6 +178,7 @@ async def test_a_database_is_shared_with_those_who_may_write_to_its_file(tmp_pat
     """As docs/operating.md says: made beforehand, with the rights that it shall have."""
     (tmp_path / "shop.db").touch()
     (tmp_path / "shop.db").chmod(0o660)
+    tmp_path.chmod(0o2770)
     async with Perdure(f"sqlite:///{tmp_path}/shop.db") as app:
         await app.run(says_so)
         found = all_rights(tmp_path)
@@ -185,7 +186,7 @@ async def test_a_database_is_shared_with_those_who_may_write_to_its_file(tmp_pat
         "shop.db": "660",
         "shop.db-wal": "660",
         "shop.db-shm": "660",
-        "shop.db.locks": "770",
+        "shop.db.locks": "2770",
         "shop.db.locks/write": "660",
         "worker": "660",
     }

@@ -88,7 +88,8 @@ def make_lock_folder(folder: Path, database: Path) -> None:
             raise
         return
     if shared := _shared_with(database):
-        folder.chmod(PRIVATE_FOLDER | shared | shared << 1 | shared >> 1)
+        # Beside what it has: where the folder around it gives its group to all that is made there, so shall this one.
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | shared | shared << 1 | shared >> 1)
 
 
 def lock_rights(database: Path) -> int:
