@@ -83,7 +83,7 @@ LOOKS = [
     *("overdue", "ripe_levels", "next_wakes", "workers", "last_message", "new_messages", "owned_run_ids"),
     *("ended_or_held", "latest_run", "next_suspect", "held_counts", "fence", "ripest", "ripest_of", "first_suspect"),
     *("free_mismatches", "judge_worker", "suspects_of", "free_runs", "delete_worker", "events_of", "unread_of"),
-    *("attempts_of", "children_of", "payloads_of", "payloads_of_events"),
+    *("unread_page", "attempts_of", "children_of", "payloads_of", "payloads_of_events"),
 ]
 
 
@@ -102,6 +102,9 @@ def test_a_look_costs_the_same_however_many_runs_are_parked(tmp_path: Path, name
         "workflow_id": "w",
         "worker_id": "w",
         "run_ids": '["a", "b"]',
+        "few_ids": '["a", "b"]',
+        "run_id": "a",
+        "most": 500,
         "now": NOW,
         "limit": 200,
         "after": 0,

@@ -50,7 +50,7 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.port import Store
-from perdure.stores.records import Attempt, RunFilter, RunRow
+from perdure.stores.records import UNREAD_PAGE, Attempt, RunFilter, RunRow, UnreadPage
 
 # Makes a named tuple without the detour through its Python constructor.
 _row: Any = tuple.__new__
@@ -339,13 +339,28 @@ class OwningEngine(ReadingEngine):
 
         self._committer.submit(OwnersQuestion((hold,), told))
 
-    async def read_messages_of(self, run_id: str) -> None:
-        """Notice what is unread in one run's inbox."""
-        try:
-            for message in await self._patiently(partial(self._store.unread, run_id), self._tenure):
-                self._notice(run_id, message, None)
-        except RunUnreadable as error:
-            self._unreadable(error)
+    async def read_messages_of(self, run_id: str, after: int = 0) -> None:
+        """Notice what is unread in one run's inbox after a number, a page at a time."""
+        tenure, is_last = self._tenure, False
+        while not is_last and tenure is self._tenure and not self._is_closed:
+            try:
+                pages = await self._patiently(partial(self._unread_page, run_id, after), tenure)
+            except RunUnreadable as error:
+                self._unreadable(error)
+                return
+            for messages, had in pages:
+                is_last = len(messages) < UNREAD_PAGE
+                after = messages[-1].number if messages else after
+                if run_id in self._arriving:
+                    self._arriving[run_id] += [(message, None) for message in messages]
+                elif self._host is not None and self._host.is_live(run_id):
+                    self._host.notice_unread(run_id, messages, had if is_last else None)
+                elif self._host is not None:
+                    self._host.look_around()
+                    return
+
+    async def _unread_page(self, run_id: str, after: int) -> list[UnreadPage]:
+        return [await self._store.unread_page(run_id, after, UNREAD_PAGE)]
 
     async def _patiently(self, read: "Callable[[], Awaitable[list[T]]]", tenure: object) -> "list[T]":
         """Read what is ours until it can be read: nobody else will bring these runs to life."""

@@ -144,6 +144,9 @@ class Host(Protocol):
     def notice(self, run_id: str, message: Message, count: int | None) -> bool:
         """A message has come, the count-th of its run if that is known; False when the run does not live here."""
 
+    def notice_unread(self, run_id: str, messages: Sequence[Message], had: int | None) -> None:
+        """What is unread of a run, in order, after what it knows; `had` with the last of it, the count with all."""
+
     def look_around(self) -> None:
         """Something changed: there may be runs to claim."""
 
@@ -259,8 +262,8 @@ class Engine(Protocol):
     async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""
 
-    async def read_messages_of(self, run_id: str) -> None:
-        """Notice what is unread in one run's inbox."""
+    async def read_messages_of(self, run_id: str, after: int = 0) -> None:
+        """Notice what is unread in one run's inbox after a number."""
 
     # For the owner of a run
 

@@ -17,7 +17,7 @@ from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores.answers import Answer, Outcome
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, WorkerRow
+from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, UnreadPage, WorkerRow
 
 
 class Store(Protocol):
@@ -119,6 +119,9 @@ class Store(Protocol):
 
     async def unread(self, run_id: str) -> list[Message]:
         """The messages a run has not taken yet."""
+
+    async def unread_page(self, run_id: str, after: int, limit: int) -> UnreadPage:
+        """The first of these after a number."""
 
     async def set_aside(self, run_id: str) -> list[Message]:
         """The signals that are not what a run's code waits for."""

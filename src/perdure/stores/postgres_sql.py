@@ -28,7 +28,7 @@ _CHANGES = re.compile(r"^(with\b.*?\)\s*)?(insert|update|delete)\b", re.DOTALL)
 NOW_MS = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 
 # What is not text.
-_LISTS = {"run_ids", "workflows", "places"}
+_LISTS = {"few_ids", "run_ids", "workflows", "places"}
 _FLAGS = {"only_unbegun", "all_terminate"}
 _NUMBERS = {
     *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most", "now"),

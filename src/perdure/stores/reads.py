@@ -17,7 +17,17 @@ from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
 from perdure.stores.garbled import misfit, run_row, worker_row
-from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, WorkerRow
+from perdure.stores.records import (
+    EVENTS_PAGE,
+    UNREAD_PAGE,
+    Attempt,
+    LoadedRun,
+    NewMessage,
+    RunFilter,
+    RunRow,
+    UnreadPage,
+    WorkerRow,
+)
 from perdure.stores.rows import Garbled
 from perdure.stores.steps import Query, Question, Several, Steps, Text
 
@@ -125,7 +135,24 @@ class Reads:
         return await self._of_run(run_id, run_id, Query("attempts", {"run_id": run_id}), rows.attempt_of)
 
     async def unread(self, run_id: str) -> list[Message]:
-        return await self._of_run(run_id, run_id, Query("unread", {"run_id": run_id}), rows.message_of)
+        found: list[Message] = []
+        is_last = False
+        while not is_last:
+            page, _ = await self.unread_page(run_id, found[-1].number if found else 0, UNREAD_PAGE)
+            found += page
+            is_last = len(page) < UNREAD_PAGE
+        return found
+
+    async def unread_page(self, run_id: str, after: int, limit: int) -> UnreadPage:
+        def ask() -> Steps[UnreadPage]:
+            found = (yield Query("unread_page", {"run_id": run_id, "after": after, "limit": limit})).rows
+            messages = [rows.message_of(*row) for _, *row in found if row[0] is not None]
+            return UnreadPage(messages, found[0][0] if found else 0)
+
+        try:
+            return await self._ask(ask)
+        except Garbled as error:
+            raise unreadable(self.url, run_id, run_id, error) from None
 
     async def set_aside(self, run_id: str) -> list[Message]:
         return await self._of_run(run_id, run_id, Query("set_aside", {"run_id": run_id}), rows.message_of)
@@ -247,14 +274,21 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     ids = [row.run_id for row in owned]
     for row in owned:
         rows.check_start(row)
-    of_children, of_events, unread, failed = (yield Several(PARTS_OF_RUNS, {"run_ids": ids})).rows
+    # Of one that may have many, messages are read a page at a time, while other runs go on.
+    few = [row.run_id for row in owned if row.messages <= UNREAD_PAGE]
+    asked = {"run_ids": ids, "few_ids": few, "most": EVENTS_PAGE}
+    of_children, of_events, unread, failed = (yield Several(PARTS_OF_RUNS, asked)).rows
     children: dict[str, set[str]] = {}
     for parent_id, run_id in of_children:
         if type(run_id) is not str:
             raise Garbled(f"one of its children has the id {run_id!r}, which is no text")
         children.setdefault(parent_id, set()).add(run_id)
     events = _by_run((yield from _with_payloads(of_events)), rows.event_of)
-    messages = _by_run(unread, rows.message_of)
+    for run_id, first in events.items():
+        if first[-1].seq == EVENTS_PAGE:
+            yield from _read_to_end(run_id, first)
+    messages: dict[str, list[Message] | None] = dict.fromkeys(set(ids) - set(few))
+    messages |= _by_run(unread, rows.message_of)
     attempts = _by_run(failed, rows.attempt_of)
     return [
         LoadedRun(
@@ -268,12 +302,21 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     ]
 
 
+def _read_to_end(run_id: str, events: list[Event]) -> Steps[None]:
+    """The rest of a long history, a page at a time: what is done with one keeps nobody waiting for long."""
+    is_last = False
+    while not is_last:
+        page = yield Query("events", {"run_id": run_id, "after": events[-1].seq, "limit": EVENTS_PAGE})
+        events += [rows.event_of(*row) for row in page.rows]
+        is_last = page.count < EVENTS_PAGE
+
+
 def _with_payloads(of_events: Sequence[Sequence[Any]]) -> Steps[Sequence[Sequence[Any]]]:
     """Events with the bodies that are too large for their rows, where the database was not asked for them yet."""
     lacking = sorted({run_id for run_id, *_, body in of_events if body is None})
     if not lacking:
         return of_events
-    payloads = yield Query("payloads_of_events", {"run_ids": lacking})
+    payloads = yield Query("payloads_of_events", {"run_ids": lacking, "most": EVENTS_PAGE})
     bodies = {(run_id, seq): body for run_id, seq, body in payloads.rows}
     return [(*row[:-1], bodies.get((row[0], row[1]))) if row[-1] is None else row for row in of_events]
 

@@ -65,14 +65,25 @@ class Attempt(msgspec.Struct, frozen=True):
     next_at: int | None
 
 
+# So many messages, or events, of one run are read at once.
+UNREAD_PAGE = EVENTS_PAGE = 500
+
+
 class LoadedRun(msgspec.Struct, frozen=True):
-    """All it takes to bring a run back to life."""
+    """All it takes to bring a run back to life; of one that may have many unread messages, all but these."""
 
     row: RunRow
     events: Sequence[Event]
-    messages: Sequence[Message]
+    messages: Sequence[Message] | None
     attempts: Sequence[Attempt]
     children: frozenset[str] = frozenset()
+
+
+class UnreadPage(NamedTuple):
+    """Messages that a run has not taken, in order, and how many it has had by then."""
+
+    messages: list[Message]
+    had: int
 
 
 class NewMessage(NamedTuple):

@@ -6,6 +6,7 @@ Out:  calls that wait, by their places; those that are new, those nobody waits f
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -54,8 +55,8 @@ class Asking:
     _attributes: dict[str, object] | None = None
     _seq = 1
     _keyed: dict[str, float] | None = None
-    # Who waits for a signal, by what it is found by, in the order they began to.
-    _waiting: "dict[str, dict[str, PendingSignal]] | None" = None
+    # Who waits for a signal, by what it is found by, in the order they began to; and who has at some time.
+    _waiting: "dict[str, deque[PendingSignal]] | None" = None
 
     def __init__(self, workflow: Workflow[..., Any], owned: OwnedRun) -> None:
         self.owned = owned
@@ -107,7 +108,9 @@ class Asking:
     def _wait_for(self, call: PendingSignal) -> None:
         if self._waiting is None:
             self._waiting = {}
-        self._waiting.setdefault(call.key, {})[call.place] = call
+        calls = self._waiting.setdefault(call.key, deque())
+        _drop_answered(calls)
+        calls.append(call)
 
     def waits_by(self, key: str) -> PendingSignal | PendingChild | None:
         """The call that waits longest for a message of this key; for a child's that is its place."""
@@ -115,12 +118,10 @@ class Asking:
         if isinstance(child, PendingChild):
             return child if child.is_waiting else None
         calls = (self._waiting or {}).get(key)
-        while calls:
-            place, call = next(iter(calls.items()))
-            if call.is_waiting:
-                return call
-            del calls[place]
-        return None
+        if not calls:
+            return None
+        _drop_answered(calls)
+        return calls[0] if calls else None
 
     def _place(self, name: str) -> str:
         """The place of a call of this name, made now."""
@@ -226,3 +227,9 @@ class Asking:
         if self._rng is None:
             self._rng = random.Random(self.owned.seed)
         return self._rng
+
+
+def _drop_answered(calls: deque[PendingSignal]) -> None:
+    """Let go of the first ones that do not wait any more: those that wait longest are answered first."""
+    while calls and not calls[0].is_waiting:
+        calls.popleft()

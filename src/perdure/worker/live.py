@@ -6,7 +6,6 @@ is made when it is first needed.
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
 from enum import Enum
 from typing import Any, TypeAlias, assert_never
 
@@ -48,10 +47,14 @@ def _key(body: Body) -> str:
 
 # How often a parked run looks after one that it waits for but has not started.
 LOOK_AGAIN_MS = 10_000
-# So many numbers of messages are remembered: more than can be on their way to disk at once.
+# So many numbers of messages that were taken are remembered: more than can be on their way to disk at once.
 MOST_SEEN = 10_000
+# After so many messages a run rests until they are on disk and others have had their turn.
+MESSAGES_SLICE = 50
 # So many waits are shown in a run's row; a parent of thousands has more.
 MOST_SHOWN = 100
+# How many messages a run has had, as long as that is not known: no message is the next one.
+NOT_COUNTED = -(2**62)
 # Requests to stop are not waited for; they come.
 STOP = ""
 
@@ -72,51 +75,69 @@ class Inbox:
     """Messages the program has not asked for yet, by what they are waited for by, each in their order.
 
     `_heads` holds the first message of every key that somebody may wait for, oldest first; what turns out
-    not to be wanted is put there again by the call that wants it.
+    not to be wanted is put there again by the call that wants it. Each message costs the same, however many
+    there are.
     """
 
-    __slots__ = ("_heads", "_seen", "misfits", "unread")
+    __slots__ = (
+        *("_fresh", "_heads", "_looked", "_seen", "_taken"),
+        *("in_a_row", "is_resting", "misfits", "read_to", "unread"),
+    )
 
     def __init__(self) -> None:
         self.unread: dict[str, deque[Message]] = {}
         self._heads: list[tuple[int, str]] = []
+        # The calls that were looked for last, and how many of them there were.
+        self._fresh: list[Pending] = []
+        self._looked = 0
         # Signals whose payload is not what the code waits for, and why.
         self.misfits: list[tuple[Message, str]] = []
+        # The numbers of all that are unread, and of the last ones that were taken, which may be read once more.
         self._seen: set[int] = set()
+        self._taken: deque[int] = deque()
+        # How many were taken since the run last rested, and whether it rests now.
+        self.in_a_row = 0
+        self.is_resting = False
+        # Up to this number, nothing in the database is missing here.
+        self.read_to = 0
 
     def add(self, message: Message) -> bool:
         """Take a message in; False when it is known already."""
         if message.number in self._seen:
             return False
         self._seen.add(message.number)
-        if len(self._seen) > 2 * MOST_SEEN:
-            self._forget_some()
         key = _key(message.body)
-        self.unread.setdefault(key, deque()).append(message)
-        self._put(key)
+        waiting = self.unread.get(key)
+        if waiting is None:
+            self.unread[key] = deque((message,))
+            self._put(key)
+        else:
+            waiting.append(message)
         return True
 
     def has_seen(self, number: int) -> bool:
         return number in self._seen
 
-    def _forget_some(self) -> None:
-        """Old numbers do not come again, except those of messages that are still unread."""
-        unread = {message.number for messages in self.unread.values() for message in messages}
-        self._seen = unread | set(heapq.nlargest(MOST_SEEN, self._seen))
+    @property
+    def is_rest_due(self) -> bool:
+        return self.in_a_row >= MESSAGES_SLICE
 
     def _put(self, key: str) -> None:
         waiting = self.unread.get(key)
         if waiting and key != STOP:
             heapq.heappush(self._heads, (waiting[0].number, key))
 
-    def look_for(self, calls: Iterable[Pending]) -> None:
-        """These calls have begun to wait."""
-        for call in calls:
+    def look_for(self, fresh: list[Pending]) -> None:
+        """These calls have begun to wait; of a list that has grown, those it has more than before."""
+        if fresh is not self._fresh:
+            self._fresh, self._looked = fresh, 0
+        for call in fresh[self._looked :]:
             if isinstance(call, PendingSignal | PendingChild):
                 self._put(call.key)
+        self._looked = len(fresh)
 
     def take_wanted(self, program: Program) -> ReceiveMessage | None:
-        """The oldest message somebody waits for, for the place that waits longest for it."""
+        """The oldest message somebody waits for, for the place that waits longest for it; None for a misfit too."""
         while self._heads:
             number, key = heapq.heappop(self._heads)
             waiting = self.unread.get(key)
@@ -128,7 +149,7 @@ class Inbox:
                 self._put(key)
                 if isinstance(call, PendingSignal) and (trouble := _misfit(call, message.body)) is not None:
                     self.misfits.append((message, trouble))
-                    continue
+                    return None
                 assert isinstance(message.body, SignalSent | ChildResult | ChildFailure)
                 return ReceiveMessage(call.place, number, message.message_id, message.body)
         return None
@@ -142,6 +163,10 @@ class Inbox:
         message = waiting.popleft()
         if not waiting:
             del self.unread[key]
+        self.in_a_row += 1
+        self._taken.append(message.number)
+        if len(self._taken) > MOST_SEEN:
+            self._seen.discard(self._taken.popleft())
         return message
 
 
@@ -270,6 +295,7 @@ class LiveRun:
         return (
             not self.running
             and not self.starting
+            and not (self.inbox is not None and self.inbox.is_resting)
             and all(
                 isinstance(call, PendingTimer | PendingSignal)
                 or (isinstance(call, PendingChild) and (call.attached or call.run_id in (self.children or ())))

@@ -35,6 +35,7 @@ from perdure.worker.exits import EXITS
 from perdure.worker.failures import failure_of
 from perdure.worker.live import Inbox, LiveRun, Step
 from perdure.worker.loop import NeverWaits
+from perdure.worker.pending import Pending
 from perdure.worker.program import UNRESTORED, Mismatch
 
 log = logging.getLogger("perdure.worker")
@@ -43,8 +44,10 @@ REMEDY = (
     "bring back the code that wrote this history, or tell old runs from new with patched(), and restart the worker; "
     "or give the run up with `perdure terminate {id}`"
 )
-# How many events are replayed in one go.
-REPLAY_SLICE = 500
+# How many events are replayed in one go, and for how long, since one may let the code do much.
+REPLAY_SLICE, REPLAY_SLICE_MS = 200, 5
+# How many turns of the loop others have before a run goes on that has much to catch up with: a step takes several.
+TURNS = 4
 
 
 class Read(Enum):
@@ -52,6 +55,7 @@ class Read(Enum):
 
     NOTHING = "nothing in it that anybody waits for"
     DONE = "a message that changed nothing"
+    ENOUGH = "so much of it was read that others are to go on first"
     ENDED = "the run is not to be moved any more"
 
 
@@ -119,17 +123,19 @@ class Mover:
         """A long history, with pauses in which other runs go on."""
         if self._settings.replay_always:
             live.history = history
-        live.is_leaving = live.is_replaying = True
         program = live.program
         try:
             program.replay(history)
             program.begin()
+            until = self._clock.monotonic() + REPLAY_SLICE_MS
             for number, event in enumerate(history):
                 self._redeliver(live, event)
-                if number % REPLAY_SLICE == 0:
-                    await asyncio.sleep(0)
+                if number % REPLAY_SLICE == 0 or self._clock.monotonic() >= until:
+                    program.forget_answered()
+                    await others_had_their_turn()
                     if self._is_interrupted(live):
                         return
+                    until = self._clock.monotonic() + REPLAY_SLICE_MS
             self._catch_up(live)
         except (Exception, *EXITS) as error:  # noqa: BLE001 - told apart, held or logged there
             self._give_up(live, error)
@@ -226,10 +232,11 @@ class Mover:
             if program.is_done:
                 self._close(live)
                 return
-            if live.inbox is None or not live.inbox.unread:
+            inbox = live.inbox
+            if inbox is None or not inbox.unread:
                 break
-            read = self._read(live, live.inbox)
-            if read is Read.ENDED:
+            read = self._read(live, inbox)
+            if read is Read.ENDED or self._rests(live, inbox, read, advance):
                 return
             if read is Read.NOTHING:
                 break
@@ -245,17 +252,45 @@ class Mover:
 
     def _read(self, live: LiveRun, inbox: Inbox) -> "Advance | Read":
         """One message: a request to stop before all others, else the oldest that somebody waits for."""
+        inbox.look_for(live.program.fresh)
+        if inbox.is_resting or inbox.is_rest_due:
+            return Read.NOTHING if inbox.is_resting else Read.ENOUGH
         stop = inbox.take_stop()
         if stop is not None:
             return self._stop(live, stop)
-        inbox.look_for(live.program.fresh)
         wanted = inbox.take_wanted(live.program)
         if inbox.misfits:
             self._set_aside(live, inbox)
+            return Read.DONE
         if wanted is None:
             return Read.NOTHING
         received = self._engine.advance(live.owned, wanted)
         return received if isinstance(received, Advance) and self._deliver(live, received) else Read.ENDED
+
+    def _rests(self, live: LiveRun, inbox: Inbox, read: "Advance | Read", advance: Advance | None) -> bool:
+        """Whether enough was read in a row; then it is read on when that is on disk and others have had their turn."""
+        if read is not Read.ENOUGH:
+            return False
+        inbox.is_resting = True
+        live.is_noted = False
+        fresh, live.program.fresh = live.program.fresh, []
+        if advance is None:
+            self._start_and_read_on(live, fresh)
+        else:
+            advance.then(self._start_and_read_on, live, fresh)
+        return True
+
+    def _start_and_read_on(self, live: LiveRun, fresh: list[Pending]) -> None:
+        self._effects.start(live, fresh)
+        self._spawn(self._read_on(live))
+
+    async def _read_on(self, live: LiveRun) -> None:
+        await others_had_their_turn()
+        assert live.inbox is not None
+        live.inbox.is_resting = False
+        live.inbox.in_a_row = 0
+        if not live.is_leaving and not self._is_interrupted(live):
+            self._settle(live, None)
 
     def _set_aside(self, live: LiveRun, inbox: Inbox) -> None:
         """A payload that is not what the code waits for is somebody's mistake, and not the run's."""
@@ -404,6 +439,12 @@ class Mover:
         live.is_leaving = True
         self._engine.release(live.owned, Hold("quarantine", rows.held_report(error.trouble, id)), lambda _: None)
         self.drop(live)
+
+
+async def others_had_their_turn() -> None:
+    """Until the loop has turned a few times."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 def _report(live: LiveRun, mismatch: Mismatch) -> str:

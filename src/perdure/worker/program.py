@@ -61,6 +61,8 @@ class Program(Asking):
     """Workflow code on its event loop: driven by events, up to its end."""
 
     _main: RunTask | None = None
+    # How many new calls were unanswered when it was last looked.
+    _unanswered = 0
     # What the last activity failed with.
     _failed: Failure | None = None
 
@@ -203,6 +205,12 @@ class Program(Asking):
         # A task has no code of its own: where its activity failed is what its caller wants to know.
         told = self._failed if isinstance(self._workflow, Task) else None
         return events.RunFailed(told or failure_of(error))
+
+    def forget_answered(self) -> None:
+        """Of the calls that are new to whoever starts them, let go of those a long history has answered by now."""
+        if len(self.fresh) > 2 * self._unanswered:
+            self.fresh = [call for call in self.fresh if call.is_waiting]
+            self._unanswered = len(self.fresh)
 
     def places(self) -> list[str]:
         """Where the code waits."""

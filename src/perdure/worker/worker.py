@@ -17,7 +17,7 @@ from perdure.stores.records import LoadedRun
 from perdure.worker.claims import Claims
 from perdure.worker.generators import watch_generators
 from perdure.worker.guards import guarded
-from perdure.worker.live import LiveRun, Reading
+from perdure.worker.live import NOT_COUNTED, LiveRun, Reading
 from perdure.worker.moving import REPLAY_SLICE, Mover, WorkerSettings
 from perdure.worker.parking import MANY, SOON_MS, SWEEP_MS, Parking
 from perdure.worker.suspects import Suspects
@@ -157,12 +157,23 @@ class Worker(Mover):
             self._effects.end_by(live, loaded.row.close_at)
         for failed in loaded.attempts:
             live.add_failed(failed)
-        for message in loaded.messages:
+        for message in loaded.messages or ():
             live.add_message(message)
-        if len(loaded.events) <= REPLAY_SLICE:
+        if loaded.messages is not None and len(loaded.events) <= REPLAY_SLICE:
             self._replay(live, list(loaded.events))
-        else:
-            self._spawn(self._replay_in_slices(live, list(loaded.events)))
+            return
+        # Before anything else can happen to it: what came for it in the meantime waits.
+        live.is_leaving = live.is_replaying = True
+        self._spawn(self._bring_back_in_slices(live, loaded))
+
+    async def _bring_back_in_slices(self, live: LiveRun, loaded: LoadedRun) -> None:
+        """A run with a long past, or a full inbox, all of which is read before its code goes on."""
+        if loaded.messages is None:
+            live.owned.messages = NOT_COUNTED
+            live.reading = Reading.ONCE
+            await self._read_until_calm(live)
+        if not self._is_interrupted(live):
+            await self._replay_in_slices(live, list(loaded.events))
 
     def notice(self, run_id: str, message: Message, count: int | None) -> bool:
         live = self._live.get(run_id)
@@ -179,6 +190,20 @@ class Worker(Mover):
                 self._settle(live, None)
         return True
 
+    def notice_unread(self, run_id: str, messages: Sequence[Message], had: int | None) -> None:
+        live = self._live.get(run_id)
+        if live is None:
+            return
+        for message in messages:
+            live.owned.messages += live.add_message(message)
+        if live.inbox is not None and messages:
+            live.inbox.read_to = max(live.inbox.read_to, messages[-1].number)
+        if had is not None:
+            # Nothing that came up to then is missing here; whatever this is behind by was known before it was counted.
+            live.owned.messages = max(live.owned.messages, had)
+        if messages and not live.is_leaving:
+            self._settle(live, None)
+
     def _read_inbox(self, live: LiveRun) -> None:
         """Read a run's inbox; one reading at a time, and another one if more came meanwhile."""
         if live.reading:
@@ -191,7 +216,7 @@ class Worker(Mover):
         try:
             while not live.is_gone:
                 live.reading = Reading.ONCE
-                await self._engine.read_messages_of(live.run_id)
+                await self._engine.read_messages_of(live.run_id, 0 if live.inbox is None else live.inbox.read_to)
                 if live.reading is Reading.ONCE:
                     return
         finally:

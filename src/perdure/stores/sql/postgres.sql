@@ -461,11 +461,12 @@ update runs
   from bite
  where runs.run_id = bite.run_id;
 
--- events_of: all events of these runs, without what is too large for its row: as JSON, together with other rows, that
+-- events_of: the first events of these runs, without what is too large for a row: as JSON, together with others, that
 -- would take ten times as long, and with many large histories longer than an answer may take.
 select run_id, seq, kind, place, at, body
   from events
  where run_id in (select value from json_each(:run_ids))
+   and seq <= :most
  order by run_id, seq;
 
 -- last_message: up to which transaction everybody's messages can be seen: the oldest one that is still open.

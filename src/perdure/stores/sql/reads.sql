@@ -29,18 +29,20 @@ select events.seq, events.kind, events.place, events.at, coalesce(events.body, p
  order by events.seq
  limit :limit;
 
--- events_of: all events of these runs.
+-- events_of: the first events of these runs.
 select events.run_id, events.seq, events.kind, events.place, events.at, coalesce(events.body, payloads.body) as body
   from events
   left join payloads on payloads.run_id = events.run_id and payloads.seq = events.seq
  where events.run_id in (select value from json_each(:run_ids))
+   and events.seq <= :most
  order by events.run_id, events.seq;
 
--- payloads_of_events: the bodies of these runs' events that are too large for their rows.
+-- payloads_of_events: the bodies of these runs' first events that are too large for their rows.
 select run_id, seq, body
   from payloads
  where run_id in (select value from json_each(:run_ids))
-   and seq > 1;
+   and seq > 1
+   and seq <= :most;
 
 -- payloads_of: the bodies too large for their rows; an input is that of event 1, an outcome that of the last one.
 select payloads.run_id, payloads.seq, payloads.body
@@ -52,17 +54,25 @@ select payloads.run_id, payloads.seq, payloads.body
 -- last_event: number and time of a run's last event.
 select seq, at from events where run_id = :run_id order by seq desc limit 1;
 
--- unread: the messages a run has not taken yet.
-select number, message_id, kind, body, at
-  from inbox
- where run_id = :run_id
-   and taken_by is null
- order by number;
+-- unread_page: messages a run has not taken yet, after a number, and how many it has had by then.
+select runs.messages, page.number, page.message_id, page.kind, page.body, page.at
+  from runs
+  left join (
+         select number, message_id, kind, body, at
+           from inbox
+          where run_id = :run_id
+            and taken_by is null
+            and number > :after
+          order by number
+          limit :limit
+       ) as page on true
+ where runs.run_id = :run_id
+ order by page.number;
 
--- unread_of: the same for several runs.
+-- unread_of: all that several runs have not taken yet.
 select run_id, number, message_id, kind, body, at
   from inbox
- where run_id in (select value from json_each(:run_ids))
+ where run_id in (select value from json_each(:few_ids))
    and taken_by is null
  order by run_id, number;
 

@@ -9,7 +9,7 @@ from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
-from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, WorkerRow
+from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, UnreadPage, WorkerRow
 from perdure.stores.rows import Garbled
 from perdure.testing.memory.tables import InboxRow, Tables
 
@@ -163,6 +163,12 @@ class MemoryReads:
     async def unread(self, run_id: str) -> list[Message]:
         with self._readable(run_id, run_id):
             return self._unread(run_id)
+
+    async def unread_page(self, run_id: str, after: int, limit: int) -> UnreadPage:
+        run = self.tables.runs.rows.get(run_id)
+        with self._readable(run_id, run_id):
+            found = [message for message in self._unread(run_id) if message.number > after]
+        return UnreadPage(found[:limit], 0 if run is None else run.messages)
 
     async def set_aside(self, run_id: str) -> list[Message]:
         numbers = sorted(self.tables.inbox.by_run.get(run_id, ()))

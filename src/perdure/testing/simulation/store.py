@@ -174,6 +174,7 @@ class SimulatedStore:
     last_event_at = _question("last_event_at")
     attempts = _question("attempts")
     unread = _question("unread")
+    unread_page = _question("unread_page")
     set_aside = _question("set_aside")
     owners = _question("owners")
     workers = _question("workers")
