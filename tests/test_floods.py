@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure import Run, RunCancelled, RunTerminated, Signal, Status, activity, workflow
+from perdure import InboxFull, Run, RunCancelled, RunTerminated, Signal, Status, activity, workflow
 from perdure.errors import RunUnreadable
 from perdure.kernel.messages import Message, SignalSent
 from perdure.stores.operations import Batch, EndRun, PostMessage, TakeMessage
@@ -275,9 +275,9 @@ async def test_a_run_that_rests_between_two_slices_is_not_parked(env: Environmen
 
     async def sweep(_: Batch) -> None:
         worker = env.worker
-        for live in worker._live.values():
-            if live.inbox is not None and live.inbox.is_resting:
-                swept.append(worker._parking.sweep([live], env.clock.now(), is_crowded=True))
+        resting = [live for live in worker._live.values() if live.inbox is not None and live.inbox.is_resting]
+        if resting:
+            swept.append(worker._parking.sweep(resting, env.clock.now(), is_crowded=True))
 
     async with env:
         flooded = await a_flood(env, count)
@@ -394,3 +394,84 @@ async def test_a_run_whose_message_came_while_it_was_read_is_parked_again(env: E
         assert (await run.describe()).status == Status.SUSPENDED
         await run.signal(tick, 3)
         assert await env.result(run) == [0, 1, 2, 3]
+
+
+# The limit of an inbox
+
+
+async def test_a_full_inbox_refuses_signals_until_some_are_read(env: Environment) -> None:
+    """Who sends faster than a run can read must learn of it before the disk is full; what was taken is not lost."""
+    env._max_unread = 3
+    async with env:
+        run = await env.start(waits_for_another.options(id="o-17"))
+        await env.settle()
+        sent = await asyncio.gather(*(run.signal(tick, number) for number in range(5)), return_exceptions=True)
+        assert [type(each) for each in sent] == [type(None)] * 3 + [InboxFull] * 2
+        with pytest.raises(InboxFull, match="'o-17' has 3 unread messages"):
+            await run.signal(stop, 1)
+        await run.cancel("enough")
+        with pytest.raises(RunCancelled):
+            await env.result(run)
+        assert [message.payload for message in await run.unread()] == [0, 1, 2]
+
+
+async def test_a_run_that_reads_is_sent_as_many_signals_as_anybody_likes(env: Environment) -> None:
+    """The limit is one of messages that wait, not of those a run has had."""
+    env._max_unread = 3
+    async with env:
+        run = await env.start(counts, 20)
+        for number in range(20):
+            await run.signal(tick, number)
+            await env.settle()
+        assert await env.result(run) == list(range(20))
+
+
+async def test_a_full_inbox_takes_signals_again_a_moment_after_it_was_read(env: Environment) -> None:
+    """That it was full is remembered for a tenth of a second, so that who sends on and on keeps nobody waiting."""
+    env._max_unread = 3
+    async with Environment(env.path, clock=env.clock, worker=False, max_unread=3) as client:
+        run = await client.start(counts.options(id="flooded"), 4)
+        for number in range(3):
+            await run.signal(tick, number)
+        with pytest.raises(InboxFull):
+            await run.signal(tick, 3)
+        commits = client.store.commits
+        with pytest.raises(InboxFull):
+            await run.signal(tick, 3)
+        assert client.store.commits == commits
+        async with env:
+            await env.settle()
+            await env.pass_time(1)
+            await run.signal(tick, 3)
+            assert await env.result(await env.app.get("flooded", workflow=counts)) == [0, 1, 2, 3]
+
+
+async def test_the_ends_of_children_come_into_a_full_inbox(env: Environment) -> None:
+    """A parent that drowns in signals still learns what became of its children."""
+    env._max_unread = 2
+    async with env:
+        run = await env.start(parent, 3)
+        await env.settle()
+        for number in range(2):
+            await run.signal(tick, number)
+        with pytest.raises(InboxFull):
+            await run.signal(tick, 2)
+        async with Environment(env.path, clock=env.clock, queues=("children",)) as workers:
+            await workers.settle()
+        assert await env.result(run) == 3
+
+
+async def test_an_inbox_is_counted_once_in_as_many_signals_as_it_has_room_for(quick_path: Path) -> None:
+    """A look at each signal for a run that has had many would cost as much as there are unread ones."""
+    env = Environment(str(quick_path / "test.db"), max_unread=20)
+    counted: list[str] = []
+    async with env:
+        run = await env.start(counts, 100)
+        await env.settle()
+        env.store._db.set_trace_callback(lambda sql: counted.append(sql) if "count(*)" in sql else None)
+        for number in range(100):
+            await run.signal(tick, number)
+            await env.settle()
+        env.store._db.set_trace_callback(None)
+        assert await env.result(run) == list(range(100))
+    assert len(counted) <= 5

@@ -20,6 +20,7 @@ from perdure.stores.answers import (
     Failed,
     Fenced,
     Freed,
+    Full,
     Missing,
     Moved,
     Outcome,
@@ -44,6 +45,7 @@ from perdure.stores.operations import (
     RecordAttempt,
     RegisterWorker,
     TakeMessage,
+    TellRun,
 )
 from perdure.stores.port import Store
 from perdure.stores.postgres import PostgresStore
@@ -248,6 +250,56 @@ async def test_unread_messages_are_read_in_order(store: Store) -> None:
         found, last = await store.new_messages(WORKER, begin)
         assert [(run_id, m.number, had) for run_id, m, had in found if isinstance(m, Message)] == [("r1", 3, 3)]
         assert (await store.new_messages(WORKER, last))[0] == []
+
+
+async def test_unread_messages_are_read_page_by_page(store: Store) -> None:
+    """With how many the run has had by then, so that whoever reads them knows whether one is missing."""
+    async with opened(store):
+        await write(store, a_run("r1"))
+        for number in range(1, 6):
+            await write(store, a_message("r1", f"m-{number}"))
+        await write(store, TakeMessage(2, 2))
+        page, had = await store.unread_page("r1", 0, 2)
+        assert ([message.number for message in page], had) == ([1, 3], 5)
+        page, had = await store.unread_page("r1", 3, 10)
+        assert ([message.number for message in page], had) == ([4, 5], 5)
+        assert await store.unread_page("r1", 5, 10) == ([], 5)
+        assert await store.unread_page("nobody", 0, 10) == ([], 0)
+
+
+async def test_a_run_with_many_unread_messages_takes_no_more_of_those_that_can_wait(store: Store) -> None:
+    """Whatever was taken is kept; a child's end, and requests to stop, are always taken."""
+
+    def a_signal(number: int) -> PostMessage:
+        return a_message("r1", f"m-{number}")._replace(most=3)
+
+    async with opened(store):
+        await write(store, a_run("r1"))
+        told = await answers(store, *[[a_signal(number)] for number in range(5)])
+        assert [type(answer) for answer in told] == [Applied, Applied, Applied, Full, Full]
+        assert told[4] == Full(3)
+        told = await answers(store, [a_signal(1)], [a_signal(5)], [TellRun(*a_message("r1", "child:c")[:5])])
+        assert [type(answer) for answer in told] == [Applied, Full, Applied]
+        assert isinstance(await write(store, a_message("r1", "stop")), Applied)
+        first, second, third, *_ = [message.number for message in await store.unread("r1")]
+        await write(store, TakeMessage(first, 2))
+        assert await write(store, a_signal(6)) == Full(3)
+        await answers(store, [TakeMessage(second, 3)], [TakeMessage(third, 4)])
+        assert isinstance(await write(store, a_signal(6)), Applied)
+        assert await write(store, a_signal(7)) == Full(3)
+        assert await write(store, a_message("nobody")._replace(most=3)) == Missing()
+
+
+async def test_a_run_that_reads_its_messages_never_seems_full(store: Store) -> None:
+    """How many it has had in its life says nothing of how many are unread."""
+    async with opened(store):
+        await write(store, a_run("r1"))
+        for number in range(1, 30):
+            told = await write(store, a_message("r1", f"m-{number}")._replace(most=3))
+            assert isinstance(told, Applied)
+            assert isinstance(told.value, Posted)
+            assert told.value.count == number
+            await write(store, TakeMessage(told.value.number, number + 1))
 
 
 async def test_a_run_that_cannot_be_read_is_told_apart_from_those_that_can(store: Store) -> None:

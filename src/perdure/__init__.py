@@ -57,6 +57,7 @@ _HOMES = {
         "ChildFailed",
         "DuplicateName",
         "IdConflict",
+        "InboxFull",
         "NewerSchema",
         "NotADatabase",
         "NotAllowedInWorkflow",
@@ -147,6 +148,7 @@ if TYPE_CHECKING:
     from perdure.errors import ChildFailed as ChildFailed
     from perdure.errors import DuplicateName as DuplicateName
     from perdure.errors import IdConflict as IdConflict
+    from perdure.errors import InboxFull as InboxFull
     from perdure.errors import NewerSchema as NewerSchema
     from perdure.errors import NotADatabase as NotADatabase
     from perdure.errors import NotAllowedInWorkflow as NotAllowedInWorkflow

@@ -19,6 +19,7 @@
     ├── WouldDeadlock             a blocking call on the very thread that would have to answer it
     ├── RunNotFound
     ├── RunClosed                 the run has ended; it cannot be signalled or stopped
+    ├── InboxFull                 the run has too many unread messages; it takes no more signals
     ├── RunNotHeld                the run is not held; there is nothing to resume
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── RunEnded                  how result() reports an end that is not a success
@@ -37,6 +38,7 @@ Exception.__init__, so that errors pickle; the text is made in __str__.
 
 import re
 import reprlib
+import shlex
 from typing import ClassVar
 
 _UP_TO_IT = r"\s*(?:postgres\w*:/{2,}|[a-z][a-z0-9+.-]*://(?!/))[^/?#:@\[]*:"
@@ -300,6 +302,21 @@ class RunClosed(PerdureError):
     def __str__(self) -> str:
         nobody = "there is nobody to signal and nothing to stop or resume any more"
         return f"run {self.id!r} has ended ({self.status}); {nobody}"
+
+
+class InboxFull(PerdureError):
+    """The run has as many unread messages as it may; the signal was not sent."""
+
+    def __init__(self, id: str, limit: int) -> None:
+        super().__init__(id, limit)
+        self.id = id
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.id!r} has {self.limit:,} unread messages and takes no more signals; this one was not sent, "
+            f"send it when the run has read some (`perdure show {shlex.quote(self.id)}` tells what it waits for)"
+        )
 
 
 class IdConflict(PerdureError):

@@ -25,3 +25,29 @@ def test_a_signal_that_was_set_aside_is_shown(shell: Shell) -> None:
         assert (aside["name"], aside["payload"]) == ("approved", "yes")
         seen = shell.at_terminal("show", "o-1")[1]
         assert re.search(r'^ *set aside +signal approved "yes", .*: not what the code waits for$', seen, re.MULTILINE)
+
+
+def test_a_run_that_drowns_in_messages_is_sent_no_more(shell: Shell) -> None:
+    """The signal was not sent, and who sent it learns that, why, and what to do."""
+    shell.waits_for_approval("o-1")
+    shell.python(FILL)
+    done = shell("signal", "o-1", "approved", "true")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: run 'o-1' has 100,000 unread messages and takes no more signals")
+    assert "`perdure show o-1`" in done.err
+    assert "and 99,980 more" in shell.at_terminal("show", "o-1")[1]
+    assert shell("cancel", "o-1").code == 0
+
+
+# What a hundred thousand signals leave; to send them would take longer.
+FILL = '''
+import sqlite3
+db = sqlite3.connect("perdure.db")
+db.execute("""
+    with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 100000)
+    insert into inbox (namespace, run_id, message_id, kind, body, at)
+    select namespace, run_id, n, 'SignalSent', '{"name":"other","payload":1}', 1 from runs, numbers
+""")
+db.execute("update runs set messages = messages + 100000")
+db.commit()
+'''

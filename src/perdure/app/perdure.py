@@ -34,7 +34,7 @@ from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.holds import tell_how_many
-from perdure.engine.port import Engine, OwnedRun, StartRequest
+from perdure.engine.port import MAX_UNREAD, Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
 from perdure.errors import (
     AnotherLoop,
@@ -74,6 +74,8 @@ class Perdure:
 
     As a context manager it also works the given queues: it runs what is started here
     or elsewhere, as far as it has the code. `worker=False` makes it a client only.
+
+    A run that has not read `max_unread` messages is sent no more signals from here: InboxFull.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Perdure:
         workflows: Sequence[Workflow[..., object]] | None = None,
         resources: Sequence[object] = (),
         max_live: int = 10_000,
+        max_unread: int = MAX_UNREAD,
         park_after: Duration = 10.0,
         lease: Duration = 30.0,
         grace: Duration = 10.0,
@@ -98,6 +101,7 @@ class Perdure:
             max_live=checks.count("max_live", max_live, 1),
             park_after_ms=round(seconds(park_after, "park_after") * 1000),
         )
+        self._max_unread = checks.count("max_unread", max_unread, 1)
         self._lease_ms = round(seconds(lease, "lease") * 1000)
         self._grace_ms = round(seconds(grace, "grace") * 1000)
         self._known = checks.known(workflows)
@@ -123,6 +127,7 @@ class Perdure:
             namespace=self.namespace,
             lease_ms=self._lease_ms,
             heartbeat=self._heartbeat,
+            max_unread=self._max_unread,
         )
         if self._is_worker:
             self._worker = Worker(engine, self._settings, self._known, self._resources)

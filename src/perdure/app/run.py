@@ -114,6 +114,7 @@ class Run(Generic[R_co]):
     ) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
 
+        RunClosed when the run has ended, InboxFull when it has as many unread messages as it may.
         With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
         engine = self._engine

@@ -37,6 +37,9 @@ from perdure.kernel.poison import is_suspect
 if TYPE_CHECKING:
     from perdure.app import RunEvent, RunInfo, UnreadMessage
 
+# Of an inbox so many messages are shown to people; JSON has all of them.
+MOST_UNREAD = 20
+
 EXAMPLES = {"show": "perdure show o-17"}
 LONGEST_VALUE = 500
 UNREADABLE = Text("cannot be read", style="red")
@@ -172,7 +175,9 @@ def _outcome(dossier: Dossier, warnings: list[str]) -> list[Fact]:
 
 def _inbox(dossier: Dossier) -> list[Fact]:
     """What has come for it, what it has started, and how much it has done."""
-    unread = [Text(_message(each)) for each in dossier.unread]
+    unread = [Text(_message(each)) for each in dossier.unread[:MOST_UNREAD]]
+    if len(dossier.unread) > MOST_UNREAD:
+        unread.append(Text(f"and {len(dossier.unread) - MOST_UNREAD:,} more", style="dim"))
     aside = [Text(f"{_message(each)}: not what the code waits for", style="yellow") for each in dossier.set_aside]
     children = [
         Text.assemble((child.id, "bold"), f"  {child.workflow}  ", status_text(child.status, child.held))

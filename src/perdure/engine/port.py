@@ -29,6 +29,9 @@ from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, Traits
 from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow
 
+# A run that has so many unread messages takes no more signals, unless the app says otherwise.
+MAX_UNREAD = 100_000
+
 
 class StartRequest(msgspec.Struct, frozen=True, gc=False):
     """A run to be started; without a workflow_id its own id serves as one.
@@ -197,7 +200,7 @@ class Engine(Protocol):
         *,
         within: object = None,
     ) -> None:
-        """Send a signal; RunNotFound or RunClosed, naming the id, when nobody can ever receive it.
+        """Send a signal; RunNotFound or RunClosed, naming the id, when nobody can ever receive it; InboxFull.
 
         `within` a connection of the caller's it is sent when the transaction it is in is committed.
 

@@ -11,27 +11,34 @@ from perdure.engine.committer import Dropped, Settlement, Unavailable
 from perdure.engine.groups import StartGroup
 from perdure.engine.insertions import new_run
 from perdure.engine.owning import OwningEngine
-from perdure.engine.port import Ending, OwnedRun, StartRequest
+from perdure.engine.port import MAX_UNREAD, Ending, OwnedRun, StartRequest
 from perdure.engine.stopping import Stopping, first_of
-from perdure.errors import NotOpen, RunClosed, RunNotFound, RunNotHeld, RunUnreadable, StoreError
+from perdure.errors import InboxFull, NotOpen, RunClosed, RunNotFound, RunNotHeld, RunUnreadable, StoreError
 from perdure.ids import Ids
 from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
-from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Missing, Moved, Posted, Taken
+from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Full, Missing, Moved, Posted, Taken
 from perdure.stores.operations import PostMessage, ResumeRun
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
 
 # How long terminate() waits for an owner in another process.
 OWNER_PATIENCE_MS = 5000
+# As long a full inbox is taken for full without being counted again, which takes a while.
+FULL_MS = 100
 
 
 class RequestEngine(OwningEngine):
     """An engine that does what its process asks of it."""
 
-    def __init__(self, store: Store, clock: Clock, ids: Ids, *, namespace: str, lease_ms: int) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, ids: Ids, *, namespace: str, lease_ms: int, max_unread: int = MAX_UNREAD
+    ) -> None:
         super().__init__(store, clock, ids, namespace=namespace, lease_ms=lease_ms)
+        self._max_unread = max_unread
+        # The runs whose inboxes were full, and until when that is believed.
+        self._full: dict[str, int] = {}
         self._stopping = Stopping(
             store, self._committer, clock, ids, self._lease, notice=self._notice, ended=self._ended_elsewhere
         )
@@ -94,7 +101,7 @@ class RequestEngine(OwningEngine):
         *,
         within: object = None,
     ) -> None:
-        """Send a signal; RunNotFound or RunClosed when nobody can ever receive it."""
+        """Send a signal; RunNotFound or RunClosed when nobody can ever receive it, InboxFull when nobody does now."""
         if self._is_closed:
             raise NotOpen
         if within is not None:
@@ -103,23 +110,32 @@ class RequestEngine(OwningEngine):
         if self._committer.is_full:
             await self._committer.room()
         message_id = message_id or self._ids.token()
-        body = rows.message_body(signal)
         now = self.clock.now()
-        answer = await self._committer.apply(PostMessage(run_id, message_id, "SignalSent", body, now))
+        if self._full:
+            self._refuse_if_full(run_id, id, now)
+        post = PostMessage(run_id, message_id, "SignalSent", rows.message_body(signal), now, self._max_unread)
+        answer = await self._committer.apply(post)
         while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
             run_id = (await self._newest(run_id)).run_id
-            answer = await self._committer.apply(PostMessage(run_id, message_id, "SignalSent", body, now))
+            answer = await self._committer.apply(post._replace(run_id=run_id))
+        if isinstance(answer, Full):
+            self._full[run_id] = now + FULL_MS
         self._raise_refusal(answer, id)
         posted = answer.value if isinstance(answer, Applied) else None
         if self._host is not None and isinstance(posted, Posted) and posted.count is not None:
             self._notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
 
+    def _refuse_if_full(self, run_id: str, id: str, now: int) -> None:
+        """InboxFull for a run that has just been found so; whoever sends to it on and on costs nobody else anything."""
+        self._full = {full: until for full, until in self._full.items() if now < until}
+        if run_id in self._full:
+            raise InboxFull(id, self._max_unread)
+
     async def _post_within(
         self, run_id: str, id: str, signal: SignalSent, message_id: str | None, connection: object
     ) -> None:
-        post = PostMessage(
-            run_id, message_id or self._ids.token(), "SignalSent", rows.message_body(signal), self.clock.now()
-        )
+        body, now = rows.message_body(signal), self.clock.now()
+        post = PostMessage(run_id, message_id or self._ids.token(), "SignalSent", body, now, self._max_unread)
         answer = await self._store.write_within(connection, [post])
         while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
             post = post._replace(run_id=(await self._newest(post.run_id)).run_id)
@@ -202,6 +218,8 @@ class RequestEngine(OwningEngine):
                 raise RunNotFound(id, self.namespace)
             case Closed(status):
                 raise RunClosed(id, status)
+            case Full(most):
+                raise InboxFull(id, most)
             case Unavailable(error):
                 raise error
             case Broken(trouble):

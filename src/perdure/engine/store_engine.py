@@ -13,7 +13,7 @@ from perdure.engine.groups import deliver
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.outages import Outage
 from perdure.engine.owning import READ_AGAIN_MS
-from perdure.engine.port import Host, OwnedRun
+from perdure.engine.port import MAX_UNREAD, Host, OwnedRun
 from perdure.engine.requests import RequestEngine
 from perdure.engine.watch import Watch
 from perdure.errors import (
@@ -49,8 +49,9 @@ class StoreEngine(RequestEngine):
         namespace: str = "main",
         lease_ms: int = 30_000,
         heartbeat: type[Heartbeat] | None = Heartbeat,
+        max_unread: int = MAX_UNREAD,
     ) -> None:
-        super().__init__(store, clock, ids, namespace=namespace, lease_ms=lease_ms)
+        super().__init__(store, clock, ids, namespace=namespace, lease_ms=lease_ms, max_unread=max_unread)
         self._heartbeats = heartbeat
         self._heartbeat: Heartbeat | None = None
         self._watch = Watch(

@@ -67,6 +67,12 @@ class Closed(msgspec.Struct, frozen=True):
     status: str
 
 
+class Full(msgspec.Struct, frozen=True):
+    """The run has not read so many messages; it takes no more of this kind."""
+
+    most: int
+
+
 class Moved(msgspec.Struct, frozen=True):
     """The row is not any more what the operation expected to find."""
 
@@ -83,7 +89,7 @@ class Busy(msgspec.Struct, frozen=True):
     trouble: str
 
 
-Answer: TypeAlias = Applied | Taken | Missing | Closed | Moved | Broken | Busy
+Answer: TypeAlias = Applied | Taken | Missing | Closed | Full | Moved | Broken | Busy
 APPLIED = Applied()
 
 

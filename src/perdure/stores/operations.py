@@ -171,13 +171,17 @@ class RecordAttempt(NamedTuple):
 
 
 class PostMessage(NamedTuple):
-    """A message for a run. Refused when the run is missing or closed; answered with Posted."""
+    """A message for a run. Refused when the run is missing or closed; answered with Posted.
+
+    Refused as well when the run has not read `most` messages it has, if that is given.
+    """
 
     run_id: str
     message_id: str
     kind: str
     body: str
     at: int
+    most: int | None = None
 
 
 class ParkRun(NamedTuple):

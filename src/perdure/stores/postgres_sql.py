@@ -32,7 +32,7 @@ _LISTS = {"few_ids", "run_ids", "workflows", "places"}
 _FLAGS = {"only_unbegun", "all_terminate"}
 _NUMBERS = {
     *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most", "now"),
-    *("number", "outlived", "pid", "priority", "seq", "since", "wake_at", "window"),
+    *("number", "outlived", "pid", "priority", "seq", "since", "unread", "wake_at", "window"),
 }
 _NUMBERS_IN_LISTS = {"above", "below", "priorities"}
 

@@ -22,6 +22,7 @@ from perdure.stores.answers import (
     Blamed,
     Closed,
     Freed,
+    Full,
     Missing,
     Moved,
     Posted,
@@ -201,15 +202,16 @@ def rows_of_ends(ends: list[EndRun]) -> tuple[list[Sequence[object]], list[Seque
 
 
 def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
-    found = yield Bulk("post_messages", [(*post, place) for place, (_, post) in enumerate(posts)])
+    found = yield Bulk("post_messages", _with_room(posts))
     inserted = {(run_id, message_id): number for number, run_id, message_id, *_ in found.rows}
     # Whoever posts the same twice in one batch is answered by the first.
     new: dict[str, list[PostMessage | TellRun]] = {}
     posted: list[tuple[int, str, int, int]] = []
+    unposted: list[tuple[int, PostMessage | TellRun]] = []
     for index, post in posts:
         number = inserted.pop((post.run_id, post.message_id), None)
         if number is None:
-            answer_group(answers, index, (yield from _unposted(post)))
+            unposted.append((index, post))
         else:
             to_run = new.setdefault(post.run_id, [])
             to_run.append(post)
@@ -219,6 +221,22 @@ def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answe
         for index, run_id, number, nth in posted:
             before = counts[run_id] - len(new[run_id])
             answer_group(answers, index, Applied(Posted(number, before + nth)))
+    if unposted:
+        yield from _answer_unposted(unposted, answers)
+
+
+def _with_room(posts: list[tuple[int, PostMessage | TellRun]]) -> list[Sequence[object]]:
+    """The rows of messages, in order; of those that may be refused how many others may be unread, at most."""
+    earlier: dict[str, int] = {}
+    rows: list[Sequence[object]] = []
+    for place, (_, post) in enumerate(posts):
+        room = None
+        if type(post) is PostMessage and post.most is not None:
+            before = earlier.get(post.run_id, 0)
+            earlier[post.run_id] = before + 1
+            room = post.most - before
+        rows.append((*post[:5], place, room))
+    return rows
 
 
 def _told(new: dict[str, list[PostMessage | TellRun]]) -> list[Sequence[object]]:
@@ -229,15 +247,42 @@ def _told(new: dict[str, list[PostMessage | TellRun]]) -> list[Sequence[object]]
     ]
 
 
+def _answer_unposted(unposted: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
+    """Why messages were not put into inboxes; those whose run turns out to have room after all are put there now."""
+    again: list[tuple[int, PostMessage | TellRun]] = []
+    counted: dict[str, bool] = {}
+    for index, post in unposted:
+        answer = yield from _unposted(post)
+        if isinstance(answer, Full):
+            if post.run_id not in counted:
+                counted[post.run_id] = yield from _is_full(post.run_id, answer.most)
+            if not counted[post.run_id]:
+                again.append((index, post))
+                continue
+        answer_group(answers, index, answer)
+    if again:
+        yield from post_messages(again, answers)
+
+
 def _unposted(post: PostMessage | TellRun) -> Steps[Answer]:
-    """Why a message was not put into an inbox: it is there already, or nobody is there to read it."""
+    """Why a message was not put into an inbox: it is there already, nobody is there to read it, or it may be full."""
     found = (yield Query("find_message", {"run_id": post.run_id, "message_id": post.message_id})).first
     if found is not None:
         return Applied(Posted(found[0], None))
     if isinstance(post, TellRun):
         return APPLIED
     run = (yield Query("run_status", {"run_id": post.run_id})).first
-    return Missing() if run is None else Closed(run[0])
+    if run is None:
+        return Missing()
+    status, has_ended = run
+    return Closed(status) if has_ended or post.most is None else Full(post.most)
+
+
+def _is_full(run_id: str, most: int) -> Steps[bool]:
+    """Whether a run has so many unread messages; they are counted, and what was counted is remembered in its row."""
+    ((unread,),) = (yield Query("count_unread", {"run_id": run_id, "most": most})).rows
+    yield Query("note_unread", {"run_id": run_id, "unread": unread})
+    return bool(unread >= most)
 
 
 def _update_runs(name: str, updates: list[tuple[int, Any]], answers: Answers) -> Steps[None]:

@@ -15,6 +15,7 @@ import msgspec
 from perdure.app import Perdure, Run, RunEvent
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import Workflow
+from perdure.engine.port import MAX_UNREAD
 from perdure.engine.store_engine import StoreEngine
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
@@ -51,6 +52,7 @@ class Environment:
         workflows: Sequence[Workflow[..., Any]] | None = None,
         park_after: Duration = 10.0,
         max_live: int = 10_000,
+        max_unread: int = MAX_UNREAD,
         worker: bool = True,
         queues: Sequence[str] = ("default",),
         namespace: str = "main",
@@ -64,6 +66,7 @@ class Environment:
         self._replay_always = replay_always
         self._park_after = park_after
         self._max_live = max_live
+        self._max_unread = max_unread
         self._is_worker = worker
         self._queues = queues
         self._namespace = namespace
@@ -120,6 +123,7 @@ class Environment:
             workflows=self.workflows,
             park_after=self._park_after,
             max_live=self._max_live,
+            max_unread=self._max_unread,
             grace=0,
             worker=self._is_worker,
             queues=self._queues,

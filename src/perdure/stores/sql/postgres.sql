@@ -116,13 +116,14 @@ update runs
    and owner = r ->> 1
 returning run_id;
 
--- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice.
+-- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice,
+-- and none into one that may be full.
 -- The runs are held before any number is given: of one run's messages none with a lower number comes later.
 with given as materialized (
-    select r ->> 0 as run_id, r ->> 1 as message_id, r ->> 2 as kind, r ->> 3 as body, (r ->> 4)::bigint as at, (r ->> 5)::bigint as place
+    select r ->> 0 as run_id, r ->> 1 as message_id, r ->> 2 as kind, r ->> 3 as body, (r ->> 4)::bigint as at, (r ->> 5)::bigint as place, (r ->> 6)::bigint as room
       from jsonb_array_elements(:rows) as r
 ), open as materialized (
-    select namespace, run_id
+    select namespace, run_id, messages - messages_read as unread
       from runs
      where run_id in (select run_id from given)
        and closed_at is null
@@ -133,6 +134,8 @@ insert into inbox (namespace, run_id, message_id, kind, body, at)
 select open.namespace, open.run_id, given.message_id, given.kind, given.body, given.at
   from given
   join open on open.run_id = given.run_id
+ where given.room is null
+    or open.unread < given.room
  order by given.place
     on conflict do nothing
 returning number, run_id, message_id, kind, at;

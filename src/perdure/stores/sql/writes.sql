@@ -184,12 +184,14 @@ select column1, column2, column3, column4, column5, column6, column7, column8
  where column1 is not null
     on conflict do nothing;
 
--- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice.
+-- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice,
+-- and none into one that may be full.
 insert into inbox (namespace, run_id, message_id, kind, body, at)
 select runs.namespace, runs.run_id, post.column2, post.column3, post.column4, post.column5
   from (values :rows) as post
   join runs on runs.run_id = post.column1
  where runs.closed_at is null
+   and (post.column7 is null or runs.messages - runs.messages_read < post.column7)
  order by post.column6
     on conflict do nothing
 returning number, run_id, message_id;
@@ -218,9 +220,18 @@ select owner
  where run_id = :run_id
    and namespace = :namespace;
 
--- run_status: where a run stands, if it is there.
-select status
+-- run_status: where a run stands, if it is there, and whether it has ended.
+select status, closed_at is not null
   from runs
+ where run_id = :run_id;
+
+-- count_unread: how many messages a run has not read, counted up to a number.
+select count(*)
+  from (select 1 from inbox where run_id = :run_id and taken_by is null limit :most) as counted;
+
+-- note_unread: how many that are.
+update runs
+   set messages_read = messages - :unread
  where run_id = :run_id;
 
 -- park_runs: let go of runs that wait, unless a message came since the owner looked.

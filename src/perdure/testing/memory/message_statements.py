@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from perdure.stores.answers import APPLIED, Answer, Applied, Closed, Missing, Posted
+from perdure.stores.answers import APPLIED, Answer, Applied, Closed, Full, Missing, Posted
 from perdure.stores.operations import MoveMessages, PostMessage, TakeMessage, TellRun
 from perdure.stores.records import RunRow
 from perdure.stores.sorting import answer_group
@@ -53,7 +53,7 @@ def _insert(view: View, posts: Posts) -> Steps[Numbers]:
     namespaces = {row.run_id: row.namespace for row in rows}
     inserted: Numbers = {}
     for _, post in posts:
-        if post.run_id not in namespaces:
+        if post.run_id not in namespaces or _is_full(view, post):
             continue
         # Also one that turns out to be there already has taken a number.
         number = view.take_number()
@@ -77,7 +77,16 @@ def _unposted(view: View, post: PostMessage | TellRun) -> Answer:
     if isinstance(post, TellRun):
         return APPLIED
     row = view.runs.get(post.run_id)
-    return Missing() if row is None else Closed(row.status)
+    if row is None:
+        return Missing()
+    return Closed(row.status) if row.closed_at is not None or post.most is None else Full(post.most)
+
+
+def _is_full(view: View, post: PostMessage | TellRun) -> bool:
+    """Whether the run has as many unread messages as it may; ends of children and requests to stop are always taken."""
+    if isinstance(post, TellRun) or post.most is None:
+        return False
+    return sum(row.taken_by is None for row in view.messages_of(post.run_id)) >= post.most
 
 
 def _count(view: View, run_id: str, posts: list[PostMessage | TellRun]) -> int:
