@@ -1,9 +1,11 @@
 """Time: a millisecond is over only when it is."""
 
+import random
 from pathlib import Path
+from typing import NamedTuple
 
 from perdure import activity, workflow
-from perdure.clock import LONGEST_WAIT_MS, SystemClock
+from perdure.clock import DRIFT, LONGEST_WAIT_MS, SharedClock, SystemClock, ToldTime
 from perdure.testing import Environment, VirtualClock
 from perdure.testing.simulation.loop import NodeLoop
 
@@ -103,6 +105,103 @@ def test_engine_time_follows_the_wall_again_once_that_has_caught_up() -> None:
     assert machine.clock.now() == began + 1
     machine.wall_ms += 5000
     assert machine.clock.now() == began + 4401
+
+
+MS = 1_000_000
+FIRST_NS = 1_800_000_000_000 * MS
+
+
+class Host:
+    """A process on a machine of its own, whose clock nobody sets runs a little too fast or too slow."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._rate = 1 + chance.uniform(-0.9, 0.9) / DRIFT
+        self.real_ns = 0
+        self._time = ToldTime(self._steady_ns)
+        self.clock = SharedClock(self._time, self._steady_ns)
+        self.ask(0)
+
+    def _steady_ns(self) -> int:
+        return round(self.real_ns * self._rate)
+
+    def ask(self, at_ns: int) -> None:
+        """Ask the server for its time: either way over the network may take long, and so may the answer to be read."""
+        self.real_ns = at_ns
+        asked_ns = self._steady_ns()
+        there, back = (self._chance.choice((20_000, MS, 60 * MS)) * self._chance.random() for _ in "ab")
+        said_us = (FIRST_NS + at_ns + round(there)) // 1000
+        self.real_ns += round(there + back)
+        self._time.tell(said_us * 1000, asked_ns)
+
+
+class SetTimer(NamedTuple):
+    """A timer, and when it was really set."""
+
+    fire_at: int
+    set_ns: int
+    ms: int
+
+
+def test_of_a_hundred_thousand_timers_none_is_early_though_the_servers_answers_are_late() -> None:
+    """A worker that knew the time badly sets a timer, one that knows it well fires it, in another process or the same.
+
+    By the time since the answer alone the first is behind by as long as its answer was on its way, and the second is
+    not: the timer would be that much too short. Counted from the latest that it may be and fired at the earliest, it
+    lasts as long as it should, by the server's clock.
+    """
+    chance = random.Random(8)
+    hosts = [Host(chance) for _ in range(20)]
+    early, waits_ns = 0, []
+    now_ns = max(host.real_ns for host in hosts)
+    for number in range(100_000):
+        setter, firer, asker = (chance.choice(hosts) for _ in range(3))
+        asker.ask(now_ns)
+        now_ns = setter.real_ns = asker.real_ns + round(chance.expovariate(1 / MS))
+        timer = SetTimer(setter.clock.latest() + (ms := chance.randrange(1, 1000)), now_ns, ms)
+        due_ns = now_ns + ms * MS
+        if chance.random() < 0.2:
+            firer.ask(now_ns + chance.randrange(ms * MS))
+        # Some answers come when the timer is over already.
+        firer.real_ns = max(firer.real_ns, due_ns - 1)
+        early += firer.real_ns < due_ns and firer.clock.is_over(timer.fire_at)
+        if number % 10 == 0:
+            waits_ns.append(_until_over(firer, timer) - due_ns)
+        now_ns = max(now_ns, firer.real_ns)
+
+    assert early == 0
+    # And they are not late for it by more than what is not known of the time.
+    assert sorted(waits_ns)[len(waits_ns) // 2] < 5 * MS
+
+
+def _until_over(host: Host, timer: SetTimer) -> int:
+    while not host.clock.is_over(timer.fire_at):
+        host.real_ns += 100_000
+    return host.real_ns
+
+
+def test_engine_time_is_never_ahead_of_the_server_and_its_latest_never_behind() -> None:
+    """Neither when an answer took long, nor a while after it, nor by a rounded millisecond."""
+    chance = random.Random(9)
+    host = Host(chance)
+    for _ in range(20_000):
+        if chance.random() < 0.3:
+            host.ask(host.real_ns)
+        host.real_ns += round(chance.expovariate(1 / (20 * MS)))
+        server_ms = (FIRST_NS + host.real_ns) // MS
+        assert host.clock.now() <= server_ms <= host.clock.latest()
+
+
+def test_a_server_whose_clock_was_set_is_followed() -> None:
+    """What it said before does not fit to what it says now, and only that counts; back, engine time does not go."""
+    steady = [0]
+    time = ToldTime(lambda: steady[0])
+    clock = SharedClock(time, lambda: steady[0])
+    for hour, seen in ((1, 1), (2, 2), (0, 2)):
+        time.tell(FIRST_NS + hour * 3_600_000 * MS, steady[0])
+        now, latest = clock.now(), clock.latest()
+        assert now == FIRST_NS // MS + seen * 3_600_000 - 1
+        assert latest == now + (hour == seen)
 
 
 @activity

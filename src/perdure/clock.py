@@ -19,8 +19,15 @@ elapsed = time.perf_counter
 wall_ns = time_ns
 """Nanoseconds on the wall clock of this machine, which anybody may set."""
 
+steady_ns = monotonic_ns
+"""Nanoseconds on the clock of this machine that nobody sets."""
+
 # After so long whoever waits for a time looks at the clock again.
 LONGEST_WAIT_MS = 2000
+# Two machines' clocks drift apart by less than one part in so many: 100 µs a second.
+DRIFT = 10_000
+# To the microsecond the server tells its time; what is below that is cut off.
+TOLD_NS = 1000
 
 
 class Alarm(Protocol):
@@ -33,7 +40,14 @@ class Clock(Protocol):
     """Where the engine gets its time from; tests put a clock of their own here."""
 
     def now(self) -> int:
-        """Engine time in milliseconds."""
+        """Engine time in milliseconds; never ahead of the clock that all processes on the database share."""
+
+    def latest(self) -> int:
+        """Engine time at the latest that it can be by that clock: what lasts for a while is counted from here.
+
+        Whoever ends it goes by `is_over`, which is true at the earliest: so it is never too short, though the two
+        may be different processes, one of which knows the time better than the other.
+        """
 
     def monotonic(self) -> int:
         """Milliseconds on a clock that nobody sets; only differences mean anything, and only in this process."""
@@ -64,6 +78,9 @@ class SystemClock:
         self._last_ns = now
         return now // 1_000_000
 
+    # On one machine all look at the same clock.
+    latest = now
+
     def _not_back(self) -> int:
         """Set back, or another thread was quicker: engine time goes on from where it is until the wall catches up."""
         with self._lock:
@@ -88,19 +105,59 @@ class SystemClock:
 
 
 class ToldTime:
-    """The wall clock of another machine: what it last said, and what has passed since by the clock nobody sets."""
+    """The wall clock of another machine, as far as its answers tell: not before, and not after.
+
+    It read its clock after it was asked and before its answer was here. So by now it is at least what it said and what
+    has passed since the answer came; and at most what it said and what has passed since the question was sent. An
+    answer that took long says little: of several, those bounds hold that are closest.
+    """
 
     def __init__(self, steady_ns: Callable[[], int] = monotonic_ns) -> None:
         self._steady_ns = steady_ns
-        self._told: tuple[int, int] | None = None
+        # Both bounds, and when they were that by the clock nobody sets.
+        self._told: tuple[int, int, int] | None = None
 
-    def tell(self, wall_ns: int) -> None:
-        """It is so late there, or has been a moment ago. Any thread may call."""
-        self._told = (wall_ns, self._steady_ns())
+    def tell(self, wall_ns: int, asked_ns: int) -> None:
+        """It said that it is so late, asked at that moment of the clock nobody sets. Any thread may call."""
+        answered_ns = self._steady_ns()
+        low, high = wall_ns, wall_ns + answered_ns - asked_ns + TOLD_NS
+        if self._told is not None:
+            known_low, known_high, at_ns = self._told
+            passed = answered_ns - at_ns
+            known_low += passed - passed // DRIFT - 1
+            known_high += passed + passed // DRIFT + 1
+            # Bounds that have no moment in common tell that somebody has set that clock: then the last one holds.
+            if known_low <= high and low <= known_high:
+                low, high = max(low, known_low), min(high, known_high)
+        self._told = (low, high, answered_ns)
 
     def __call__(self) -> int:
+        """The earliest that it can be there by now."""
         told = self._told
-        return time_ns() if told is None else told[0] + self._steady_ns() - told[1]
+        if told is None:
+            return time_ns()
+        passed = self._steady_ns() - told[2]
+        return told[0] + passed - passed // DRIFT - 1
+
+    def latest(self) -> int:
+        """The latest that it can be there by now."""
+        told = self._told
+        if told is None:
+            return time_ns()
+        passed = self._steady_ns() - told[2]
+        return told[1] + passed + passed // DRIFT + 1
+
+
+class SharedClock(SystemClock):
+    """The clock of a database's server, as this process knows it."""
+
+    def __init__(self, told: ToldTime, steady_ns: Callable[[], int] = monotonic_ns) -> None:
+        super().__init__(told, steady_ns)
+        self._told = told
+
+    def latest(self) -> int:
+        # Where the server's clock was set back, engine time is ahead of it.
+        return max(self.now(), self._told.latest() // 1_000_000)
 
 
 class LongWait:

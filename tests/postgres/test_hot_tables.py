@@ -44,7 +44,7 @@ class Churn:
         self.claims_ms: list[float] = []
 
     async def round(self) -> None:
-        store, now = self._store, self._store.wall_ns() // 1_000_000
+        store, now = self._store, self._store.clock().now()
         run_ids = [f"run-{self.runs + number:09}" for number in range(BITE)]
         self.runs += BITE
         # As the engine does all the time.

@@ -133,3 +133,20 @@ async def test_what_is_too_large_for_its_row_is_not_read_as_json(postgres_url: s
     assert "payloads" not in prepared_together(PARTS_OF_RUNS, "perdure").sql
     assert isinstance(loaded, LoadedRun)
     assert [body_of(event.fact) == body for event in loaded.events] == [False, True]
+
+
+async def test_engine_time_lies_around_that_of_the_server_whatever_an_answer_took(empty_url: str) -> None:
+    """Never ahead, or what another worker waits for would come early here; at the latest, never behind."""
+    store = PostgresStore(empty_url)
+    await store.open()
+    clock = store.clock()
+    db = await asyncpg.connect(store.address.dsn)
+    try:
+        for _ in range(20):
+            before = clock.now()
+            (server_us,) = await db.fetchrow("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
+            assert before <= server_us // 1000 <= clock.latest()
+            await store._ask_time_again()
+    finally:
+        await db.close()
+        await store.close()

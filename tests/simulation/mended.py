@@ -47,7 +47,7 @@ def _() -> list[Patch]:
         self._last_ns = self._wall_ns() + self.ahead_ns
         return int(self._last_ns // 1_000_000)
 
-    return [(SystemClock, "now", now)]
+    return [(SystemClock, "now", now), (SystemClock, "latest", now)]
 
 
 @mended
@@ -65,7 +65,7 @@ class _WallClock:
     """A clock that measures durations by the time of day."""
 
     def __init__(self, clock: SystemClock) -> None:
-        self.now = self.monotonic = clock.now
+        self.now = self.latest = self.monotonic = clock.now
         self.call_at = clock.call_at
         self.is_over = clock.is_over
 

@@ -29,7 +29,7 @@ from perdure.authoring.functions import (
     Workflow,
     workflows,
 )
-from perdure.clock import Clock, SystemClock
+from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
 from perdure.engine.heartbeat import Heartbeat
@@ -108,7 +108,7 @@ class Perdure:
         self._resources = checks.resources(resources)
         self._store = store_for(url)
         self._home = Home(url if url != "sqlite://" else f"sqlite://#{id(self)}", namespace)
-        self._clock: Clock = SystemClock(self._store.wall_ns)
+        self._clock: Clock = self._store.clock()
         self._ids: Ids = RandomIds()
         self._heartbeat: type[Heartbeat] | None = Heartbeat
         self._engine: Engine | None = None

@@ -97,7 +97,7 @@ class OwningEngine(ReadingEngine):
         """Let the rules decide; the event is in the next batch."""
         if owned.tenure is not self._tenure:
             return NotOwned()
-        event = decide(owned.state, command, self.clock.now())
+        event = decide(owned.state, command, self.clock.latest())
         if not isinstance(event, Event):
             return event
         owned.state = evolve(owned.state, event)
@@ -191,7 +191,7 @@ class OwningEngine(ReadingEngine):
         """Close a run, and start the one that goes on in its place."""
         if owned.tenure is not self._tenure:
             return NotOwned()
-        now = self.clock.now()
+        now = self.clock.latest()
         run_id = run_id_after(self._ids, now, owned.run_id)
         event = decide(owned.state, CloseRun(RunContinued(run_id)), now)
         if not isinstance(event, Event):
@@ -215,7 +215,7 @@ class OwningEngine(ReadingEngine):
         if owned.state.status not in OPEN:
             then(None)
             return
-        child = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
+        child = new_run(self._ids, request, self.clock.latest(), self.namespace, self._tenure)
         hosted = self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
         operations = self._insert(request, child, hosted=hosted)
 

@@ -57,7 +57,7 @@ class RequestEngine(OwningEngine):
             raise NotOpen
         if self._committer.is_full:
             await self._committer.room()
-        owned = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
+        owned = new_run(self._ids, request, self.clock.latest(), self.namespace, self._tenure)
         hosted = self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
         operations = self._insert(request, owned, hosted=hosted)
         group = StartGroup(operations, owned, self._host, self._arriving, hosted=hosted)
@@ -84,7 +84,7 @@ class RequestEngine(OwningEngine):
         """The same inside the transaction a connection of the caller's is in: there when that is committed."""
         if self._is_closed:
             raise NotOpen
-        owned = new_run(self._ids, request, self.clock.now(), self.namespace, self._tenure)
+        owned = new_run(self._ids, request, self.clock.latest(), self.namespace, self._tenure)
         operations = self._insert(request, owned, hosted=False)
         answer = await self._store.write_within(connection, operations)
         if isinstance(answer, Taken):

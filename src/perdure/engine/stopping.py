@@ -81,7 +81,7 @@ class Stopping:
         )
         if is_free and await self._close(row, RunCancelled(reason), only_unbegun=not is_forced):
             return None
-        close_at = None if deadline_ms is None else now + deadline_ms
+        close_at = None if deadline_ms is None else self._clock.latest() + deadline_ms
         note = NoteCancel(row.run_id, reason, close_at, now)
         return await self._post(row.run_id, CancelRequest(reason, close_at), note)
 

@@ -12,6 +12,7 @@ So is a run among others that cannot be read; asked for by itself, it is raised.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from perdure.clock import Clock
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
@@ -25,8 +26,8 @@ class Store(Protocol):
 
     url: str
 
-    def wall_ns(self) -> int:
-        """Nanoseconds on the wall clock that all processes on the database share. Any thread may call."""
+    def clock(self) -> Clock:
+        """The clock that all processes on the database share."""
 
     @property
     def is_inline(self) -> bool:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from perdure.clock import ToldTime, elapsed
+from perdure.clock import Clock, SharedClock, ToldTime, elapsed, steady_ns
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.stores.answers import Answer, Committed, Outcome, Unknown
@@ -26,7 +26,7 @@ from perdure.stores.postgres_notices import News, Notices
 from perdure.stores.postgres_reads import PostgresReads
 from perdure.stores.postgres_renewals import Renewals
 from perdure.stores.postgres_schema import check_server, migrate
-from perdure.stores.postgres_sql import NOW_MS
+from perdure.stores.postgres_sql import NOW_US
 from perdure.stores.postgres_steps import ask_named
 from perdure.stores.postgres_within import write_within
 from perdure.stores.postgres_writes import Writes
@@ -202,15 +202,16 @@ class PostgresStore(PostgresReads):
 
     # Time
 
-    def wall_ns(self) -> int:
-        return self._time()
+    def clock(self) -> Clock:
+        return SharedClock(self._time)
 
-    def _time_told(self, ms: int) -> None:
+    def _time_told(self, us: int, asked_ns: int) -> None:
         self._time_at = elapsed()
-        self._time.tell(ms * 1_000_000)
+        self._time.tell(us * 1000, asked_ns)
 
     async def _ask_time(self, connection: Connection) -> None:
-        self._time_told(int(await connection.fetchval(f"select {NOW_MS}")))
+        asked_ns = steady_ns()
+        self._time_told(int(await connection.fetchval(f"select {NOW_US}")), asked_ns)
 
     async def _ask_time_again(self) -> None:
         try:

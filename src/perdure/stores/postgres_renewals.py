@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
+from perdure.clock import steady_ns
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_links import LOST, Link, is_about_database, unavailable
 from perdure.stores.postgres_sql import prepared
@@ -12,9 +13,9 @@ PATIENCE_SECONDS = 10.0
 
 
 class Renewals:
-    """A thread that renews; `told` hears the server's time, in milliseconds, with each renewal."""
+    """Renews in a thread; `told` hears with each renewal the server's time, in microseconds, and when it was asked."""
 
-    def __init__(self, address: Address, told: Callable[[int], None]) -> None:
+    def __init__(self, address: Address, told: Callable[[int, int], None]) -> None:
         self._address = address
         self._told = told
         self._loop = asyncio.new_event_loop()
@@ -43,9 +44,11 @@ class Renewals:
 
     async def _update(self, row: dict[str, object]) -> bool:
         query = prepared("renew_worker", self._address.schema)
-        found = await (await self._link.connection()).fetch(query.sql, *query.bound(row))
+        connection = await self._link.connection()
+        asked_ns = steady_ns()
+        found = await connection.fetch(query.sql, *query.bound(row))
         if found:
-            self._told(found[0][0])
+            self._told(found[0][0], asked_ns)
         return bool(found)
 
     def close(self) -> None:

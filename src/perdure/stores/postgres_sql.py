@@ -26,6 +26,8 @@ _CHANGES = re.compile(r"^(with\b.*?\)\s*)?(insert|update|delete)\b", re.DOTALL)
 
 # The server's time, in milliseconds.
 NOW_MS = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
+# The same as exactly as it is known: in milliseconds it would be rounded, and might be one that is still to come.
+NOW_US = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
 # What is not text.
 _LISTS = {"few_ids", "run_ids", "workflows", "places"}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from perdure.clock import elapsed, wall_ns
+from perdure.clock import Clock, SystemClock, elapsed
 from perdure.errors import BadOption, NewerSchema, NotADatabase, StoreError, StoreUnavailable
 from perdure.stores.answers import Answer, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.locks import FileLock, Presence, is_held
@@ -430,8 +430,8 @@ class SqliteStore(SqliteReads):
 
     # Watching
 
-    def wall_ns(self) -> int:
-        return wall_ns()
+    def clock(self) -> Clock:
+        return SystemClock()
 
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells; it is cheap enough to look."""

@@ -32,6 +32,9 @@ class VirtualClock:
     def now(self) -> int:
         return self._now
 
+    def latest(self) -> int:
+        return self._now
+
     def monotonic(self) -> int:
         return self._passed
 

@@ -112,7 +112,7 @@ class Effects:
         activity = call.activity
         if live.retries is not None:
             next_at = live.retries.next_at.get(place)
-            if next_at is not None and next_at > began:
+            if next_at is not None and not self._clock.is_over(next_at):
                 self._alarms.add(next_at, live, call)
                 return
             live.retries.next_at.pop(place, None)
@@ -160,7 +160,7 @@ class Effects:
         number = live.failed_attempts(place) + 1
         failure = failure_of(error)
         retry = activity.settings.retry
-        now = self._clock.now()
+        now = self._clock.latest()
         next_at = next_attempt_at(retry, number, now) if is_retryable(retry, error, failure) else None
         if next_at is None:
             self._record_failure(live, call, began, error)

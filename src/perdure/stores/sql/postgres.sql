@@ -398,12 +398,12 @@ update workers
   from fenced
  where workers.worker_id = fenced.worker_id;
 
--- renew_worker: the worker is alive; the time is the server's.
+-- renew_worker: the worker is alive; the time is the server's, in microseconds.
 update workers
    set lease_until = :lease_until
  where worker_id = :worker_id
    and epoch = :epoch
-returning (extract(epoch from clock_timestamp()) * 1000)::bigint;
+returning (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 
 -- judge_worker: once for each worker that is lost, it is looked whether one of its runs is to blame.
 update workers

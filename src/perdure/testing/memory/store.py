@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from perdure.clock import wall_ns
+from perdure.clock import Clock, SystemClock
 from perdure.errors import BadOption, StoreUnavailable
 from perdure.stores.answers import Answer, Failed, Outcome
 from perdure.stores.operations import Batch, Operation
@@ -98,8 +98,8 @@ class MemoryStore(MemoryReads):
 
     # Watching
 
-    def wall_ns(self) -> int:
-        return wall_ns()
+    def clock(self) -> Clock:
+        return SystemClock()
 
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells."""

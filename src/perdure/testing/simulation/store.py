@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from perdure.clock import Clock
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Answer, Outcome
 from perdure.stores.operations import Batch, Operation
@@ -141,8 +142,8 @@ class SimulatedStore:
     def forget(self, worker_id: str) -> None:
         self.inner.forget(worker_id)
 
-    def wall_ns(self) -> int:
-        return self.inner.wall_ns()
+    def clock(self) -> Clock:
+        return self.inner.clock()
 
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells."""
