@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perdure import Retry, Signal, Status, activity, sleep, workflow
+from perdure import Retry, Signal, Status, activity, now, sleep, workflow
 from perdure.kernel.messages import Message, SignalSent
 from perdure.stores import rows
 from perdure.stores.answers import Committed
@@ -282,3 +282,31 @@ async def test_a_worker_that_stops_leaves_a_run_ripe_that_waits_for_nothing(tmp_
         await env.settle()
     async with Environment(path, worker=False) as again:
         assert (await (await again.app.get("nothing")).describe()).status == Status.PENDING
+
+
+async def test_one_jump_over_a_timeout_ends_the_run_though_it_would_be_parked_as_well(env: Environment) -> None:
+    """Whoever lets a day pass wants to see the day after, in whatever order the worker would look at its runs."""
+    async with env:
+        run = await env.start(waits_for_approval.options(timeout=60))
+        await env.pass_time(timedelta(days=1))
+        assert (await run.describe()).status is Status.TIMED_OUT
+
+
+@workflow
+async def ticks(hours: int) -> list[float]:
+    began = now()
+    seen = []
+    for _ in range(hours):
+        await sleep(3600)
+        seen.append((now() - began).total_seconds())
+    return seen
+
+
+async def test_one_jump_fires_all_timers_that_are_due_by_then_in_their_order(env: Environment) -> None:
+    """A timer that the one before leads to is due as well, at its own time."""
+    async with env:
+        run = await env.start(ticks, 5)
+        await env.pass_time(timedelta(hours=4.5))
+        assert (await run.describe()).closed_at is None
+        await env.pass_time(timedelta(hours=0.5))
+        assert await run.result() == [3600.0, 7200.0, 10_800.0, 14_400.0, 18_000.0]

@@ -346,3 +346,54 @@ async def test_a_run_of_another_process_is_stopped_by_its_owner(tmp_path: Path) 
         await other.terminate("from afar")
         assert (await other.describe()).status is Status.TERMINATED
         assert done == ["cleaning up: from afar, asked: True", "cleaned up"]
+
+
+@pytest.mark.parametrize("how", ["timeout", "deadline"])
+async def test_a_parked_run_ends_to_the_millisecond(env: Environment, how: str) -> None:
+    """It is a timer as others are; looked for once a second, it would be late by as long."""
+    async with env:
+        started = env.clock.now()
+        options = cleans_up_slowly.options(id="c", timeout=60) if how == "timeout" else cleans_up_slowly.options(id="c")
+        run = await env.start(options, 3600)
+        await env.settle()
+        if how == "deadline":
+            await run.cancel("quick", deadline=60)
+        await env.pass_time(30)
+        assert (await run.describe()).status is Status.SUSPENDED
+
+        # Some way into the second that lies between two looks at everything.
+        await env.pass_time(29.7)
+        assert (await run.describe()).closed_at is None
+        await env.pass_time(0.3)
+
+        assert (await run.describe()).status is (Status.TIMED_OUT if how == "timeout" else Status.CANCELLED)
+        last = (await env.events("c"))[-1]
+        assert last.at.timestamp() * 1000 == started + 60_000
+
+
+async def test_an_end_by_the_clock_that_another_process_sets_is_kept_to_the_millisecond(env: Environment) -> None:
+    """Its process may be gone by then; whoever is left has seen that there is a nearer end than it knew of."""
+    async with env:
+        await env.start(waits_long.options(timeout=3600))
+        await env.pass_time(2.2)
+        async with Environment(env.path, clock=env.clock, worker=False) as other:
+            run = await other.start(waits_long.options(id="short", queue="nobody's", timeout=0.7))
+            ends_at = env.clock.now() + 700
+        await env.pass_time(0.1)
+        assert (await (await env.app.get("short")).describe()).closed_at is None
+        await env.pass_time(0.6)
+
+        last = (await env.events(run.id))[-1]
+        assert (last.kind, last.at.timestamp() * 1000) == ("RunTimedOut", ends_at)
+
+
+async def test_many_parked_runs_that_end_at_once_end_together(env: Environment) -> None:
+    """One after the other, each with a commit of its own, the last of a thousand would be late by seconds."""
+    async with env:
+        runs = [await env.start(waits_long.options(id=f"r{n}", timeout=60)) for n in range(450)]
+        await env.pass_time(30)
+        commits = env.store.commits
+        await env.pass_time(30)
+
+        assert {(await run.describe()).status for run in runs} == {Status.TIMED_OUT}
+        assert env.store.commits - commits < 20

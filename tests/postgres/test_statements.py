@@ -144,7 +144,7 @@ async def test_engine_time_lies_around_that_of_the_server_whatever_an_answer_too
     try:
         for _ in range(20):
             before = clock.now()
-            (server_us,) = await db.fetchrow("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
+            server_us = await db.fetchval("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
             assert before <= server_us // 1000 <= clock.latest()
             await store._ask_time_again()
     finally:

@@ -16,6 +16,7 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.committer import Committer, Dropped, OwnersQuestion, Settlement
+from perdure.engine.deadlines import Deadlines
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.groups import Arrival, ChildStart, StoreAdvance, StoreClosing
 from perdure.engine.holds import tell_unreadable
@@ -74,6 +75,7 @@ class OwningEngine(ReadingEngine):
         self._ids = ids
         self._committer = Committer(store, clock, self._on_lost)
         self._lease = Lease(store, self._committer, clock, ids, namespace=namespace, lease_ms=lease_ms)
+        self._deadlines = Deadlines(clock)
         # Runs of ours that do not live yet, started or being read, and what came for them meanwhile.
         self._arriving: dict[str, list[Arrival]] = {}
         # Everything owned was given under a tenure; losing the lease, or not knowing, begins another.
@@ -387,4 +389,5 @@ class OwningEngine(ReadingEngine):
         """The operations that insert a run; messages for one that will live here are kept until it does."""
         if hosted:
             self._arriving[owned.run_id] = []
+        self._deadlines.expect(owned.traits.close_at)
         return insertion(request, owned, self._lease.worker_id if hosted else None)

@@ -40,7 +40,14 @@ class RequestEngine(OwningEngine):
         # The runs whose inboxes were full, and until when that is believed.
         self._full: dict[str, int] = {}
         self._stopping = Stopping(
-            store, self._committer, clock, ids, self._lease, notice=self._notice, ended=self._ended_elsewhere
+            store,
+            self._committer,
+            clock,
+            ids,
+            self._lease,
+            notice=self._notice,
+            ended=self._ended_elsewhere,
+            deadlines=self._deadlines,
         )
 
     def _ended_elsewhere(self, run_id: str, ending: Ending) -> None:

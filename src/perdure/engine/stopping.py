@@ -14,6 +14,7 @@ from typing import Any
 
 from perdure.clock import Clock
 from perdure.engine.committer import Committer, Settlement
+from perdure.engine.deadlines import Deadlines
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.lease import Lease
 from perdure.engine.port import Ending
@@ -63,6 +64,7 @@ class Stopping:
         *,
         notice: Callable[[str, Message, int | None], None],
         ended: Callable[[str, Ending], None],
+        deadlines: Deadlines,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -71,6 +73,7 @@ class Stopping:
         self._lease = lease
         self._notice = notice
         self._ended = ended
+        self._deadlines = deadlines
 
     async def cancel(self, row: RunRow, reason: str | None, deadline_ms: int | None) -> Settlement | None:
         """Ask an open run to stop; None when it is closed now, else what became of the message."""
@@ -82,6 +85,7 @@ class Stopping:
         if is_free and await self._close(row, RunCancelled(reason), only_unbegun=not is_forced):
             return None
         close_at = None if deadline_ms is None else self._clock.latest() + deadline_ms
+        self._deadlines.expect(close_at)
         note = NoteCancel(row.run_id, reason, close_at, now)
         return await self._post(row.run_id, CancelRequest(reason, close_at), note)
 
@@ -93,10 +97,19 @@ class Stopping:
 
     async def close_overdue(self, namespace: str, now: int) -> None:
         """Close the runs whose end by the clock has come, unless they have an owner, who does it."""
-        for row in await self._store.overdue(namespace, now, BITE):
-            if await self._free_from_the_dead(row):
-                is_cancelled = row.close_as == Status.CANCELLED
-                await self._close(row, RunCancelled(row.cancel_reason) if is_cancelled else timed_out(row.timeout_ms))
+        closed = BITE
+        while closed == BITE:
+            overdue = await self._store.overdue(namespace, now, BITE)
+            free = [row for row in overdue if await self._free_from_the_dead(row)]
+            # All at once, for they go into one transaction.
+            told = await asyncio.gather(*map(self._close_overdue, free), return_exceptions=True)
+            if trouble := next((error for error in told if isinstance(error, BaseException)), None):
+                raise trouble
+            closed = sum(map(bool, told))
+
+    async def _close_overdue(self, row: RunRow) -> bool:
+        is_cancelled = row.close_as == Status.CANCELLED
+        return await self._close(row, RunCancelled(row.cancel_reason) if is_cancelled else timed_out(row.timeout_ms))
 
     async def _free_from_the_dead(self, row: RunRow) -> bool:
         """Whether nobody owns the run; one whose owner is gone is free, though nobody was there to say so."""

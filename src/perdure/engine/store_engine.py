@@ -61,6 +61,7 @@ class StoreEngine(RequestEngine):
             notice=self._notice,
             unreadable=self._unreadable,
             overdue=lambda now: self._stopping.close_overdue(namespace, now),
+            deadlines=self._deadlines,
             ended_or_held=self._ended_or_held,
             awaited=self._awaited,
         )

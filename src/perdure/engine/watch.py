@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
 from perdure.clock import Clock
+from perdure.engine.deadlines import Deadlines
 from perdure.engine.lease import Lease
 from perdure.engine.outages import Outage
 from perdure.engine.port import Host
@@ -35,6 +36,7 @@ class Watch:
         notice: Callable[[str, Message, int | None], None],
         unreadable: Callable[[RunUnreadable], None],
         overdue: Callable[[int], Awaitable[None]],
+        deadlines: Deadlines,
         ended_or_held: Callable[[RunRow | RunUnreadable], None],
         awaited: Callable[[], Iterable[str]],
     ) -> None:
@@ -44,6 +46,7 @@ class Watch:
         self._notice = notice
         self._unreadable = unreadable
         self._close_overdue = overdue
+        self._deadlines = deadlines
         self._ended_or_held = ended_or_held
         self._awaited = awaited
         self._host: Host | None = None
@@ -66,16 +69,22 @@ class Watch:
             await self._lease.rescue()
         self._next_rescue_at = self._clock.now() + RESCUE_MS
         self._schedule()
+        self._deadlines.look = self._look_again
         self._store.on_change(self._hurry)
 
     def _hurry(self, has_work: bool) -> None:
         """Look at once: somebody says that there is work, or an end of what is waited for here."""
         if has_work or next(iter(self._awaited()), None) is not None:
-            self._is_late = True
-            self._look_now()
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Look at once, or once more when the look that is under way has ended."""
+        self._is_late = True
+        self._look_now()
 
     def stop(self) -> None:
         self._is_stopped = True
+        self._deadlines.stop()
         self._alarm.cancel()
         if self._look is not None:
             self._look.cancel()
@@ -102,8 +111,8 @@ class Watch:
 
     async def _safely_tick(self, now: int) -> None:
         try:
-            if await self.tick(now):
-                self._outage.is_over()
+            await self.tick(now)
+            self._outage.is_over()
         except PerdureError as error:
             self._outage.fails(error)
         finally:
@@ -112,17 +121,18 @@ class Watch:
             # It was told of while the last look was under way.
             self._look_now()
 
-    async def tick(self, now: int) -> bool:
-        """One look at what other processes have done: dead ones, messages, ripe runs, ends and holds.
-
-        Answers whether anything was asked for: where nothing was, nobody knows whether it could have been told.
-        """
+    async def tick(self, now: int) -> None:
+        """One look at what other processes have done: dead ones, messages, ripe runs, ends and holds."""
         is_rescue_due = now >= self._next_rescue_at
         if is_rescue_due:
             self._next_rescue_at = now + RESCUE_MS
             if self._host is not None:
                 await self._lease.rescue()
+        if is_rescue_due or self._deadlines.is_due:
+            self._deadlines.is_due = False
             await self._close_overdue(now)
+        # Others may have set an end that is nearer than those known of.
+        self._deadlines.expect(await self._store.next_close(self._lease.namespace, now))
         if self._host is not None:
             found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
             for run_id, message, count in in_their_order(found):
@@ -135,7 +145,6 @@ class Watch:
         if awaited:
             for row in await self._store.ended_or_held(awaited):
                 self._ended_or_held(row)
-        return is_rescue_due or self._host is not None or bool(awaited)
 
 
 def in_their_order(found: list[NewMessage]) -> list[NewMessage]:

@@ -106,6 +106,9 @@ class Store(Protocol):
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
         """Runs whose end by the clock has come, as far as they can be read."""
 
+    async def next_close(self, namespace: str, now: int) -> int | None:
+        """When the next open run ends by the clock, after now."""
+
     async def ended_or_held(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
         """Those of the given runs that have ended, or are held."""
 

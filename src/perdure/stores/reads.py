@@ -105,6 +105,11 @@ class Reads:
         found = await self._runs(Query("overdue", sought), Query("overdue_all", sought))
         return [row for row in found if isinstance(row, RunRow)][:limit]
 
+    async def next_close(self, namespace: str, now: int) -> int | None:
+        ((at,),) = await self._rows("next_close", namespace=namespace, now=now)
+        # A time that is no number never comes.
+        return at if type(at) is int else None
+
     async def ended_or_held(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
         return await self._runs(Query("ended_or_held", {"run_ids": run_ids}))
 

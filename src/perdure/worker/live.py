@@ -245,6 +245,11 @@ class LiveRun:
             return None
         return (traits.delayed_until or self.owned.created_at) + traits.timeout_ms
 
+    @property
+    def ends_at(self) -> int | None:
+        """When the run ends by the clock, whatever its code does."""
+        return min((at for at in (self.close_at, self.deadline) if at is not None), default=None)
+
     def calls_under_way(self, until: int) -> set[str]:
         """The places of the calls that run code, or that end by then and let the run's own code go on."""
         return {

@@ -63,9 +63,9 @@ class Parking:
         return is_many and hurried * 10 > len(runs)
 
     def park(self, live: LiveRun, now: int) -> None:
-        """Let go of a run that only waits, unless it is to go on in a moment."""
-        wake_at = live.wake_at(now)
-        if wake_at is not None and wake_at <= now + SWEEP_MS:
+        """Let go of a run that only waits, unless it is to go on or to end in a moment."""
+        wake_at, ends_at = live.wake_at(now), live.ends_at
+        if any(at is not None and at <= now + SWEEP_MS for at in (wake_at, ends_at)):
             return
         self._release(live, Park(wake_at, live.waiting()), partial(self._parked, live))
 

@@ -214,6 +214,13 @@ select *
    and namespace = :namespace
  order by close_at, run_id;
 
+-- next_close: when the next open run ends by the clock, after now.
+select min(close_at)
+  from runs indexed by runs_closing
+ where close_at > :now
+   and closed_at is null
+   and namespace = :namespace;
+
 -- held_counts: how many runs are held, by reason; the index is named, or all runs of the namespace would be walked.
 select held, count(*)
   from runs indexed by runs_held

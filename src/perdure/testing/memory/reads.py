@@ -139,6 +139,11 @@ class MemoryReads:
         ]
         return [row for _, _, row in sorted(late, key=lambda entry: entry[:2])[:limit]]
 
+    async def next_close(self, namespace: str, now: int) -> int | None:
+        found = [self.tables.runs.rows[run_id] for run_id in self.tables.runs.closing]
+        later = [row.close_at for row in found if row.namespace == namespace and (row.close_at or 0) > now]
+        return min((at for at in later if at is not None), default=None)
+
     async def ended_or_held(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
         return [row for row in self._rows(run_ids) if row.closed_at is not None or row.held is not None]
 

@@ -170,6 +170,7 @@ class SimulatedStore:
     latest_run = _question("latest_run")
     list_runs = _question("list_runs")
     overdue = _question("overdue")
+    next_close = _question("next_close")
     ended_or_held = _question("ended_or_held")
     events = _question("events")
     last_event_at = _question("last_event_at")
