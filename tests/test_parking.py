@@ -59,7 +59,7 @@ async def collects(count: int) -> list[str]:
 async def post_from_elsewhere(env: Environment, run_id: str, text: str) -> None:
     """What another process does when it sends a signal."""
     body = f'{{"name":"approved","payload":"{text}"}}'
-    told = await env.elsewhere([PostMessage(run_id, f"m-{text}", "SignalSent", body, 0)])
+    told = await env.elsewhere([PostMessage(run_id, f"m-{text}", "SignalSent", body, env.clock.now())])
     assert isinstance(told, Committed)
 
 
@@ -309,4 +309,5 @@ async def test_one_jump_fires_all_timers_that_are_due_by_then_in_their_order(env
         await env.pass_time(timedelta(hours=4.5))
         assert (await run.describe()).closed_at is None
         await env.pass_time(timedelta(hours=0.5))
+        assert (await run.describe()).status is Status.COMPLETED
         assert await run.result() == [3600.0, 7200.0, 10_800.0, 14_400.0, 18_000.0]

@@ -149,7 +149,7 @@ class Environment:
                     raise Crash
                 due_in = self.clock.due_in(_is_housekeeping)
                 idle += due_in is None
-                self.clock.advance(max(due_in or 0, 1000))
+                await self._pass(max(due_in or 0, 1000), task.done)
             name = getattr(work, "__qualname__", repr(work))
             raise TimeoutError(f"nothing came of {name} within {patience}, and nothing is due that could bring it on")
         finally:
@@ -203,10 +203,22 @@ class Environment:
         return engine.is_idle and (worker is None or worker.is_idle)
 
     async def pass_time(self, duration: Duration) -> None:
-        """Let time pass in one jump, and everything happen that is due by then."""
+        """Let time pass, and everything happen that is due by then, in its order and each at its time.
+
+        What comes again and again by itself, such as the look for runs to park, comes once.
+        """
         await self.settle()
-        self.clock.advance(round(seconds(duration, "duration") * 1000))
-        await self.settle()
+        await self._pass(round(seconds(duration, "duration") * 1000))
+
+    async def _pass(self, ms: int, is_enough: Callable[[], bool] = lambda: False) -> None:
+        """Go from one call that is due to the next, until so much time has passed or it is enough."""
+        until = self.clock.monotonic() + ms
+        while not is_enough() and not self.has_died:
+            due_in, left = self.clock.due_in(_is_housekeeping), until - self.clock.monotonic()
+            if left == 0 and (due_in is None or due_in > 0):
+                return
+            self.clock.advance(left if due_in is None else min(max(due_in, 0), left))
+            await self.settle()
 
     async def result(self, run: Run[R], patience: Duration = timedelta(minutes=10)) -> R:
         """The run's result, with time passing until it is there."""
