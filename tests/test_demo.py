@@ -28,6 +28,12 @@ sys.exit(0 if demo._prove(run.EXPECTED) else 1)
 """
 
 
+def names(text: str, pattern: str) -> list[str]:
+    """The steps that a line of the demo's proof names; none if there is no such line."""
+    found = re.search(pattern, text)
+    return found[1].strip().split(", ") if found else []
+
+
 def test_the_demo_kills_a_worker_and_proves_that_nothing_recorded_ran_twice() -> None:
     """It is the first thing a newcomer runs, on a terminal or not."""
     played = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=3000, check=False)
@@ -37,13 +43,18 @@ def test_the_demo_kills_a_worker_and_proves_that_nothing_recorded_ran_twice() ->
     first = killed[1]
     second = re.findall(r"worker (\d+) starts", played.stdout)[1]
     assert first != second
-    assert int(killed[2]) >= 3
-    assert f"worker {first}   pack the mug           ✓ ran" in played.stdout
-    assert f"worker {second}   pack the mug           ↺ remembered" in played.stdout
-    assert f"worker {first}   pack the sofa          ✗ killed" in played.stdout
-    assert f"worker {second}   pack the sofa          ✓ ran again" in played.stdout
-    assert re.search(r"on disk at the kill +ran once +reserve, pack mug, pack lamp", played.stdout)
-    assert re.search(r"under way at the kill +ran twice +.*pack sofa", played.stdout)
+    kept = names(played.stdout, r"on disk at the kill +ran once +(.+)")
+    assert kept[:3] == ["reserve", "pack mug", "pack lamp"]
+    assert int(killed[2]) == len(kept)
+    # On a busy machine the demo may come so late that nothing is under way any more.
+    lost = names(played.stdout, r"under way at the kill +ran twice +(.+)")
+    assert {*kept, *lost} >= {"reserve", "pack mug", "pack lamp", "pack desk", "pack sofa"}
+    for step, at_first, then in [(s, "ran", "↺ remembered") for s in kept] + [
+        (s, "✗ killed", "ran again") for s in lost
+    ]:
+        title = {"reserve": "reserve the order"}.get(step, step.replace("pack", "pack the"))
+        assert re.search(rf"worker {first}   {title} +(✓ )?{at_first}\n", played.stdout), step
+        assert re.search(rf"worker {second}   {title} +(✓ )?{then}\n", played.stdout), step
     assert "activities run at least once" in played.stdout
     assert "4 boxes to 12 Mill Lane, track-o-17" in played.stdout
     assert "✓ No recorded step ran twice." in played.stdout
