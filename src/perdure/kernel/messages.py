@@ -11,14 +11,14 @@ import msgspec
 from perdure.kernel.failure import Failure
 
 
-class SignalSent(msgspec.Struct, frozen=True):
+class SignalSent(msgspec.Struct, frozen=True, gc=False):
     """Somebody sent the run a signal."""
 
     name: str
     payload: msgspec.Raw
 
 
-class ChildResult(msgspec.Struct, frozen=True):
+class ChildResult(msgspec.Struct, frozen=True, gc=False):
     """A child run returned; its parent's call stands at this place."""
 
     place: str
@@ -28,7 +28,7 @@ class ChildResult(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
-class ChildFailure(msgspec.Struct, frozen=True):
+class ChildFailure(msgspec.Struct, frozen=True, gc=False):
     """A child run ended without a result."""
 
     place: str
@@ -38,14 +38,14 @@ class ChildFailure(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+class CancelRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Stop, and clean up; after `close_at` there is no more waiting for that."""
 
     reason: str | None = None
     close_at: int | None = None
 
 
-class TerminateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+class TerminateRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Stop at once."""
 
     reason: str | None = None
@@ -54,7 +54,7 @@ class TerminateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 Body: TypeAlias = SignalSent | ChildResult | ChildFailure | CancelRequest | TerminateRequest
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A message in an inbox. `number` rises with every message of the database."""
 
     number: int

@@ -57,6 +57,8 @@ MOST_SHOWN = 100
 NOT_COUNTED = -(2**62)
 # Requests to stop are not waited for; they come.
 STOP = ""
+# Calls that a message answers.
+_ASKING = (PendingSignal, PendingChild)
 
 
 def _misfit(call: PendingSignal, body: Body) -> str | None:
@@ -118,10 +120,6 @@ class Inbox:
     def has_seen(self, number: int) -> bool:
         return number in self._seen
 
-    @property
-    def is_rest_due(self) -> bool:
-        return self.in_a_row >= MESSAGES_SLICE
-
     def _put(self, key: str) -> None:
         waiting = self.unread.get(key)
         if waiting and key != STOP:
@@ -132,7 +130,7 @@ class Inbox:
         if fresh is not self._fresh:
             self._fresh, self._looked = fresh, 0
         for call in fresh[self._looked :]:
-            if isinstance(call, PendingSignal | PendingChild):
+            if isinstance(call, _ASKING) and call.key in self.unread:
                 self._put(call.key)
         self._looked = len(fresh)
 

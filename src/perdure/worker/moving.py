@@ -33,7 +33,7 @@ from perdure.worker.activities import ActivityRunner
 from perdure.worker.effects import Effects
 from perdure.worker.exits import EXITS
 from perdure.worker.failures import failure_of
-from perdure.worker.live import Inbox, LiveRun, Step
+from perdure.worker.live import MESSAGES_SLICE, Inbox, LiveRun, Step
 from perdure.worker.loop import NeverWaits
 from perdure.worker.pending import Pending
 from perdure.worker.program import UNRESTORED, Mismatch
@@ -236,7 +236,7 @@ class Mover:
             if inbox is None or not inbox.unread:
                 break
             read = self._read(live, inbox)
-            if read is Read.ENDED or self._rests(live, inbox, read, advance):
+            if read is Read.ENDED or (read is Read.ENOUGH and self._rests(live, inbox, advance)):
                 return
             if read is Read.NOTHING:
                 break
@@ -253,7 +253,7 @@ class Mover:
     def _read(self, live: LiveRun, inbox: Inbox) -> "Advance | Read":
         """One message: a request to stop before all others, else the oldest that somebody waits for."""
         inbox.look_for(live.program.fresh)
-        if inbox.is_resting or inbox.is_rest_due:
+        if inbox.is_resting or inbox.in_a_row >= MESSAGES_SLICE:
             return Read.NOTHING if inbox.is_resting else Read.ENOUGH
         stop = inbox.take_stop()
         if stop is not None:
@@ -267,10 +267,8 @@ class Mover:
         received = self._engine.advance(live.owned, wanted)
         return received if isinstance(received, Advance) and self._deliver(live, received) else Read.ENDED
 
-    def _rests(self, live: LiveRun, inbox: Inbox, read: "Advance | Read", advance: Advance | None) -> bool:
-        """Whether enough was read in a row; then it is read on when that is on disk and others have had their turn."""
-        if read is not Read.ENOUGH:
-            return False
+    def _rests(self, live: LiveRun, inbox: Inbox, advance: Advance | None) -> bool:
+        """Read on when what was read is on disk and others have had their turn; always so."""
         inbox.is_resting = True
         live.is_noted = False
         fresh, live.program.fresh = live.program.fresh, []
