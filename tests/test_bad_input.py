@@ -180,7 +180,9 @@ async def test_the_same_id_gives_the_same_run_and_another_input_a_conflict(env: 
         assert again.run_id == first.run_id
         assert await env.result(again) == "a"
         assert (await env.start(takes_text.options(id="one"), text="a")).run_id == first.run_id
-        with pytest.raises(IdConflict, match=r'takes_text\(\{"text":"a"\}\).*takes_text\(\{"text":"b"\}\)'):
+        with pytest.raises(
+            IdConflict, match=r'takes_text\(\{"text":"a","times":1\}\).*takes_text\(\{"text":"b","times":1\}\)'
+        ):
             await env.start(takes_text.options(id="one"), "b")
         with pytest.raises(IdConflict, match="takes_anything"):
             await env.start(takes_anything.options(id="one"), "a")

@@ -86,11 +86,13 @@ def two_texts(a: str, b: str) -> None: ...
     ("fn", "args", "kwargs", "data", "seen_args", "seen_kwargs"),
     [
         (later, (1, 2, 3), {}, '{"a":1,"b":2,"c":3}', (1, 2, 3), {}),
-        (later, (1,), {}, '{"a":1}', (1,), {}),
-        (later, (1,), {"c": 3}, '{"a":1,"c":3}', (1,), {"c": 3}),
+        (later, (1,), {}, '{"a":1,"b":7,"c":8}', (1, 7, 8), {}),
+        (later, (1, 2), {}, '{"a":1,"b":2,"c":8}', (1, 2, 8), {}),
+        (later, (1,), {"c": 3}, '{"a":1,"b":7,"c":3}', (1, 7, 3), {}),
         (later, (), {"c": 3, "b": 2, "a": 1}, '{"a":1,"b":2,"c":3}', (1, 2, 3), {}),
-        (guarded, (), {"b": date(2030, 1, 2)}, '{"b":"2030-01-02"}', (), {"b": date(2030, 1, 2)}),
-        (guarded, (5,), {"c": 6}, '{"a":5,"c":6}', (5,), {"c": 6}),
+        (guarded, (), {"b": date(2030, 1, 2)}, '{"a":1,"b":"2030-01-02","c":2}', (1, date(2030, 1, 2)), {"c": 2}),
+        (guarded, (5,), {"c": 6}, '{"a":5,"b":null,"c":6}', (5, None), {"c": 6}),
+        (takes_all, (1, "b"), {}, '{"a":1,"b":"b","c":null}', (1, "b"), {"c": None}),
         (
             takes_all,
             (1, "b", 2.0, 3),
@@ -105,6 +107,12 @@ def test_arguments_are_written_by_name_and_come_back_in_place(
     fn: Any, args: Any, kwargs: Any, data: str, seen_args: Any, seen_kwargs: Any
 ) -> None:
     assert recorded(fn, *args, **kwargs) == (data.encode(), seen_args, seen_kwargs)
+
+
+def test_arguments_written_without_defaults_get_those_of_the_code() -> None:
+    """So were all of them before defaults were recorded."""
+    assert Signature(later, "later").restore(b'{"a":1,"c":3}') == ((1, 7, 3), {})
+    assert Signature(guarded, "guarded").restore(b"{}") == ((1, None), {"c": 2})
 
 
 @pytest.mark.parametrize(
@@ -143,10 +151,10 @@ def test_all_arguments_together_have_a_limit_too() -> None:
 @pytest.mark.parametrize(
     ("fn", "given", "args", "kwargs"),
     [
-        (later, '{"a": 1, "c": 3}', (1,), {"c": 3}),
-        (later, "[1, 2]", (1, 2), {}),
+        (later, '{"a": 1, "c": 3}', (1, 7, 3), {}),
+        (later, "[1, 2]", (1, 2, 8), {}),
         (later, '{"c": 3, "b": 2, "a": 1}', (1, 2, 3), {}),
-        (takes_all, '[1, "b", 2, 3.5]', (1, "b", 2.0, 3.5), {}),
+        (takes_all, '[1, "b", 2, 3.5]', (1, "b", 2.0, 3.5), {"c": None}),
         (takes_all, '{"a": 1, "b": "b", "rest": [2], "c": {"x": 1}}', (1, "b", 2.0), {"c": Point(1)}),
     ],
 )
@@ -203,7 +211,7 @@ def hidden(fn: Callable[P, R]) -> Callable[P, R]:
 
 def test_annotations_may_be_strings() -> None:
     _, args, _ = recorded(as_text, date(2030, 1, 2), [Point(1)])
-    assert args == (date(2030, 1, 2), [Point(1)])
+    assert args == (date(2030, 1, 2), [Point(1)], None)
     assert Signature(as_text, "as_text").result.annotation is date
 
 
@@ -234,14 +242,14 @@ def test_classes_of_the_function_around_are_found() -> None:
         x: int
 
     local = Local(date(2030, 1, 2))
-    assert signature.record((local, [local]), {})[1:] == ((local, [local]), {})
+    assert signature.record((local, [local]), {})[1:] == ((local, [local], None), {})
     assert signature.result.annotation is Local
     with pytest.raises(BadValue, match="'late'.*name 'Late' is not defined"):
         signature.record((local,), {"late": Late(1)})
 
 
 def test_a_wrapped_function_keeps_its_types() -> None:
-    assert recorded(traced(guarded), 1, date(2030, 1, 2))[1] == (1, date(2030, 1, 2))
+    assert recorded(traced(guarded), 1, date(2030, 1, 2))[1:] == ((1, date(2030, 1, 2)), {"c": 2})
 
 
 def test_a_wrapper_that_hides_the_types_takes_plain_values() -> None:

@@ -349,7 +349,8 @@ PASSED = {
         @activity
         async def judged_call(how: str) -> None: ...
         @workflow
-        async def judged(at: "datetime.now" = datetime.now) -> object:
+        async def judged(at: "datetime.now") -> object:
+            def mentions(at: "datetime.now" = datetime.now) -> None: ...
             found: time.time = 1
             await judged_call(time.time.__name__)
             return uuid.uuid4 is time.time

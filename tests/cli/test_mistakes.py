@@ -76,7 +76,11 @@ ARGUMENTS: list[tuple[str, int, str]] = [
     ("run shop:greet @nope.json", 64, "ARGUMENTS cannot be read from the file 'nope.json': No such file or directory"),
     ("run shop:greet @folder", 64, "ARGUMENTS cannot be read from the file 'folder': Is a directory"),
     ("run shop:greet -", 64, "ARGUMENTS is not JSON (read from standard input): it is empty; for example: "),
-    ('run shop:greet ["b"] --id taken', 1, """id 'taken' is taken by greet({"name":"a"}) (COMPLETED), wanted for"""),
+    (
+        'run shop:greet ["b"] --id taken',
+        1,
+        """id 'taken' is taken by greet({"name":"a","times":1}) (COMPLETED), wanted for""",
+    ),
     ('run shop:greet ["b"] --id ', 64, "workflow id '' is empty; use 1 to 200 printable characters"),
     ('run shop:greet ["b"] --wait soon', 64, "Invalid value for '--wait': 'soon' is not a duration; write 30, 30s"),
     ('run shop:greet ["b"] --wait -5', 64, "'-5' is not a duration; write 30, 30s, 5m, 2h or 1d"),

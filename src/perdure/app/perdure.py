@@ -204,7 +204,9 @@ class Perdure:
         if connection is None:
             raise BadOption("None is no connection; give the one your transaction is on, or use start without it")
         request = _request(wanted, _recorded(wanted, args, kwargs))
-        found = await conflicts.start(self._opened, request, wanted.settings.on_conflict, connection)
+        found = await conflicts.start(
+            self._opened, request, wanted.settings.on_conflict, wanted.signature.defaults, connection
+        )
         return handle_of(self._home, found, wanted.signature.result)
 
     async def start_json(
@@ -245,7 +247,7 @@ class Perdure:
         The answers come in the order of the calls; one that cannot be started is answered with its error
         and harms no other.
         """
-        wanted = [(self._checked(_bound(call).workflow), call.arguments) for call in calls]
+        wanted = [(self._checked(_bound(call).workflow), call._take_arguments()) for call in calls]
         answers: list[Run[R] | PerdureError] = []
         for first in range(0, len(wanted), MANY):
             starts = [self._start_or_error(*call) for call in wanted[first : first + MANY]]
@@ -263,7 +265,7 @@ class Perdure:
         if request.is_plain:
             found = await self._opened.start(request)
         else:
-            found = await conflicts.start(self._opened, request, wanted.settings.on_conflict)
+            found = await conflicts.start(self._opened, request, wanted.settings.on_conflict, wanted.signature.defaults)
         return handle_of(self._home, found, wanted.signature.result)
 
     async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -273,7 +275,7 @@ class Perdure:
         if request.is_plain:
             found = await engine.start(request)
         else:
-            found = await conflicts.start(engine, request, wanted.settings.on_conflict)
+            found = await conflicts.start(engine, request, wanted.settings.on_conflict, wanted.signature.defaults)
         # No handle and no waiter where they are not needed: most runs have ended by the time their start is answered.
         owned = found if isinstance(found, OwnedRun) else None
         ending = None if owned is None else owned.ending

@@ -77,6 +77,7 @@ class Function(Generic[P, R_co]):
         self.fn = fn
         self.name = name
         self.signature = Signature(fn, name)
+        self.signature.check_defaults()
         self.result_name = f"the result of {self.kind} {name!r}"
         self.__name__ = fn.__name__
         self.__qualname__ = fn.__qualname__
@@ -166,6 +167,15 @@ class BoundCall(Generic[R_co]):
     def __init__(self, workflow: "Workflow[..., R_co]", arguments: Arguments) -> None:
         self.workflow = workflow
         self.arguments = arguments
+        self._is_taken = False
+
+    def _take_arguments(self) -> Arguments:
+        """The arguments for one run alone: whoever takes them again gets copies."""
+        if self._is_taken:
+            data = self.arguments[0]
+            return data, *self.workflow.signature.restore(data)
+        self._is_taken = True
+        return self.arguments
 
     def __repr__(self) -> str:
         return f"<call of {self.workflow.name}>"

@@ -2,6 +2,9 @@
 
 In:   a function; calls of it, or arguments as JSON.
 Out:  one JSON object of arguments by name, and the arguments as they will be restored.
+
+Arguments that a call leaves out are written as well, with the defaults of that moment, and every reader
+gets copies of its own. Calls that were written without them get the defaults of the code that reads them.
 """
 
 import inspect
@@ -15,7 +18,7 @@ import msgspec
 from perdure.codec.hints import Hints
 from perdure.codec.values import ValueType
 from perdure.codec.wire import LARGEST_VALUE, encode, encoded
-from perdure.errors import BadArguments
+from perdure.errors import BadArguments, BadValue
 
 # A call's arguments: as written, and by position and keyword as they will be restored.
 Arguments: TypeAlias = tuple[bytes, tuple[Any, ...], dict[str, Any]]
@@ -49,6 +52,31 @@ class Signature:
         return types
 
     @cached_property
+    def defaults(self) -> dict[str, Raw]:
+        """The parameters' defaults by name, as they are written."""
+        return {name: Raw(encoded(value, self._where_default(name))) for name, value in self._default_values.items()}
+
+    @property
+    def _default_values(self) -> dict[str, Any]:
+        parameters = self._signature.parameters.values()
+        return {each.name: each.default for each in parameters if each.default is not Parameter.empty}
+
+    def check_defaults(self) -> None:
+        """BadValue when a default would not come back as it is; no call could rely on it.
+
+        An annotation that is not known yet, since its class is defined further down, is left out.
+        """
+        for name, value in self._default_values.items():
+            kind = ValueType(*self._hints.of(name))
+            try:
+                encoded(value, self._where_default(name))
+                if kind.unresolved is None and kind.is_known:
+                    kind.record(value, self._where_default(name))
+            except BadValue as refused:
+                trouble = str(refused).removeprefix(f"{refused.where}: ")
+                raise BadValue(refused.where, f"{trouble}; {_remedy(kind, value)}") from None
+
+    @cached_property
     def result(self) -> ValueType:
         return ValueType(*self._hints.of("return"))
 
@@ -56,6 +84,19 @@ class Signature:
     def _exact(self) -> list[tuple[str, frozenset[Any]]] | None:
         """For calls by position only: each parameter's name, and the types that need no second look."""
         return [(name, kind.exact) for name, kind in self.parameters.items()] if self._is_simple else None
+
+    @cached_property
+    def _rests(self) -> dict[int, tuple[Any, ...]]:
+        """For calls by position that leave plain defaults out: what is left out, by how many arguments are given."""
+        rests: dict[int, tuple[Any, ...]] = {}
+        rest: tuple[Any, ...] = ()
+        values, exact = self._default_values, self._exact or []
+        for given in reversed(range(len(exact))):
+            name, types = exact[given]
+            if type(values.get(name, Parameter.empty)) not in types:
+                break
+            rest = rests[given] = (values[name], *rest)
+        return rests
 
     def takes(self, name: str) -> bool:
         """Whether an argument may be given by this name."""
@@ -82,11 +123,19 @@ class Signature:
         return self._record_slowly(args, kwargs)
 
     def _record_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        rest = None if kwargs else self._rests.get(len(args))
+        if rest:
+            return self.record(args + rest, kwargs)
         written = {}
         restored = {}
-        for name, value in self._bound(args, kwargs).items():
-            data, restored[name] = self.parameters[name].record(value, self._where(name))
-            written[name] = Raw(data)
+        given = self._bound(args, kwargs)
+        for name, kind in self.parameters.items():
+            if name in given:
+                data, restored[name] = kind.record(given[name], self._where(name))
+                written[name] = Raw(data)
+            elif name in self.defaults:
+                written[name] = self.defaults[name]
+                restored[name] = kind.restore(written[name], self._where_default(name))
         return encoded(written, self.name), *self._placed(restored)
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +149,9 @@ class Signature:
     def _where(self, name: str) -> str:
         return f"{self.name}, argument {name!r}"
 
+    def _where_default(self, name: str) -> str:
+        return f"{self.name}, default of {name!r}"
+
     def restore(self, data: bytes | Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and keyword arguments to call the function with."""
         return self._restored(_by_name.decode(data))
@@ -111,6 +163,8 @@ class Signature:
             raise BadArguments(
                 self.name, f"it has no parameter {', '.join(sorted(unknown))}; it takes {self._signature}"
             )
+        if len(given) < len(types) and self.defaults:
+            given = {**self.defaults, **given}
         return self._placed({name: types[name].restore(value, self._where(name)) for name, value in given.items()})
 
     def _placed(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -164,3 +218,9 @@ class Signature:
         if left:
             raise BadArguments(self.name, f"{len(items)} given; it takes {self._signature}")
         return given
+
+
+def _remedy(kind: ValueType, value: object) -> str:
+    if value is None:
+        return f"annotate it as `{kind.shown} | None`"
+    return "a default is recorded with each call: annotate its type, or use None and make the value in the function"

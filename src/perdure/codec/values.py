@@ -39,6 +39,21 @@ class ValueType:
     def _decoder(self) -> Decoder:
         return decoder_of(Any if self.is_plain else self.annotation)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether all that the annotation refers to is defined by now."""
+        try:
+            _ = self._decoder
+        except NameError:
+            return False
+        except TypeError:
+            pass  # Told when a value is to be restored.
+        return True
+
+    @property
+    def shown(self) -> str:
+        return _shown(self.annotation)
+
     def record(self, value: object, where: str) -> tuple[bytes, object]:
         """What is written, and what the reader of it will get."""
         if type(value) in self.exact:

@@ -1,7 +1,9 @@
 """Starting under an id that may be taken: the kernel's rule, and what follows from it."""
 
 import contextlib
+from collections.abc import Mapping
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 
@@ -13,16 +15,22 @@ from perdure.stores.records import RunRow
 
 LONGEST_SHOWN = 100
 
+# The defaults of a workflow's parameters by name, as JSON.
+Defaults: TypeAlias = Mapping[str, bytes | msgspec.Raw]
 
-async def start(engine: Engine, request: StartRequest, policy: OnConflict, within: object = None) -> RunRow | OwnedRun:
+
+async def start(
+    engine: Engine, request: StartRequest, policy: OnConflict, defaults: Defaults, within: object = None
+) -> RunRow | OwnedRun:
     """Start a run as its policy says: a new one, or the one that has the id; IdConflict.
 
-    Within a connection of the caller's, everything happens in the transaction that is in.
+    Arguments are compared with the defaults in the place of those that are missing. Within a connection
+    of the caller's, everything happens in the transaction that is in.
     """
     begin = engine.start if within is None else partial(engine.start_within, connection=within)
     found = await begin(request)
     while isinstance(found, RunRow):
-        resolution = await resolution_of(engine, found, request, policy)
+        resolution = await resolution_of(engine, found, request, policy, defaults)
         if isinstance(resolution, GiveIt):
             return found
         if within is not None and found.closed_at is None:
@@ -40,13 +48,15 @@ def _without_terminating(found: RunRow, resolution: Resolution) -> Resolution:
     return Refuse(resolution.why, tuple(each for each in resolution.allowed if each != OnConflict.TERMINATE))
 
 
-async def resolution_of(engine: Engine, found: RunRow, request: StartRequest, policy: OnConflict) -> Resolution:
+async def resolution_of(
+    engine: Engine, found: RunRow, request: StartRequest, policy: OnConflict, defaults: Defaults
+) -> Resolution:
     """What the rule says of this run and this request."""
     first = found
     # A run that continues others was started with the arguments of the first of them.
     while first.continued_from is not None:
         first = await engine.read(first.continued_from)
-    difference, is_closed = _difference(first, request), found.closed_at is not None
+    difference, is_closed = _difference(first, request, defaults), found.closed_at is not None
     resolution = resolve(policy, difference=difference, is_closed=is_closed)
     if isinstance(resolution, Refuse):
         return Refuse(resolution.why, helpful(difference=difference, is_closed=is_closed))
@@ -70,19 +80,25 @@ async def superseding(engine: Engine, request: StartRequest, found: RunRow, reso
     return msgspec.structs.replace(request, supersedes=found.run_id)
 
 
-def _difference(found: RunRow, request: StartRequest) -> str | None:
+def _difference(found: RunRow, request: StartRequest, defaults: Defaults) -> str | None:
     if found.workflow != request.workflow:
         return "it is another workflow"
-    return None if _same(found.input, request.input) else "it has other arguments"
+    return None if _same(found.input, request.input, defaults) else "it has other arguments"
 
 
-def _same(one: str, other: str) -> bool:
-    return one == other or _canonical(one) == _canonical(other)
+def _same(one: str, other: str, defaults: Defaults) -> bool:
+    return one == other or _canonical(one, defaults) == _canonical(other, defaults)
 
 
-def _canonical(text: str) -> bytes:
-    """JSON in one way of writing it; a number is not a truth value, nor a whole one a float."""
-    return msgspec.json.encode(codec.load(text.encode()), order="sorted")
+def _canonical(text: str, defaults: Defaults) -> bytes:
+    """JSON in one way of writing it; a number is not a truth value, nor a whole one a float.
+
+    Runs that were started by an older version were recorded without the defaults.
+    """
+    given = codec.load(text.encode())
+    if defaults and isinstance(given, dict):
+        given = {name: codec.load(bytes(value)) for name, value in defaults.items()} | given
+    return msgspec.json.encode(given, order="sorted")
 
 
 def _digest(workflow: str, input: str) -> str:

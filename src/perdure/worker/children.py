@@ -132,7 +132,8 @@ class Children:
             self._start(live, call, msgspec.structs.replace(request, workflow_id=request.run_id))
             return False
         policy = OnConflict.REPLACE if settings.id is None else settings.on_conflict
-        resolution = await conflicts.resolution_of(self._engine, holder, request, policy)
+        defaults = call.workflow.signature.defaults
+        resolution = await conflicts.resolution_of(self._engine, holder, request, policy, defaults)
         if isinstance(resolution, GiveIt):
             return True
         try:

@@ -9,7 +9,7 @@ message to its caller.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -49,6 +49,9 @@ def input_of(activity: Activity[..., Any], arguments: bytes) -> bytes:
 
 class TaskSignature:
     """What goes into a task, and what comes out of it: that of its activity."""
+
+    # Those of the activity are inside the one argument that a task has.
+    defaults: ClassVar[dict[str, msgspec.Raw]] = {}
 
     def __init__(self, activity: Activity[..., Any]) -> None:
         self._activity = activity
