@@ -77,7 +77,7 @@ class Function(Generic[P, R_co]):
         self.fn = fn
         self.name = name
         self.signature = Signature(fn, name)
-        self.signature.check_defaults()
+        self.signature.check()
         self.result_name = f"the result of {self.kind} {name!r}"
         self.__name__ = fn.__name__
         self.__qualname__ = fn.__qualname__

@@ -24,6 +24,8 @@ class Signal(Generic[T]):
     def __init__(self, name: str, type: type[T] | None = None) -> None:
         self.name = checked_id("signal name", name)
         self._given_type = type
+        if type is not None:
+            self.payload.refuse_clashes(f"the signal {name!r}")
 
     @cached_property
     def payload(self) -> ValueType:

@@ -10,15 +10,22 @@ import dataclasses
 import inspect
 import types
 import typing
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin
+from uuid import UUID
 
 import msgspec
 
 from perdure.codec.wire import encode, is_textual, knows_names
 
 Decoder: TypeAlias = "msgspec.json.Decoder[Any]"
+
+# Beside enums and paths and the like, the types whose values msgspec writes as text.
+TEXTS = frozenset({bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID})
 
 
 def decoder_of(annotation: Any) -> Decoder:
@@ -52,6 +59,34 @@ def _from_json(kind: Any, value: Any) -> object:
     if isinstance(value, get_origin(kind) or kind):
         return value
     raise NotImplementedError(f"a {getattr(kind, '__name__', kind)} cannot be restored from JSON")
+
+
+def clash(annotation: Any) -> str | None:
+    """A union in the annotation that has `str` and another type whose values are text in JSON, if there is one.
+
+    Which of the two a text becomes would depend on what it says. Fields of classes are not looked at.
+    """
+    members = _members(annotation)
+    if str in members:
+        other = next((member for member in members if _becomes_text(member)), None)
+        if other is not None:
+            return f"{other.__name__} and str"
+    inner = () if get_origin(annotation) is Literal else (*members, *get_args(annotation))
+    return next((found for each in inner if each is not annotation and (found := clash(each))), None)
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    if isinstance(annotation, typing.TypeVar):
+        return annotation.__constraints__
+    return get_args(annotation) if get_origin(annotation) in {Union, types.UnionType} else ()
+
+
+def _becomes_text(kind: Any) -> bool:
+    if not isinstance(kind, type) or get_origin(kind) is not None:
+        return False
+    if issubclass(kind, Enum):
+        return any(isinstance(member.value, str) for member in kind)
+    return kind in TEXTS or is_textual(kind)
 
 
 def _is_readable(annotation: Any) -> bool:

@@ -61,20 +61,26 @@ class Signature:
         parameters = self._signature.parameters.values()
         return {each.name: each.default for each in parameters if each.default is not Parameter.empty}
 
-    def check_defaults(self) -> None:
-        """BadValue when a default would not come back as it is; no call could rely on it.
+    def check(self) -> None:
+        """Refuse what no call could rely on: types that JSON cannot tell apart, defaults that would not come back.
 
         An annotation that is not known yet, since its class is defined further down, is left out.
         """
+        for name in self._signature.parameters:
+            ValueType(*self._hints.of(name)).refuse_clashes(self._where(name))
+        ValueType(*self._hints.of("return")).refuse_clashes(f"{self.name}, its result")
         for name, value in self._default_values.items():
-            kind = ValueType(*self._hints.of(name))
-            try:
-                encoded(value, self._where_default(name))
-                if kind.unresolved is None and kind.is_known:
-                    kind.record(value, self._where_default(name))
-            except BadValue as refused:
-                trouble = str(refused).removeprefix(f"{refused.where}: ")
-                raise BadValue(refused.where, f"{trouble}; {_remedy(kind, value)}") from None
+            self._check_default(name, value)
+
+    def _check_default(self, name: str, value: object) -> None:
+        kind = ValueType(*self._hints.of(name))
+        try:
+            encoded(value, self._where_default(name))
+            if kind.unresolved is None and kind.is_known:
+                kind.record(value, self._where_default(name))
+        except BadValue as refused:
+            trouble = str(refused).removeprefix(f"{refused.where}: ")
+            raise BadValue(refused.where, f"{trouble}; {_remedy(kind, value)}") from None
 
     @cached_property
     def result(self) -> ValueType:

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 from perdure.codec.bulk import LARGE, are_alike
-from perdure.codec.decoders import Decoder, decoder_of
+from perdure.codec.decoders import Decoder, clash, decoder_of
 from perdure.codec.likeness import Difference, difference
 from perdure.codec.wire import LARGEST_VALUE, TOO_DEEP, encode, encoded, odd_number
-from perdure.errors import BadValue
+from perdure.errors import BadOption, BadValue
 
 # Values of exactly these types are restored as themselves; no need to look.
 PLAIN: frozenset[Any] = frozenset({str, int, bool, NoneType})
@@ -38,6 +38,15 @@ class ValueType:
     @cached_property
     def _decoder(self) -> Decoder:
         return decoder_of(Any if self.is_plain else self.annotation)
+
+    def refuse_clashes(self, where: str) -> None:
+        """BadOption when the annotation has a union whose values cannot be told apart once they are written."""
+        found = clash(self.annotation)
+        if found is not None:
+            instead = "annotate one of them, or a dataclass with a field for each"
+            raise BadOption(
+                f"{where}: values of {self.shown} cannot be told apart, {found} are both text in JSON; {instead}"
+            )
 
     @property
     def is_known(self) -> bool:
