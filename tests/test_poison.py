@@ -5,6 +5,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from perdure import RunClosed, RunNotHeld, Signal, activity, sleep, workflow
 from perdure.kernel import poison
 from perdure.kernel.poison import Death, patience_ms, quarantine_report
 from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
-from perdure.stores.answers import Answer, Applied, Blamed, Committed, Freed, Moved, Outcome
+from perdure.stores.answers import Answer, Applied, Blamed, Committed, Freed, Moved, Outcome, Paused
 from perdure.stores.operations import (
     AppendEvent,
     Batch,
@@ -81,12 +82,16 @@ class Ledger:
     def lose(self, worker_id: str, limit: int = 500) -> Answer:
         return self.write(RaiseEpoch(worker_id, 1), FreeRuns(worker_id, NOW, limit))
 
-    def lost_with(self, *run_ids: str) -> Answer:
-        """A worker owns just these, and is lost."""
+    def lost_with(self, *run_ids: str, alone: bool = False) -> Answer:
+        """A worker owns these and, unless they are alone, one that does nothing; and is lost."""
         worker_id = self.register()
-        for run_id in run_ids:
+        if not alone:
+            self.insert("bystander")
+        for run_id in (*run_ids, "bystander"):
             self.own(run_id, worker_id)
-        return self.lose(worker_id)
+        answer = self.lose(worker_id)
+        self.store._db.execute("delete from runs where run_id = 'bystander'")
+        return answer
 
     def own(self, run_id: str, worker_id: str | None) -> None:
         self.store._db.execute("update runs set owner = ?, wake_at = null where run_id = ?", (worker_id, run_id))
@@ -148,10 +153,10 @@ async def test_the_only_suspect_is_blamed_and_held_at_the_fifth_death() -> None:
     """Two losses make a suspect; from then on, five deaths with nobody else to suspect."""
     async with a_ledger("poison", "innocent") as ledger:
         for deaths in (0, 0, 1, 2, 3, 4):
-            assert ledger.lost_with("poison") == Applied(Freed(1, Blamed("poison", deaths) if deaths else None))
+            assert ledger.lost_with("poison") == Applied(Freed(2, Blamed("poison", deaths) if deaths else None))
             assert ledger.counts("poison")[1] == deaths
         assert (await ledger.row("poison")).held is None
-        assert ledger.lost_with("poison", "innocent") == Applied(Freed(2, Blamed("poison", 5, is_held=True)))
+        assert ledger.lost_with("poison", "innocent") == Applied(Freed(3, Blamed("poison", 5, is_held=True)))
         row = await ledger.row("poison")
         assert (row.held, row.status, row.owner, row.wake_at) == ("quarantine", "SUSPENDED", None, None)
         report = msgspec.json.decode(row.held_report or "")
@@ -172,7 +177,9 @@ async def test_the_report_names_what_was_under_way() -> None:
         for _ in range(6):
             ledger.lost_with("poison")
         worker_id = ledger.register()
-        ledger.own("poison", worker_id)
+        ledger.insert("bystander")
+        for run_id in ("poison", "bystander"):
+            ledger.own(run_id, worker_id)
         waits = '[{"kind":"timer","place":"timer()","until":5},{"kind":"activity","place":"step#2","name":"step"}]'
         ledger.write(NoteWaiting("poison", worker_id, waits, NOW))
         ledger.lose(worker_id)
@@ -199,6 +206,55 @@ def test_where_a_run_was_is_told_as_far_as_it_is_known(
     waiting: str | None, tried: list[Tried], last: LastEvent | None, told: str
 ) -> None:
     assert told in where_it_was(waiting, tried, {"ended"}, last)
+
+
+async def test_one_that_was_alone_is_never_held_and_rests_longer_each_time() -> None:
+    """It endangers nobody; and who kills a process from outside, again and again, has done nothing to its runs."""
+    async with a_ledger("r") as ledger:
+        rests = []
+        for losses in range(20):
+            answer = ledger.lost_with("r", alone=True)
+            row = await ledger.row("r")
+            assert (row.held, row.status, row.owner, row.losses) == (None, "PENDING", None, losses + 1)
+            rests.append((row.wake_at or 0) - NOW)
+            paused = Paused("r", losses + 1, NOW + rests[-1]) if losses >= 2 else None
+            assert answer == Applied(Freed(1, paused))
+        assert rests == [0, 0, *(1000 * 2**n for n in range(9)), *([300_000] * 9)]
+        assert ledger.counts("r") == (20, 0)
+
+
+async def test_a_parent_that_waits_for_the_suspect_is_no_company() -> None:
+    """A program with one run, killed in a child of that, is as harmless as one without children."""
+    async with a_ledger("parent", "child") as ledger:
+        ledger.store._db.execute("update runs set parent_id = 'parent' where run_id = 'child'")
+        for _ in range(2):
+            ledger.lost_with("child")
+        assert ledger.lost_with("child", "parent", alone=True) == Applied(Freed(2, Paused("child", 3, NOW + 1000)))
+        assert ledger.lost_with("child", "parent") == Applied(Freed(3, Blamed("child", 1)))
+        assert [(await ledger.row(name)).wake_at for name in ("parent", "child")] == [NOW, NOW]
+
+
+async def test_only_deaths_that_took_others_with_them_count() -> None:
+    """One that kills whenever it is tried is found all the same: in between it may be alone."""
+    async with a_ledger("r") as ledger:
+        for _ in range(2):
+            ledger.lost_with("r")
+        for deaths in range(1, 6):
+            ledger.lost_with("r", alone=True)
+            answer = ledger.lost_with("r")
+            assert answer == Applied(Freed(2, Blamed("r", deaths, is_held=deaths == 5)))
+
+
+async def test_a_run_that_outlived_its_watch_in_between_was_lost_as_often() -> None:
+    """People are told how often its workers died, not what is left of that to count against it."""
+    async with a_ledger("r") as ledger:
+        for _ in range(2):
+            ledger.lost_with("r", alone=True)
+        worker_id = ledger.register()
+        ledger.own("r", worker_id)
+        ledger.write(NoteLosses("r", worker_id, 1, 1))
+        ledger.lose(worker_id)
+        assert ledger.lost_with("r", alone=True) == Applied(Freed(1, Paused("r", 4, NOW + 1000)))
 
 
 async def test_among_several_suspects_nobody_is_blamed() -> None:
@@ -496,17 +552,27 @@ async def die_until_held(env: Environment, run_id: str) -> int:
     """Restart a process that dies of a run until that is in quarantine; answers how often it died."""
     for deaths in range(30):
         await env.settle()
-        for _ in range(20):
-            if env.has_died:
+        # Longer than the longest rest of one that was alone.
+        for _ in range(620):
+            row = None if env.has_died else await env.store.run("main", run_id)
+            if env.has_died or (row is not None and row.held == "quarantine"):
                 break
             await env.pass_time(0.5)
         if not env.has_died:
-            row = await env.store.run("main", run_id)
             assert row is not None
             assert row.held == "quarantine"
             return deaths
         await env.crash()
     raise AssertionError("it dies again and again")
+
+
+async def beside_others(path: Path) -> Environment:
+    """A process with a run that only waits, and stays in memory; it is about to die of another one."""
+    await started(path, waits=["bystander"])
+    env = Environment(str(path), park_after=timedelta(days=1))
+    dying.append(env)
+    await env.open()
+    return env
 
 
 async def started(path: Path, **keys: Sequence[str]) -> dict[str, str]:
@@ -527,14 +593,12 @@ async def test_one_poison_run_among_many_is_held_and_all_others_end(
     path = tmp_path / "poison.db"
     others = [f"run-{number}" for number in range(30)]
     run_ids = await started(path, fetches=[*others[:15], "poison", *others[15:]])
-    env = Environment(str(path))
-    dying.append(env)
-    await env.open()
+    env = await beside_others(path)
 
     deaths = await die_until_held(env, run_ids["poison"])
 
-    # Two until it is a suspect, two with others who are, five alone.
-    assert deaths == 9
+    # Two until it is a suspect, two with others who are, five as the only one; more when no other run is there yet.
+    assert 9 <= deaths <= 12
     suspected = [record for record in caplog.records if getattr(record, "event", "") == "run_suspected"]
     assert [record.getMessage().split(" workers")[0] for record in suspected] == [
         f"run 'poison' is suspected: {number} of 5" for number in range(1, 5)
@@ -545,6 +609,7 @@ async def test_one_poison_run_among_many_is_held_and_all_others_end(
         assert await env.result(await env.app.get(key)) == key
     held = await env.app.list(limit=100)
     assert [info.id for info in held if info.held] == ["poison"]
+    assert (await (await env.app.get("bystander")).describe()).status == "RUNNING"
     await env.alive(env.app.__aexit__(None, None, None))
 
 
@@ -553,9 +618,7 @@ async def test_one_that_ticks_on_beside_what_kills_is_held_and_not_one_that_take
     path = tmp_path / "ticks.db"
     run_ids = await started(path, ticks=["poison"], stalls=["long"])
     gates.append(asyncio.Event())
-    env = Environment(str(path))
-    dying.append(env)
-    await env.open()
+    env = await beside_others(path)
 
     await die_until_held(env, run_ids["poison"])
 
@@ -571,13 +634,11 @@ async def test_workflow_code_that_kills_is_held_wherever_it_was_before(tmp_path:
     path = tmp_path / "code.db"
     async with Environment(str(path), worker=False) as client:
         run = await client.start(dies_of_its_own_code.options(id="poison"), how)
-    env = Environment(str(path))
-    dying.append(env)
-    await env.open()
+    env = await beside_others(path)
     if how == "after a long sleep":
         await env.pass_time(3600)
 
-    assert await die_until_held(env, run.run_id) <= 8
+    assert await die_until_held(env, run.run_id) <= 12
 
     await env.alive(env.app.__aexit__(None, None, None))
 
@@ -587,9 +648,7 @@ async def test_a_run_in_quarantine_goes_on_when_it_is_mended_and_resumed(
 ) -> None:
     path = tmp_path / "mended.db"
     run_ids = await started(path, fetches=["poison"])
-    env = Environment(str(path))
-    dying.append(env)
-    await env.open()
+    env = await beside_others(path)
     await die_until_held(env, run_ids["poison"])
     run = await env.app.get("poison")
 
@@ -694,3 +753,18 @@ async def test_suspects_do_not_hold_up_other_runs(tmp_path: Path) -> None:
             assert await env.result(await env.app.get(key)) == key
         assert owned_by(path, env) == ["a", "b"]
         gates[-1].set()
+
+
+async def test_a_program_with_one_run_may_be_killed_twenty_times_and_then_ends(env: Environment) -> None:
+    """Nobody is endangered by it, and who kills is as likely somebody from outside: no command is needed."""
+    gates.append(asyncio.Event())
+    async with env:
+        run = await env.start(stalls.options(id="a"), "a")
+        for deaths in range(20):
+            while (await run.describe()).status != "RUNNING":
+                await env.pass_time(50)
+            await env.crash()
+            run = await env.app.get("a", workflow=stalls)
+            assert (await run.describe()).losses == deaths + 1
+        gates[-1].set()
+        assert await env.result(run) == "a"

@@ -466,7 +466,10 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Quarantine of the innocent."""
-    anybody = "select run_id, workflow_id, deaths from runs where owner = :worker_id and closed_at is null limit 1"
+    anybody = (
+        "select run_id, workflow_id, deaths, losses, outlived from runs "
+        "where owner = :worker_id and closed_at is null limit 1"
+    )
     return [(_sql, "suspects_of", anybody), (loss_statements, "is_suspect", lambda _: True)]
 
 

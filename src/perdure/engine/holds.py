@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from perdure.errors import RunUnreadable
-from perdure.kernel.poison import QUARANTINE_FROM
-from perdure.stores.answers import Blamed
+from perdure.kernel.poison import QUARANTINE_FROM, told_alone
+from perdure.stores.answers import Blamed, Paused
 from perdure.stores.records import RunRow
 
 log = logging.getLogger("perdure.engine")
@@ -67,13 +67,22 @@ def tell_unreadable(error: RunUnreadable) -> None:
     )
 
 
-def tell_blamed(blamed: Blamed) -> None:
-    """Say that workers die with a run: that it is suspected, or held by now."""
+def tell_blamed(blamed: Blamed | Paused, now: int) -> None:
+    """Say that workers die with a run: that it is tried again after a pause, suspected, or held by now."""
     id = blamed.workflow_id
-    if blamed.is_held:
+    if isinstance(blamed, Paused):
+        log.warning(
+            "run %r rests: %s. No other run was in danger, so it is tried again, in %g s (`perdure show %s`)",
+            id,
+            told_alone(blamed.times),
+            (blamed.until - now) / 1000,
+            shlex.quote(id),
+            extra={"event": "run_paused", "workflow_id": id, "deaths": blamed.times},
+        )
+    elif blamed.is_held:
         log.error(
-            "run %r is held: its workers die, again and again, with no other run that could be the cause "
-            "(`perdure show %s`)",
+            "run %r is held: its workers die, again and again, and take other runs with them, with no other that could "
+            "be the cause (`perdure show %s`)",
             id,
             shlex.quote(id),
             extra={"event": "run_held", "workflow_id": id, "reason": "quarantine"},

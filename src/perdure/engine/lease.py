@@ -199,7 +199,7 @@ class Lease:
         while isinstance(answer, Applied) and isinstance(answer.value, Freed) and answer.value.count > 0:
             freed += answer.value.count
             if answer.value.blamed is not None:
-                tell_blamed(answer.value.blamed)
+                tell_blamed(answer.value.blamed, self._clock.now())
             # Each with its own time: what is ripe since long may be looked for last.
             answer = await self._committer.apply(bite._replace(now=self._clock.now()))
         if isinstance(answer, Applied):

@@ -5,7 +5,8 @@ Out:  whether it is a suspect, how long it is watched, and the report of one tha
 
 A loss says little: of all the runs a worker owned, one may have killed it, or none. So suspects are brought
 back in groups; a group that is lost comes back in smaller ones, and in the end one at a time. Only the loss of a
-worker that had a single suspect is held against that one.
+worker that had a single suspect, and other runs beside it, is held against that one. A suspect that was alone with
+its worker endangers nobody: it is tried again for ever, after pauses that grow.
 """
 
 import msgspec
@@ -20,6 +21,9 @@ MOST_TOGETHER = max(TOGETHER.values())
 PATIENCE_MS = 100
 LONGER = 4
 LONGEST_PATIENCE_MS = 3_600_000
+# How long a suspect that was alone with its worker rests before it is tried again; twice as long each time.
+FIRST_PAUSE_MS = 1000
+LONGEST_PAUSE_MS = 300_000
 
 REMEDY = (
     "find out what ends the process: an activity that exits, takes all memory, or crashes a native library; "
@@ -50,11 +54,27 @@ def patience_ms(outlived: int) -> int:
     return int(min(PATIENCE_MS * LONGER ** min(outlived, 99), LONGEST_PATIENCE_MS))
 
 
+def pause_ms(losses: int) -> int:
+    """How long a suspect rests that was alone with its worker, by how often it had been lost before."""
+    return int(min(FIRST_PAUSE_MS * 2 ** min(losses - SUSPECT_FROM, 99), LONGEST_PAUSE_MS))
+
+
+def times_lost(losses: int, outlived: int) -> int:
+    """How often a run's workers died since it last got on: each watch that it outlived took a loss off the count."""
+    return losses + outlived
+
+
+def told_alone(times: int) -> str:
+    """Why a run is tried again after a pause."""
+    often = "once" if times == 1 else f"{times} times"
+    return f"its worker died {often} while it ran; it, or somebody from outside, ended it"
+
+
 def quarantine_report(workflow_id: str, deaths: tuple[Death, ...], under_way: str | None = None) -> str:
     """Why the run is held, and what to do, as JSON."""
     trouble = (
-        f"{len(deaths)} workers died with this run, one after the other, each time in the same calls "
-        "and with no other run that could have been the cause"
+        f"{len(deaths)} workers died with this run and took others with them, one after the other, each time in the "
+        "same calls and with no other run that could have been the cause"
     )
     report = {
         "trouble": trouble,

@@ -48,7 +48,15 @@ class Freed(msgspec.Struct, frozen=True):
     """How many runs of a gone worker were let go, and the one that its loss is held against."""
 
     count: int
-    blamed: Blamed | None = None
+    blamed: "Blamed | Paused | None" = None
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """A run whose worker died with it alone, so many times by now; it is tried again at this time."""
+
+    workflow_id: str
+    times: int
+    until: int
 
 
 class Taken(msgspec.Struct, frozen=True):

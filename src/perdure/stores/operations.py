@@ -275,7 +275,8 @@ class RaiseEpoch(NamedTuple):
 class FreeRuns(NamedTuple):
     """Make the runs of a gone worker ripe, a bite at a time. Answered with Freed.
 
-    The first bite judges the worker's loss: a run that was its only suspect once too often is held instead.
+    The first bite judges the worker's loss: a run that was its only suspect once too often is held instead, one that
+    was alone with it rests for a while.
     """
 
     worker_id: str

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.poison import QUARANTINE_FROM, Death, quarantine_report
+from perdure.kernel.poison import QUARANTINE_FROM, Death, pause_ms, quarantine_report, times_lost
 from perdure.stores.answers import (
     APPLIED,
     Answer,
@@ -25,6 +25,7 @@ from perdure.stores.answers import (
     Full,
     Missing,
     Moved,
+    Paused,
     Posted,
     Taken,
 )
@@ -362,15 +363,27 @@ def _register_worker(worker: RegisterWorker) -> Steps[None]:
 
 def _free_runs(free: FreeRuns) -> Steps[Answer]:
     """Refused when somebody holds the row of the only suspect just now: then the next look judges, and frees."""
-    blamed = None
+    blamed: Blamed | Paused | None = None
     for host, pid in (yield Query("judge_worker", free._asdict())).rows:
         suspects = (yield Query("suspects_of", {"worker_id": free.worker_id})).rows
         if len(suspects) == 1:
             if not (yield Query("reach_run", {"run_id": suspects[0][0]})).rows:
                 return Moved()
-            blamed = yield from _blame(free, Death(free.now, pid, _as_text(host)), *suspects[0])
+            blamed = yield from _judge(free, Death(free.now, pid, _as_text(host)), *suspects[0])
     count = (yield Query("free_runs", free._asdict())).count
-    return Applied(Freed(count + (blamed is not None and blamed.is_held), blamed))
+    # One that is held or rests was let go of apart from the others.
+    return Applied(Freed(count + (isinstance(blamed, Paused) or (blamed is not None and blamed.is_held)), blamed))
+
+
+def _judge(
+    free: FreeRuns, death: Death, run_id: str, workflow_id: str, deaths: str | None, losses: int, outlived: int
+) -> Steps[Blamed | Paused]:
+    """Hold a worker's loss against its only suspect, unless that was alone and endangers nobody."""
+    if (yield Query("company_of", {"run_id": run_id, "worker_id": free.worker_id})).rows:
+        return (yield from _blame(free, death, run_id, workflow_id, deaths))
+    until = free.now + pause_ms(losses)
+    yield Query("pause_run", {"run_id": run_id, "worker_id": free.worker_id, "wake_at": until})
+    return Paused(str(workflow_id), times_lost(losses, outlived) + 1, until)
 
 
 def _as_text(host: bytes | str) -> str:

@@ -413,7 +413,7 @@ update workers
 returning host, pid;
 
 -- suspects_of: the suspects a lost worker owned; two are as good as more.
-select run_id, workflow_id, deaths
+select run_id, workflow_id, deaths, losses, outlived
   from runs
  where owner = :worker_id
    and closed_at is null

@@ -435,7 +435,7 @@ update workers
 returning cast(host as blob), cast(pid as integer);
 
 -- suspects_of: the suspects a lost worker owned; two are as good as more.
-select run_id, workflow_id, cast(deaths as blob)
+select run_id, workflow_id, cast(deaths as blob), cast(losses as integer), cast(outlived as integer)
   from runs
  where owner = :worker_id
    and closed_at is null
@@ -463,6 +463,32 @@ select seq, kind, place from events where run_id = :run_id order by seq desc lim
 
 -- reach_run: a run's row, for this transaction to change.
 select 1 from runs where run_id = :run_id;
+
+-- company_of: whether a lost worker owned a run beside this one and those that wait for it, their children's end.
+with recursive family (run_id, parent_id) as (
+    select run_id, parent_id
+      from runs
+     where run_id = :run_id
+     union
+    select runs.run_id, runs.parent_id
+      from runs
+      join family on runs.run_id = family.parent_id
+)
+select 1
+  from runs
+ where owner = :worker_id
+   and closed_at is null
+   and run_id not in (select run_id from family)
+ limit 1;
+
+-- pause_run: a run that was alone with its lost worker is tried again, but not at once.
+update runs
+   set owner = null,
+       status = 'PENDING',
+       wake_at = :wake_at,
+       losses = losses + 1
+ where run_id = :run_id
+   and owner = :worker_id;
 
 -- blame_run: a worker was lost with this run as its only suspect.
 update runs

@@ -3,9 +3,9 @@
 import msgspec
 from msgspec.structs import replace
 
-from perdure.kernel.poison import QUARANTINE_FROM, Death, is_suspect, quarantine_report
+from perdure.kernel.poison import QUARANTINE_FROM, Death, is_suspect, pause_ms, quarantine_report, times_lost
 from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
-from perdure.stores.answers import Applied, Blamed, Freed, Moved
+from perdure.stores.answers import Applied, Blamed, Freed, Moved, Paused
 from perdure.stores.operations import FreeOrphans, FreeRuns, HoldRun, NoteLosses, ResumeRun
 from perdure.stores.records import RunRow
 from perdure.stores.rows import deaths_of
@@ -17,7 +17,7 @@ _JUDGE = Progress("judge_worker")
 
 def free_runs(view: View, free: FreeRuns) -> Steps[Applied | Moved]:
     """Make the runs of a gone worker ripe, a bite at a time; that they were lost counts until they get on."""
-    blamed = None
+    blamed: Blamed | Paused | None = None
     worker = view.workers.get(free.worker_id)
     if worker is not None and view.judged.get(free.worker_id) is None:
         yield from view.lock_worker(free.worker_id)
@@ -38,7 +38,8 @@ def free_runs(view: View, free: FreeRuns) -> Steps[Applied | Moved]:
     for row in found:
         freed = replace(row, owner=None, status="PENDING", wake_at=free.now, losses=row.losses + 1)
         view.runs.put(row.run_id, freed)
-    return Applied(Freed(len(found) + (blamed is not None and blamed.is_held), blamed))
+    is_apart = isinstance(blamed, Paused) or (blamed is not None and blamed.is_held)
+    return Applied(Freed(len(found) + is_apart, blamed))
 
 
 def _is_only_suspect_taken(view: View, worker_id: str) -> bool:
@@ -47,8 +48,8 @@ def _is_only_suspect_taken(view: View, worker_id: str) -> bool:
     return len(suspects) == 1 and view.runs.is_taken(suspects[0])
 
 
-def _judge(view: View, free: FreeRuns, death: Death) -> Steps[Blamed | None]:
-    """Hold a worker's loss against its only suspect, if it has just one."""
+def _judge(view: View, free: FreeRuns, death: Death) -> Steps[Blamed | Paused | None]:
+    """Hold a worker's loss against its only suspect, if it has just one; one that was alone rests for a while."""
 
     def is_right(row: RunRow) -> bool:
         is_owned = row.owner == free.worker_id and row.closed_at is None
@@ -58,6 +59,11 @@ def _judge(view: View, free: FreeRuns, death: Death) -> Steps[Blamed | None]:
     if len(suspects) != 1:
         return None
     row = suspects[0]
+    if not _has_company(view, free.worker_id, row):
+        until = free.now + pause_ms(row.losses)
+        rests = replace(row, owner=None, status="PENDING", wake_at=until, losses=row.losses + 1)
+        view.runs.put(row.run_id, rests)
+        return Paused(row.workflow_id, times_lost(row.losses, row.outlived) + 1, until)
     deaths = (*deaths_of(view.deaths.get(row.run_id)), death)
     view.deaths.put(row.run_id, msgspec.json.encode(deaths).decode())
     is_enough = len(deaths) >= QUARANTINE_FROM
@@ -65,6 +71,16 @@ def _judge(view: View, free: FreeRuns, death: Death) -> Steps[Blamed | None]:
         report = quarantine_report(row.workflow_id, deaths, _whereabouts(view, row))
         yield from hold_run(view, HoldRun(row.run_id, free.worker_id, "quarantine", report, free.now))
     return Blamed(row.workflow_id, len(deaths), is_enough)
+
+
+def _has_company(view: View, worker_id: str, row: RunRow) -> bool:
+    """Whether the worker owned a run beside this one and those that wait for it, their children's end."""
+    family: set[str] = set()
+    last: RunRow | None = row
+    while last is not None and last.run_id not in family:
+        family.add(last.run_id)
+        last = None if last.parent_id is None else view.runs.get(last.parent_id)
+    return any(run_id not in family for run_id in owned_by(view, worker_id))
 
 
 def _whereabouts(view: View, row: RunRow) -> str:
