@@ -12,7 +12,7 @@ WANTED = (
     *("Committed", "Failed", "Unknown", "Fenced"),
     *("answer Taken", "answer Moved", "answer Closed"),
     *("died at a commit", "died in a loop", "opening failed", "closed", "read failed"),
-    *("takeover", "recovery of the own runs", "parked", "not parked", "mismatch", "poison", "quarantine"),
+    *("takeover", "recovery of the own runs", "parked", "not parked", "mismatch", "poison", "quarantine", "a rest"),
     *("RunClosed", "IdConflict", "RunCancelled", "RunTerminated", "RunTimedOut", "RunFailed"),
     *("given the run that has the id", "took over the id"),
     *("a child told its parent", "a generation followed", "a cancelled run", "an attempt failed", "a zombie computed"),

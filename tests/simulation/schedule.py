@@ -450,7 +450,13 @@ class Schedule:
     def _feed(self) -> None:
         """Send what runs wait for; not those that were told to stop, which must end without it."""
         for run in list(self.witness.seen.runs.values()):
-            if run.held == "quarantine" or (run.held == "mismatch" and model.changes_with_the_code(_parts_of(run))):
+            rests = run.closed_at is None and run.losses >= LOST_TOO_OFTEN and _is_poisoned(run)
+            if rests and run.run_id not in self._quarantined:
+                # It was alone with its workers, and would be tried again for ever.
+                self._quarantined.add(run.run_id)
+                self.world.reach("a rest")
+            is_poison = run.held == "quarantine" or rests
+            if is_poison or (run.held == "mismatch" and model.changes_with_the_code(_parts_of(run))):
                 # Nobody will mend its code, or bring back the one that wrote its history.
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 self._ask(TerminateRun(run.workflow_id, 0))

@@ -32,6 +32,7 @@ class SeenRun(NamedTuple):
     close_at: int | None
     cancel_requested_at: int | None
     continued_from: str | None
+    losses: int
 
     @property
     def is_task(self) -> bool:
