@@ -56,6 +56,7 @@ class SyncRun(SyncHandle[R_co]):
     def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
 
+        RunClosed when the run has ended, InboxFull when it has as many unread messages as it may.
         With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
         self._bridge.wait(self._inner.signal(signal, payload, id=id, connection=connection))
