@@ -24,6 +24,7 @@ from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch, Operation
 from perdure.testing.clock import VirtualClock
 from perdure.testing.faults import Crash, Fault, FaultyStore
+from perdure.testing.real_work import Patience, busy_threads, is_about_to_go_on, real_work
 from perdure.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -34,6 +35,8 @@ T = TypeVar("T")
 # run in tasks, which may be about to go on, some more.
 CALM_TURNS = 5
 CALM_TURNS_WITH_ACTIVITIES = 30
+# How often it is looked whether something real is over.
+LOOK_SECONDS = 0.005
 
 
 _seeds = itertools.count(1)
@@ -166,16 +169,39 @@ class Environment:
 
     async def settle(self) -> None:
         """Let everything happen that needs no time to pass."""
-        calm = 0
+        calm, patience = 0, Patience()
         while calm < self._enough() and not self._died.is_set():
             await asyncio.sleep(0)
             if self.store.under_way:
                 await self.store.next_answer()
             calm = calm + 1 if self._is_idle() else 0
+            if calm == 0 and patience.is_over and (where := busy_threads()):
+                patience.tell(where)
+
+    async def _stand_still(self) -> None:
+        """Let no time pass while an activity waits for something real; it would be out of time before that is over."""
+        patience = Patience()
+        while self._runs_activities and not self.has_died and (what := await self._real_work()) is not None:
+            if patience.is_over:
+                patience.tell(what)
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.settle()
+
+    async def _real_work(self) -> str | None:
+        """What is waited for once nothing is about to go on: what is over is not waited for, nor known to all yet."""
+        for _ in range(CALM_TURNS_WITH_ACTIVITIES):
+            if not is_about_to_go_on():
+                break
+            await asyncio.sleep(0)
+        return real_work()
+
+    @property
+    def _runs_activities(self) -> bool:
+        worker = self.app._worker
+        return worker is not None and worker.runs_activities
 
     def _enough(self) -> int:
-        worker = self.app._worker
-        return CALM_TURNS_WITH_ACTIVITIES if worker is not None and worker.runs_activities else CALM_TURNS
+        return CALM_TURNS_WITH_ACTIVITIES if self._runs_activities else CALM_TURNS
 
     @property
     def _engine(self) -> StoreEngine | None:
@@ -214,6 +240,7 @@ class Environment:
         """Go from one call that is due to the next, until so much time has passed or it is enough."""
         until = self.clock.monotonic() + ms
         while not is_enough() and not self.has_died:
+            await self._stand_still()
             due_in, left = self.clock.due_in(_is_housekeeping), until - self.clock.monotonic()
             if left == 0 and (due_in is None or due_in > 0):
                 return
