@@ -58,6 +58,7 @@ _HOMES = {
         "DuplicateName",
         "IdConflict",
         "InboxFull",
+        "NeverAwaited",
         "NewerSchema",
         "NotADatabase",
         "NotAllowedInWorkflow",
@@ -149,6 +150,7 @@ if TYPE_CHECKING:
     from perdure.errors import DuplicateName as DuplicateName
     from perdure.errors import IdConflict as IdConflict
     from perdure.errors import InboxFull as InboxFull
+    from perdure.errors import NeverAwaited as NeverAwaited
     from perdure.errors import NewerSchema as NewerSchema
     from perdure.errors import NotADatabase as NotADatabase
     from perdure.errors import NotAllowedInWorkflow as NotAllowedInWorkflow

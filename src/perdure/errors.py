@@ -13,6 +13,7 @@
     ├── NotInActivity             only the code of a running activity may call this
     ├── ResourceNotFound          the worker was given no resource of this type
     ├── NotAllowedInWorkflow      workflow code must not do this directly
+    ├── NeverAwaited              a workflow made a durable call and ended without awaiting it
     ├── NotOpen                   the Perdure object is not open
     │   ├── OpenElsewhere         it was opened by the process this one was forked from
     │   └── AnotherLoop           it was opened on another event loop
@@ -209,6 +210,21 @@ class NotAllowedInWorkflow(PerdureError):
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         return f"{place}{self.what} is not possible inside a workflow, {self.why}; {self.instead}"
+
+
+class NeverAwaited(PerdureError):
+    """The workflow made a durable call and ended without awaiting it, so it never ran; `where` is its file and line."""
+
+    def __init__(self, call: str, where: str) -> None:
+        super().__init__(call, where)
+        self.call = call
+        self.where = where
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: the call of {self.call} was never awaited and never ran; "
+            "put `await` before it, or close() the call if it is not wanted"
+        )
 
 
 class NotOpen(PerdureError):

@@ -17,7 +17,7 @@ from perdure.authoring.functions import Activity, BoundCall, Workflow, recorded_
 from perdure.authoring.info import Info
 from perdure.authoring.signals import Signal
 from perdure.engine.port import OwnedRun
-from perdure.errors import BadOption
+from perdure.errors import BadOption, NeverAwaited
 from perdure.kernel.events import CancelRequested
 from perdure.worker.loop import RunLoop, RunTimer, current_branch
 from perdure.worker.pending import (
@@ -50,6 +50,8 @@ class Asking:
     cancelled: CancelRequested | None = None
     step: str | None = None
     is_replaying = False
+    # The first call that was made and never awaited.
+    forgotten: NeverAwaited | None = None
     _rng: random.Random | None = None
     _patches: dict[str, bool] | None = None
     _attributes: dict[str, object] | None = None
@@ -139,6 +141,13 @@ class Asking:
         if self.abandoned is None:
             self.abandoned = []
         self.abandoned.append(call)
+
+    def note_forgotten(self, error: NeverAwaited) -> None:
+        self.forgotten = self.forgotten or error
+
+    @property
+    def workflow(self) -> Workflow[..., Any]:
+        return self._workflow
 
     def timer(self, key: str, delay: float) -> "asyncio.Future[None]":
         """A timer known by its key; its first time holds for all that wait for it."""

@@ -77,6 +77,10 @@ class RunTask(asyncio.Task[Any]):
     def __hash__(self) -> int:
         return self._run_hash
 
+    def cancel(self, msg: Any = None) -> bool:
+        self.get_loop().has_cancelled = True  # type: ignore[attr-defined]  # a run's loop
+        return super().cancel(msg)
+
     # Since 3.13 `uncancel` also takes back a request that was not felt yet. Before, nothing can; so here the one
     # request that may be taken back, that of a group which ends with errors, is made when the step is over.
 
@@ -126,6 +130,7 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     # Most runs leave these as they are.
     is_dead = False
+    has_cancelled = False
     _tasks: dict[RunTask, None] | None = None
     _generators: Generators | None = None
     _turns: Any = None

@@ -9,6 +9,7 @@ place, the loop is drained, and what the code asked for meanwhile is collected.
 Knows nothing of stores, leases or how activities are run.
 """
 
+import traceback
 from typing import Any
 
 import msgspec
@@ -189,7 +190,8 @@ class Program(Asking):
             if self.cancelled is not None:
                 return events.RunCancelled(self.cancelled.reason)
             return events.RunFailed(Failure("asyncio.CancelledError", "the workflow cancelled itself"))
-        error = main.exception()
+        # A call that never ran is told of only when nothing else is.
+        error = main.exception() or self.forgotten
         if error is None:
             try:
                 data, _ = self._workflow.signature.result.record(main.result(), self._workflow.result_name)
@@ -201,7 +203,12 @@ class Program(Asking):
         while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
             inner = inner.exceptions[0]
         if isinstance(inner, ContinueAsNew):
-            return inner
+            # The code has been left in the middle: what it held goes now, calls that it never awaited among it.
+            with self.loop.as_running_loop():
+                traceback.clear_frames(inner.__traceback__)
+            if self.forgotten is None:
+                return inner
+            error = self.forgotten
         # A task has no code of its own: where its activity failed is what its caller wants to know.
         told = self._failed if isinstance(self._workflow, Task) else None
         return events.RunFailed(told or failure_of(error))

@@ -22,6 +22,7 @@ from perdure.worker.moving import REPLAY_SLICE, Mover, WorkerSettings
 from perdure.worker.parking import MANY, SOON_MS, SWEEP_MS, Parking
 from perdure.worker.suspects import Suspects
 from perdure.worker.tasks import task_names, with_tasks
+from perdure.worker.unawaited import watch_calls
 from perdure.worker.unfinished import tell_unfinished
 
 
@@ -59,6 +60,7 @@ class Worker(Mover):
     async def begin(self) -> None:
         """Start to work, once the engine is open."""
         self._unwatch = watch_generators()
+        watch_calls()
         self._workflow = guarded(self._workflow)
         await self._engine.free_mismatches(self._names())
         self.look_around()
