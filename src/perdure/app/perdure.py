@@ -18,6 +18,7 @@ from perdure.app import checks
 from perdure.app.homes import Home, refuse_in_workflows
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.run import Run, final_ending, handle_of, page_of, result_of
+from perdure.app.shutdown import Shutdown, shutdown
 from perdure.app.views import Page
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import (
@@ -114,6 +115,11 @@ class Perdure:
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: Worker | None = None
+        self._closing: Worker | None = None
+        self._guard: asyncio.Task[None] | None = None
+        self._shutdown: Shutdown | None = shutdown
+        self._is_over: asyncio.Event | None = None
+        self._is_handing_back = False
 
     # Opening and closing
 
@@ -134,22 +140,56 @@ class Perdure:
         await engine.open(self._worker, self._settings.queues)
         self._engine = engine
         self._loop = _get_running_loop()
+        self._is_over, self._is_handing_back = asyncio.Event(), False
         self._home.open(engine)
         if self._worker is not None:
             await self._worker.begin()
             await _tell_of_held_runs(engine)
+            if self._shutdown is not None:
+                self._shutdown.watch(self, self._hand_back)
+                self._guard = asyncio.create_task(self._until_unwound())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         end_at_the_callers_line(error)
-        engine, worker = self._opened, self._worker
+        engine, worker, is_over = self._opened, self._worker, cast("asyncio.Event", self._is_over)
+        if self._shutdown is not None:
+            await self._shutdown.until_ended()
+        if self._is_handing_back and self._guard is not None:
+            await asyncio.wait({self._guard})
+            worker = None
+        self._closing = worker
         self._engine = self._worker = None
         self._home.close()
-        if worker is not None:
-            await worker.end(self._grace_ms if error is None else 0)
-        await engine.close()
+        try:
+            if worker is not None:
+                await worker.end(self._grace_ms if error is None else 0)
+            await engine.close()
+        finally:
+            self._closing = None
+            is_over.set()
+            if self._shutdown is not None:
+                await self._shutdown.until_ended()
+                self._shutdown.forget(self)
+
+    async def _until_unwound(self) -> None:
+        """Hand runs back when the loop ends and this was left open: `asyncio.run` cancels every task, and waits."""
+        try:
+            await cast("asyncio.Event", self._is_over).wait()
+        except asyncio.CancelledError:
+            await self._hand_back()
+            raise
+
+    async def _hand_back(self) -> None:
+        """Let go of all runs since the process ends, and leave the rest to that; one that is being closed hurries."""
+        if self._worker is not None:
+            self._is_handing_back = True
+            await self._worker.end(0)
+        elif self._closing is not None and self._is_over is not None:
+            self._closing.hurry()
+            await self._is_over.wait()
 
     if not TYPE_CHECKING:
         # There so that a plain `with` is answered with what to write instead; type checkers refuse it by themselves.

@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 from perdure.app.homes import Home, refuse_in_workflows
 from perdure.app.perdure import Perdure
 from perdure.app.run import Run
+from perdure.app.shutdown import shutdown
 from perdure.app.sync_thread import Left, LoopThread, look_at
 from perdure.errors import BadOption, NotOpen
 
@@ -60,6 +61,8 @@ class Bridge:
             raise
         self._thread = thread
         _open.append(self)
+        # The thread of the loop could not; only the main thread may, and only if this is it.
+        shutdown.catch()
 
     def close(self, how: Left) -> None:
         refuse_in_workflows()
@@ -74,6 +77,7 @@ class Bridge:
             thread.close(how)
         finally:
             self._in_use.release()
+            shutdown.release()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """What comes of a coroutine of the Perdure or one of its handles."""

@@ -16,6 +16,7 @@ import typer
 from rich.text import Text
 
 import perdure
+from perdure.app.shutdown import SIGNALS, shutdown
 from perdure.authoring.functions import activities, workflows
 from perdure.cli.exits import Mistake, Trouble, say, warn
 from perdure.cli.modules import load
@@ -176,8 +177,9 @@ class Duty:
             stop.set()
             for each in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(each)
-                # A second one ends the process on the spot; its runs go on elsewhere.
                 signal.signal(each, signal.SIG_DFL)
+            # A second one waits for no activity, and a third one for nothing.
+            shutdown.catch((signal.SIGINT, *SIGNALS))
 
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, on_signal)

@@ -97,6 +97,7 @@ class Environment:
         app._clock = self.clock
         app._ids = self._ids
         app._heartbeat = None
+        app._shutdown = None
         app._settings = msgspec.structs.replace(app._settings, replay_always=self._replay_always)
         self.app = app
         self._died = asyncio.Event()

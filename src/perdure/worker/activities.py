@@ -179,15 +179,16 @@ class ActivityRunner:
         if grace_ms <= 0 or not (self.in_tasks or self.in_threads):
             return
         self._calm = asyncio.get_running_loop().create_future()
-        alarm = self._clock.call_at(self._clock.now() + grace_ms, self._say_calm)
+        alarm = self._clock.call_at(self._clock.now() + grace_ms, self.hurry)
         await self._calm
         alarm.cancel()
 
     def _tell_calm(self) -> None:
         if not self.in_tasks and not self.in_threads:
-            self._say_calm()
+            self.hurry()
 
-    def _say_calm(self) -> None:
+    def hurry(self) -> None:
+        """The grace is over."""
         if self._calm is not None and not self._calm.done():
             self._calm.set_result(None)
 

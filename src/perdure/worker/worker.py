@@ -53,6 +53,7 @@ class Worker(Mover):
             names=self._names,
         )
         self._sweep_alarm: Alarm | None = None
+        self._hurries = False
         self._unwatch: Callable[[], None] = lambda: None
 
     # Beginning and ending
@@ -73,9 +74,12 @@ class Worker(Mover):
         if self._sweep_alarm is not None:
             self._sweep_alarm.cancel()
         self._suspects.stop()
+        if grace_ms <= 0:
+            # Before anybody else has a turn: who ends the loop cancels activities, too, and they have not failed.
+            self._call_off()
         await self._claims.stop()
-        await self._runner.calm(grace_ms)
-        if grace_ms > 0:
+        await self._runner.calm(0 if self._hurries else grace_ms)
+        if grace_ms > 0 and not self._hurries:
             tell_unfinished(self._live.values(), grace_ms)
         for live in list(self._live.values()):
             self._parking.hand_back(live)
@@ -84,6 +88,17 @@ class Worker(Mover):
         self.drop_all()
         self._runner.close()
         self._unwatch()
+
+    def _call_off(self) -> None:
+        """Want to know of no activity any more how it ends; whoever has its run next runs it again."""
+        for live in self._live.values():
+            for attempt in live.running.values():
+                attempt.call_off()
+
+    def hurry(self) -> None:
+        """Wait for no activity any more, if this is ending."""
+        self._hurries = True
+        self._runner.hurry()
 
     def abandon(self) -> None:
         """Forget everything at once and write nothing more, as if the process had died."""

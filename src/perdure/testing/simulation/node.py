@@ -109,6 +109,7 @@ class Node:
         app._store = self.store
         app._clock = SystemClock(self._wall_ns, self._monotonic_ns)
         app._ids = RandomIds(seed)
+        app._shutdown = None
         app._heartbeat = self._heart_kind()
         self.spawn(app.__aenter__(), self._opened)
 
