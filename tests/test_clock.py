@@ -222,8 +222,6 @@ async def test_nothing_happens_to_a_run_before_it_was_started_though_its_workers
     async with Environment(path, clock=ahead, worker=False) as sender:
         await sender.app.start(ticks_once.options(id="ahead"))
     async with Environment(path, clock=VirtualClock(ahead.now() - 3_600_000)) as worker:
-        # By its own clock the run is not ripe yet; somebody who writes to it makes it so.
-        await (await worker.app.get("ahead")).signal("wake up", "now")
         await worker.pass_time(1)
         events = await worker.events("ahead")
     assert [event.kind for event in events] == ["RunStarted", "ActivityCompleted", "RunCompleted"]

@@ -5,7 +5,8 @@ import gc
 import random
 import re
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from bench.workflows import one_sleep
 from perdure import Signal, activity, workflow
 from perdure.ids import RandomIds
 from perdure.stores.answers import Applied
+from perdure.stores.claiming import MOST_DUE
 from perdure.stores.operations import ClaimRuns
-from perdure.stores.queries import listing, queries
+from perdure.stores.queries import listing, migrations, queries
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite_reads import FEW_TO_SORT
@@ -83,19 +85,22 @@ LOOKS = [
     *("overdue", "ripe_levels", "next_wakes", "workers", "last_message", "new_messages", "owned_run_ids"),
     *("ended_or_held", "latest_run", "next_suspect", "held_counts", "fence", "ripest", "ripest_of", "first_suspect"),
     *("free_mismatches", "judge_worker", "suspects_of", "free_runs", "delete_worker", "events_of", "unread_of"),
-    *("unread_page", "attempts_of", "children_of", "payloads_of", "payloads_of_events"),
+    *("unread_page", "attempts_of", "children_of", "payloads_of", "payloads_of_events", "ripest_below"),
 ]
+# What only SQLite is asked: a server has one clock.
+ASKED_OF_SQLITE = ["ripen"]
 
 
 @pytest.mark.parametrize("workflow", [one_sleep.name, "another"])
-@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("name", [*LOOKS, *ASKED_OF_SQLITE])
 def test_a_look_costs_the_same_however_many_runs_are_parked(tmp_path: Path, name: str, workflow: str) -> None:
     """One that walks over all of them takes a second for a million, every second, in every process."""
     asked: dict[str, object] = {
         "namespace": "main",
         "queue": "default",
         "priority": 0,
-        "priorities": "[0]",
+        "most_levels": 16,
+        "most_due": 1000,
         "workflows": f'["{workflow}"]',
         "workflow": workflow,
         "window": 800,
@@ -166,18 +171,93 @@ def test_a_claim_costs_the_same_however_many_runs_of_others_are_due(tmp_path: Pa
         path = tmp_path / f"{due}.db"
         fill(path, due, NOW, per_second=10)
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
-            steps.append(0)
-
-            def count() -> None:
-                steps[-1] += 1
-
-            db.set_progress_handler(count, 1)
-            answer = apply_together(db, [[claim]])[0]
-            assert isinstance(answer, Applied)
-            taken.append(len(answer.value))  # type: ignore[arg-type]  # the ids of those taken
+            # Timers that are due take their turns, each once.
+            for _ in range(due // MOST_DUE + 1):
+                claimed(db, claim._replace(limit=0))
+            count, found = claimed(db, claim)
+            steps.append(count)
+            taken.append(found)
 
     assert taken == ([10, 10] if known == one_sleep.name else [0, 0])
     assert steps[1] <= steps[0] + 100, f"{steps} steps beside 100 and 2,000 runs that are due"
+
+
+def claimed(db: sqlite3.Connection, claim: ClaimRuns) -> tuple[int, int]:
+    """How much SQLite does for a claim, in steps of its virtual machine, and how many runs it takes."""
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+
+    db.set_progress_handler(count, 1)
+    try:
+        answer = apply_together(db, [[claim]])[0]
+    finally:
+        db.set_progress_handler(None, 1)
+    assert isinstance(answer, Applied)
+    assert isinstance(answer.value, list)
+    return done, len(answer.value)
+
+
+FEW_PRIORITIES, MANY_PRIORITIES = (1000, 10), (30_000, 30_000)
+SOME_RUNS = """
+with recursive numbers (n) as (select 0 union all select n + 1 from numbers where n < :runs - 1)
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, wake_at, priority, input, seed,
+                  created_at, updated_at, delayed_until)
+select :workflow || '-' || n, 'main', :workflow || '-' || n, :workflow, 'default', 'PENDING', :wake_at,
+       :priority + n % :priorities, '{}', 7, 1, 1, case when :wake_at > 0 then :wake_at end
+  from numbers
+"""
+
+
+@contextmanager
+def prioritised(
+    path: Path, size: tuple[int, int], wake_at: int, workflow: str = "mine", priority: int = -5
+) -> Iterator[sqlite3.Connection]:
+    """A database with so many runs of so many priorities, and two hundred ripe ones beside them that have none."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("pragma synchronous = off")
+        for step in migrations("sqlite"):
+            db.executescript(step)
+        asked = {"workflow": workflow, "wake_at": wake_at, "priority": priority}
+        db.execute(SOME_RUNS, {**asked, "runs": size[0], "priorities": size[1]})
+        db.execute(SOME_RUNS, {"workflow": "usual", "runs": 200, "wake_at": -1, "priority": 0, "priorities": 1})
+        yield db
+
+
+@pytest.mark.parametrize("workflow", ["mine", "another"])
+@pytest.mark.parametrize("wake_at", [NOW + FAR_AWAY, -2], ids=["asleep", "ripe"])
+@pytest.mark.parametrize("limit", [1, 200])
+def test_claims_cost_the_same_however_many_priorities_there_are(
+    tmp_path: Path, wake_at: int, workflow: str, limit: int
+) -> None:
+    """A priority made of a deadline is another one for each run; with 30,000 of them each claim took 300 ms."""
+    claim = ClaimRuns("w", "main", ("default",), ("mine", "usual"), NOW, limit)
+    asked: dict[str, object] = {"queue": "default", "namespace": "main", "workflows": '["mine", "usual"]'}
+    costs, looks = [], []
+    for size in (FEW_PRIORITIES, MANY_PRIORITIES):
+        with prioritised(tmp_path / f"{size[0]}.db", size, wake_at, workflow) as db:
+            steps, taken = claimed(db, claim)
+            assert taken == limit
+            costs.append(steps)
+            looks.append(steps_of(db, queries("sqlite")["next_wakes"], asked))
+
+    assert costs[1] <= 3 * costs[0], f"{costs} steps for a claim"
+    assert looks[1] <= 3 * looks[0], f"{looks} steps for a look at the next wake"
+
+
+def test_ripe_runs_of_as_many_priorities_are_all_claimed_at_the_price_of_a_few(tmp_path: Path) -> None:
+    """Claimed two hundred at a time, each claim must not walk over what the next ones take."""
+    claim = ClaimRuns("w", "main", ("default",), ("mine", "usual"), NOW, 200)
+    each = []
+    for size in (FEW_PRIORITIES, MANY_PRIORITIES):
+        with prioritised(tmp_path / f"{size[0]}.db", size, -2) as db:
+            done = [claimed(db, claim) for _ in range(-(-(size[0] + 200) // 200))]
+            assert sum(taken for _, taken in done) == size[0] + 200
+            each.append(sum(steps for steps, _ in done) / (size[0] + 200))
+
+    assert each[1] <= 3 * each[0], f"{each} steps for each run"
 
 
 @pytest.mark.parametrize("kind", [awaits_a_nudge, awaits_a_nudge_for_days])

@@ -296,7 +296,7 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
 
 
 async def compare(history: Sequence[Batch]) -> None:
-    sqlite, memory = SqliteStore(None), MemoryStore(Tables(gives_numbers_back=True))
+    sqlite, memory = SqliteStore(None), MemoryStore(Tables(gives_numbers_back=True, has_turns=True))
     await sqlite.open()
     try:
         for batch in [BEGIN, *history]:

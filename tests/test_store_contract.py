@@ -375,11 +375,11 @@ async def test_a_message_and_a_park_in_one_batch_lose_nothing(store: Store) -> N
 
 async def test_claims_take_the_ripest_first_and_only_what_is_wanted(store: Store) -> None:
     async with opened(store):
+        await write(store, a_ripe_run("r3")._replace(wake_at=500))
         await write(
             store,
             a_ripe_run("r1", priority=0),
             a_ripe_run("r2", priority=5),
-            a_ripe_run("r3")._replace(wake_at=500),
             a_ripe_run("r4")._replace(wake_at=1001),
             a_ripe_run("r5", queue="other"),
             a_ripe_run("r6", workflow="unknown"),

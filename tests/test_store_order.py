@@ -1,9 +1,27 @@
-"""The contract of stores, on order: what one batch does in which order, and times that never go back."""
+"""The contract of stores, on order: what a batch does in which order, who comes first, times that never go back."""
+
+import random
+
+import pytest
 
 from perdure.stores.answers import Applied, Closed, Posted
+from perdure.stores.claiming import MOST_LEVELS
 from perdure.stores.operations import CloseFreeRun, MoveMessages, NoteCancel, PostMessage, SupersedeRun
 from perdure.stores.port import Store
-from tests.test_store_contract import WORKER, a_message, a_park, a_run, an_end, an_event, answers, opened, store, write
+from tests.test_store_contract import (
+    WORKER,
+    a_claim,
+    a_message,
+    a_park,
+    a_ripe_run,
+    a_run,
+    an_end,
+    an_event,
+    answers,
+    opened,
+    store,
+    write,
+)
 from tests.test_store_families import a_rich_run
 
 __all__ = ["store"]
@@ -56,3 +74,46 @@ async def test_a_message_after_the_end_of_its_run_in_one_batch_finds_it_closed(s
         assert told[2] == Closed("COMPLETED")
         assert isinstance(told[3], Applied)
         assert [message.message_id for message in await store.unread("r")] == ["before"]
+
+
+async def claimed(store: Store, limit: int, queues: tuple[str, ...] = ("default",)) -> list[str]:
+    answer = await write(store, a_claim(limit, queues))
+    assert isinstance(answer, Applied)
+    assert isinstance(answer.value, list)
+    return sorted(answer.value)
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS - 1, MOST_LEVELS, MOST_LEVELS + 1, 5 * MOST_LEVELS])
+async def test_however_many_priorities_there_are_the_highest_come_first(store: Store, levels: int) -> None:
+    """Beyond some of them they are not looked at one by one any more."""
+    async with opened(store):
+        numbers = random.Random(levels).sample(range(levels), levels)
+        runs = [a_ripe_run(f"{number:03}{letter}", priority=number) for number in numbers for letter in "ab"]
+        await answers(store, *[[run] for run in runs])
+        taken = []
+        while found := await claimed(store, 7):
+            taken.append(found)
+        urgent_first = [f"{number:03}{letter}" for number in reversed(range(levels)) for letter in "ab"]
+        assert taken == [sorted(urgent_first[first : first + 7]) for first in range(0, 2 * levels, 7)]
+
+
+async def test_what_is_ripe_is_found_below_however_many_priorities_that_sleep(store: Store) -> None:
+    """Whoever looks at the highest ones only would never see it."""
+    async with opened(store):
+        asleep = [a_ripe_run(f"{n:03}", priority=n)._replace(wake_at=9000 + n) for n in range(5 * MOST_LEVELS)]
+        await answers(store, *[[run] for run in asleep])
+        assert await store.next_wake("main", ("default",), ("wf",)) == 9000
+        assert await claimed(store, 5) == []
+        await write(store, a_ripe_run("low", priority=-7), a_ripe_run("lower", priority=-8))
+        assert await claimed(store, 1) == ["low"]
+        assert await claimed(store, 5) == ["lower"]
+
+
+async def test_a_queue_with_many_priorities_leaves_another_its_share(store: Store) -> None:
+    async with opened(store):
+        many = [a_ripe_run(f"{number:03}", priority=number, queue="many") for number in range(5 * MOST_LEVELS)]
+        await answers(store, *[[run] for run in many])
+        await write(store, *(a_ripe_run(f"few-{number}", priority=-1) for number in range(5)))
+        taken = [await claimed(store, 2 * MOST_LEVELS, ("many", "default")) for _ in range(4)]
+        assert {"few-0", "few-1", "few-2", "few-3", "few-4"} <= {*taken[0], *taken[1], *taken[2], *taken[3]}
+        assert len({run_id for found in taken for run_id in found}) == 5 * MOST_LEVELS + 5

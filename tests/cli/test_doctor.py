@@ -36,7 +36,7 @@ words, both = [*perdure, "worker", "shop", "--queue", "other"], {"stdout": subpr
 with subprocess.Popen(words, **both, text=True) as worker:
     assert any(" is ready on " in line for line in iter(worker.stdout.readline, ""))
     db = sqlite3.connect("perdure.db", isolation_level=None)
-    db.execute("update runs set wake_at = wake_at - 60000")
+    db.execute("update runs set updated_at = updated_at - 60000")
     db.execute("update workers set lease_until = lease_until - 60000")
     with Path("ballast").open("ab", buffering=0) as ballast:
         for size in (1 << 20, 1 << 12, 1):
@@ -132,7 +132,7 @@ def test_a_worker_that_hangs_or_is_elsewhere_is_told(used: Shell) -> None:
 
 def test_runs_that_nobody_takes_or_that_are_held_are_told(shell: Shell) -> None:
     assert shell("start", "shop:greet", '["a"]', "--id", "g-1").code == 0
-    change(shell, "update runs set wake_at = wake_at - 60000")
+    change(shell, "update runs set updated_at = updated_at - 60000")
     state, said = findings(shell("doctor"))["runs"]
     assert state == "warning"
     assert re.match(r"1 run open; 1 run could go on, since 60\.\d s at most, but no worker takes them", said)
@@ -147,7 +147,7 @@ def test_held_runs_are_told_beside_those_that_nobody_takes(shell: Shell) -> None
     """Whoever starts the missing worker and looks no further would leave them held for ever."""
     for name in ("ann", "bob"):
         assert shell("start", "shop:greet", f'["{name}"]', "--id", name).code == 0
-    change(shell, "update runs set wake_at = wake_at - 60000")
+    change(shell, "update runs set updated_at = updated_at - 60000")
     change(shell, "update runs set held = 'mismatch' where workflow_id = 'bob'")
     (found,) = [each for each in json.loads(shell("doctor").out)["checks"] if each["check"] == "runs"]
     assert re.match(r"2 runs open; 1 held; 1 run could go on, since .* but no worker takes", found["found"])

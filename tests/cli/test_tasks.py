@@ -141,7 +141,7 @@ def test_doctor_names_what_nobody_takes_and_the_queues_of_workers(shell: Shell) 
     film_waits_for_its_task(shell, "f-1")
     for _ in range(2):
         assert shell("start", "shop:greet", '["ann"]', "--queue", "emial").code == 0
-    change(shell, "update runs set wake_at = wake_at - 60000 where wake_at is not null")
+    change(shell, "update runs set updated_at = updated_at - 60000 where wake_at is not null")
     with shell.at_work():
         found = {each["check"]: each for each in json.loads(shell("doctor").out)["checks"]}
     assert "(2 of greet on the queue emial, 1 of task:render on the queue gpu)" in found["runs"]["found"]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import asyncpg
 import pytest
@@ -22,11 +23,11 @@ MANY = 20_000
 MOST_PAGES = 60
 # Half of the runs have ended; the others wait, all for the same time, one after the other.
 MANY_RUNS = """
-insert into {schema}.runs (run_id, namespace, workflow_id, workflow, queue, status, wake_at, input, seed,
+insert into {schema}.runs (run_id, namespace, workflow_id, workflow, queue, status, wake_at, priority, input, seed,
                            created_at, updated_at, closed_at, outcome)
 select 'run-' || md5(n::text), 'main', n::text, 'sleeper', 'default',
        case when n % 2 = 0 then 'SUSPENDED' else 'COMPLETED' end,
-       case when n % 2 = 0 then {wake_at} + n end, '{{}}', 7, 1, 1,
+       case when n % 2 = 0 then {wake_at} + n end, {priority}, '{{}}', 7, 1, 1,
        case when n % 2 = 1 then 1 end, case when n % 2 = 1 then '1' end
   from generate_series({first}, {last}) as n
 """
@@ -49,6 +50,7 @@ ASKED: dict[str, object] = {
     "priorities": [0, 7],
     "above": [-1],
     "below": [1],
+    "most_levels": 16,
     "window": 100,
     "workflow_id": "w",
     "worker_id": "w",
@@ -60,8 +62,11 @@ ASKED: dict[str, object] = {
     "epoch": 1,
     "losses": 2,
 }
-ASKED_OF_POSTGRES = {"levels_between", "suspects_like_it", "claim_runs", "claim_ripest"}
-ASKED_FOR_A_CLAIM = {"ripe_levels", "levels_between", "ripest", "ripest_of", "first_suspect", "next_wakes"}
+ASKED_OF_POSTGRES = {"levels_between", "suspects_like_it", "claim_runs", "claim_ripest", "next_wakes_of_all"}
+ASKED_FOR_A_CLAIM = {
+    *("ripe_levels", "levels_between", "ripest", "ripest_of", "ripest_below", "first_suspect", "next_wakes"),
+    "next_wakes_of_all",
+}
 # When a worker opens; the planner knows of the runs as soon as the server has looked at them, within a minute.
 ASKED_ONCE = {"held_counts", "free_mismatches"}
 
@@ -84,26 +89,31 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @asynccontextmanager
-async def filled(url: str, wake_at: int, known: str) -> AsyncIterator[Connection]:
+async def filled(url: str, wake_at: int, known: str, priority: str = "0") -> AsyncIterator[Connection]:
     """Many runs, and what the planner knows of them: nothing, of the first few, or of all."""
     store = PostgresStore(url)
     await store.open()
     await store.close()
     address = address_of(url)
+    runs = partial(_runs, address.schema, wake_at, priority)
     db = await asyncpg.connect(address.dsn, server_settings=BY_KEYS | {"search_path": address.schema})
     try:
         for table in ("runs", "events", "attempts", "inbox"):
             await db.execute(f"alter table {table} set (autovacuum_enabled = false)")
         if known == "a few":
-            await db.execute(MANY_RUNS.format(schema=address.schema, wake_at=wake_at, first=1, last=10))
+            await db.execute(runs(1, 10))
             await db.execute("analyze runs")
-        await db.execute(MANY_RUNS.format(schema=address.schema, wake_at=wake_at, first=11, last=MANY))
+        await db.execute(runs(11, MANY))
         await db.execute(WHAT_BELONGS_TO_THEM.format(schema=address.schema))
         if known == "all":
             await db.execute("analyze runs, events, attempts, inbox")
         yield db
     finally:
         await db.close()
+
+
+def _runs(schema: str, wake_at: int, priority: str, first: int, last: int) -> str:
+    return MANY_RUNS.format(schema=schema, wake_at=wake_at, priority=priority, first=first, last=last)
 
 
 async def pages_of(db: Connection, asked: Prepared, parameters: dict[str, object]) -> int:
@@ -124,10 +134,12 @@ def _literal(value: object) -> str:
     return literal(value) if isinstance(value, str) else str(value)
 
 
-async def too_dear(url: str, wake_at: int, known: str, workflow: str, names: set[str]) -> dict[tuple[str, str], int]:
+async def too_dear(
+    url: str, wake_at: int, known: str, workflow: str, names: set[str], priority: str = "0"
+) -> dict[tuple[str, str], int]:
     """Which of these questions look at more than a few pages, however they are planned; and at how many."""
     pages = {}
-    async with filled(url, wake_at, known) as db:
+    async with filled(url, wake_at, known, priority) as db:
         # What came since the last look.
         after = await db.fetchval("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         asked = ASKED | {"workflows": [workflow, "a third"], "workflow": workflow, "after": after}
@@ -151,6 +163,21 @@ async def test_a_look_costs_the_same_however_many_runs_are_parked(url: str, work
 async def test_a_look_costs_the_same_however_many_runs_of_others_are_due(url: str, known: str) -> None:
     """A backlog that nobody works off must not slow down those on the same queue who have other work."""
     assert not await too_dear(url, NOW - FAR_AWAY, known, "another", ASKED_FOR_A_CLAIM)
+
+
+@pytest.mark.parametrize("known", ["nothing", "a few", "all"])
+@pytest.mark.parametrize("workflow", ["sleeper", "another"])
+@pytest.mark.parametrize("wake_at", [NOW + FAR_AWAY, NOW - FAR_AWAY], ids=["asleep", "due"])
+async def test_a_look_costs_the_same_however_many_priorities_there_are(
+    url: str, known: str, workflow: str, wake_at: int
+) -> None:
+    """A priority made of a deadline is another one for each run; from one to the next each claim took long."""
+    # Where there are more priorities than a few, times are looked at without them.
+    names = ASKED_FOR_A_CLAIM - {"next_wakes"}
+
+    pages = await too_dear(url, wake_at, known, workflow, names, "n - 10000")
+    # Of so many priorities two ways down an index; or so many runs, on as many pages.
+    assert all(count <= 2 * MOST_PAGES for count in pages.values()), pages
 
 
 @pytest.mark.parametrize(

@@ -260,15 +260,21 @@ class Witness:
         untils = [wait["until"] for wait in waits if "until" in wait]
         if untils and (run.wake_at is None or run.wake_at > min(untils)):
             raise Violation("I22", f"run {run.run_id} waits until {min(untils)}, but wakes at {run.wake_at}")
-        if run.status == "SUSPENDED" and (run.wake_at is None or run.wake_at > self.latest_clock):
+        if run.status == "SUSPENDED" and (run.wake_at is None or run.wake_at > self._ripe_until):
             for message in unread:
                 if _is_wanted(message, waits):
                     raise Violation("I27", f"run {run.run_id} sleeps until {run.wake_at} with {message} unread")
-        if run.status == "PENDING" and run.wake_at is None:
-            raise Violation("I27", f"run {run.run_id} is pending and will never be woken")
+        ripe_until = max(self._ripe_until, run.delayed_until or self._ripe_until)
+        if run.status == "PENDING" and (run.wake_at is None or run.wake_at > ripe_until):
+            raise Violation("I27", f"run {run.run_id} is pending, and wakes at {run.wake_at}")
 
     # Whatever clock a message was posted by, it is not later than this.
     latest_clock = 0
+
+    @property
+    def _ripe_until(self) -> int:
+        """What is ripe at once is so by the latest clock there is; where there are turns, whatever the clocks say."""
+        return -1 if isinstance(self._database, SqliteDatabase) else self.latest_clock
 
     def _check_ids(self, now: Seen) -> None:
         latest: set[str] = set()

@@ -24,7 +24,7 @@ from perdure.kernel.retry import Retry
 from perdure.stores import sqlite, sqlite_steps, sqlite_writes
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
-from perdure.stores.queries import queries
+from perdure.stores.queries import TURN, queries
 from perdure.testing.memory import batches, loss_statements, worker_statements
 from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
@@ -315,7 +315,13 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Post that does not wake."""
-    return [changed("count_posted", "else min(coalesce(wake_at, told.column4), told.column4)", "else wake_at")]
+    return [changed("count_posted", f"else min(coalesce(wake_at, {TURN}), {TURN})", "else wake_at")]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Ripe by the clock of the sender."""
+    return [changed("count_posted", TURN, "told.column4")]
 
 
 # Attempts

@@ -15,6 +15,10 @@ from perdure.stores.steps import Query, Several, Steps
 
 # So many times as many ripe runs as are wanted are looked at, before each workflow is looked for by itself.
 WINDOWS = 4
+# So many levels of a queue are looked at one by one; what lies below them is looked for by its workflow.
+MOST_LEVELS = 16
+# So many timers that are due take their turns before a claim; what is due beyond them follows with the next one.
+MOST_DUE = 1000
 # The priority of runs that have none of their own.
 USUAL = 0
 LOOKS_FOR_A_CLAIM = ("ripe_levels", "first_suspect", "ripest")
@@ -22,12 +26,23 @@ LOOKS_FOR_NO_SUSPECTS = ("ripe_levels", "ripest")
 
 
 class Ripe(NamedTuple):
-    """What is ripe in one queue: its levels, the first suspect if there is one, and the first of the usual level."""
+    """What is ripe in one queue: its highest levels, the first suspect if any, and the first of the usual level.
+
+    Of each level whether something in it is due: all of it may sleep.
+    """
 
     queue: str
-    levels: Sequence[tuple[int]]
+    levels: Sequence[tuple[int, bool]]
     suspects: Sequence[tuple[int, int, int]]
     usual: Sequence[tuple[str, bool]]
+
+
+class Level(NamedTuple):
+    """The runs of one queue and one priority; or, where a queue has more levels than are looked at, all below it."""
+
+    of: Ripe
+    priority: int
+    is_rest: bool
 
 
 class Suspect(NamedTuple):
@@ -47,17 +62,18 @@ def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
         "now": claim.now,
     }
     ripe = yield from look(claim, known)
-    levels = [(each, priority) for each in ripe for (priority,) in each.levels]
-    levels.sort(key=lambda level: -_orderable(level[1]))
+    levels = levels_of(ripe)
     suspect = first_suspect(ripe)
     if suspect is None:
         return Applied((yield from _claim_levels(claim, known, levels, claim.limit)))
     # The only place goes to runs of higher priority, if there is one that can be taken: most of a level may sleep.
-    ahead = [level for level in levels if claim.limit <= 1 and level[1] > suspect.priority]
+    is_only, higher = claim.limit <= 1, suspect.priority
+    ahead = [level for level in levels if is_only and level.priority > higher and not level.is_rest]
     taken = yield from _claim_levels(claim, known, ahead, claim.limit)
     if not taken:
         taken = yield from _claim_suspects(claim, known, suspect)
-        taken += yield from _claim_levels(claim, known, levels[len(ahead) :], claim.limit - len(taken))
+        others = [level for level in levels if level not in ahead]
+        taken += yield from _claim_levels(claim, known, others, claim.limit - len(taken))
     return Applied(taken)
 
 
@@ -66,26 +82,41 @@ def look(claim: ClaimRuns, known: dict[str, object]) -> Steps[list[Ripe]]:
     names = LOOKS_FOR_A_CLAIM if claim.suspects else LOOKS_FOR_NO_SUSPECTS
     ripe = []
     for queue in claim.queues:
-        asked = {"queue": queue, "priority": USUAL, "window": WINDOWS * claim.limit}
+        asked = {"queue": queue, "priority": USUAL, "window": WINDOWS * claim.limit, "most_levels": MOST_LEVELS}
+        yield Query("ripen", {"queue": queue, "now": claim.now, "most_due": MOST_DUE})
         levels, *suspects, usual = (yield Several(names, known | asked)).rows
         ripe.append(Ripe(queue, levels, suspects[0] if suspects else (), usual))
     return ripe
 
 
-def _claim_levels(
-    claim: ClaimRuns, known: dict[str, object], levels: Sequence[tuple[Ripe, int]], limit: int
-) -> Steps[list[str]]:
+def levels_of(ripe: Sequence[Ripe]) -> list[Level]:
+    """The levels in which something is due, the highest first; Garbled."""
+    levels = [Level(of, _orderable(each), is_rest=False) for of in ripe for each, is_due in of.levels if is_due]
+    cut = [(of, min(each for each, _ in of.levels)) for of in ripe if len(of.levels) >= MOST_LEVELS]
+    levels += [Level(of, lowest, is_rest=True) for of, lowest in cut]
+    return sorted(levels, key=lambda level: (-level.priority, level.is_rest))
+
+
+def _claim_levels(claim: ClaimRuns, known: dict[str, object], levels: Sequence[Level], limit: int) -> Steps[list[str]]:
     """Level by level, until there is no room."""
     taken: list[str] = []
-    for place, (of_queue, priority) in enumerate(levels):
-        alike = sum(other == priority for _, other in levels[place:])
-        share = -(-(limit - len(taken)) // alike)
+    for place, level in enumerate(levels):
+        share = -(-(limit - len(taken)) // _sharers(levels[place:]))
         if share <= 0:
             break
-        level = known | {"queue": of_queue.queue, "priority": priority, "limit": share}
-        seen = of_queue.usual if priority == USUAL else None
-        taken += yield from _claim_level(claim.workflows, level, share, seen)
+        asked = known | {"queue": level.of.queue, "priority": level.priority, "limit": share}
+        if level.is_rest:
+            taken += yield from _claim_rest(claim.workflows, asked, share)
+        else:
+            seen = level.of.usual if level.priority == USUAL else None
+            taken += yield from _claim_level(claim.workflows, asked, share, seen)
     return taken
+
+
+def _sharers(levels: Sequence[Level]) -> int:
+    """How many queues share with the first level: those that have the same one; with a rest, all that have any."""
+    first = levels[0]
+    return len({each.of.queue for each in levels if first.is_rest or each[1:] == first[1:]})
 
 
 def _take(name: str, known: dict[str, object], run_ids: list[str], limit: int) -> Steps[list[str]]:
@@ -112,6 +143,16 @@ def _claim_level(
     for name in workflows:
         each += [(*row,) for row in (yield Query("ripest_of", level | {"workflow": name})).rows]
     return (yield from _take("claim_runs", level, [_claimable(run_id) for _, _, run_id in sorted(each)], limit))
+
+
+def _claim_rest(workflows: Sequence[str], below: dict[str, object], limit: int) -> Steps[list[str]]:
+    """Take the ripest runs below a level that this worker has code for, whatever their priorities."""
+    each: list[tuple[Any, ...]] = []
+    for name in workflows:
+        found = (yield Query("ripest_below", below | {"workflow": name, "window": WINDOWS * limit})).rows
+        each += [(-_orderable(priority), *row) for priority, *row in found]
+    run_ids = [_claimable(run_id) for _, _, _, run_id in sorted(each)]
+    return (yield from _take("claim_runs", below, run_ids, limit))
 
 
 def _orderable(priority: int) -> int:

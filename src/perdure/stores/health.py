@@ -37,3 +37,6 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     due_since: int | None = None
     due: tuple[Due, ...] = ()
     last_written_at: int = 0
+    # Open runs that were written by a clock that was ahead: some ids, and how many there are.
+    written_ahead: tuple[str, ...] = ()
+    written_ahead_runs: int = 0

@@ -89,7 +89,7 @@ class Store(Protocol):
     async def next_wake(
         self, namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool = False
     ) -> int | None:
-        """When the next free run becomes ripe, suspects among them or not."""
+        """When the next free run becomes ripe, suspects among them or not; below zero when one is at any time."""
 
     async def run(self, namespace: str, run_id: str) -> RunRow | None:
         """One run."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from perdure.clock import elapsed
+from perdure.stores.claiming import MOST_LEVELS
 from perdure.stores.steps import Found
 
 # A look that takes longer may have walked over dead rows.
@@ -21,8 +22,6 @@ LATE_MS = 2000
 # Looks from the start take a fiftieth of the time; but there is one in every minute.
 TIMES_AS_LONG, LEAST_SECONDS, MOST_SECONDS = 50, 1.0, 60.0
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
-# More priorities than this nobody keeps in mind.
-MOST_LEVELS = 50
 # What makes two looks the same.
 LEVEL = ("queue", "priority", "namespace", "workflows")
 
@@ -77,11 +76,19 @@ class Floors:
             self._look_at = self._look_at or elapsed() + LEAST_SECONDS
 
     async def _next_wakes(self, ask: Ask, parameters: Mapping[str, object]) -> Found:
-        """When the next run becomes ripe: from the start, or level by level where there are floors."""
+        """When the next run becomes ripe: from the start, or level by level where there are floors.
+
+        Where there are more levels than are looked at, by time alone.
+        """
+        asked = {"queue": parameters["queue"], "now": HIGHEST, "most_levels": MOST_LEVELS}
+        levels = (await self._levels(ask, asked)).rows
+        if len(levels) >= MOST_LEVELS:
+            return await ask("next_wakes_of_all", parameters)
+        priorities = [priority for priority, _ in levels]
+        if not priorities:
+            return Found(("min",), (), 0)
         if not self._floors:
-            return await ask("next_wakes", {**parameters, "since": LOWEST})
-        priorities = parameters["priorities"]
-        assert isinstance(priorities, list)
+            return await ask("next_wakes", {**parameters, "priorities": priorities, "since": LOWEST})
         found: list[Sequence[int | None]] = []
         for priority in priorities:
             one = {**parameters, "priority": priority}
@@ -91,16 +98,20 @@ class Floors:
     async def _levels(self, ask: Ask, parameters: Mapping[str, object]) -> Found:
         """The priorities of a queue; those that were seen before are not looked for among dead rows."""
         queue = parameters["queue"]
+        if len(self._seen.get(queue, ())) > MOST_LEVELS:
+            del self._seen[queue]
         if (seen := self._seen.get(queue)) is not None:
             ranks = [LOWEST, *sorted(seen), HIGHEST]
             gaps = {"queue": queue, "above": ranks[:-1], "below": ranks[1:]}
             seen.update(priority for (priority,) in (await ask("levels_between", gaps)).rows)
-            return Found(("priority",), [(priority,) for priority in sorted(seen, reverse=True)], len(seen))
+            levels = [(priority, True) for priority in sorted(seen, reverse=True)]
+            return Found(("priority", "is_due"), levels, len(levels))
         began = elapsed()
         found = await ask("ripe_levels", parameters)
+        # Where there are more priorities than are looked at, they are not known.
         if elapsed() - began > SLOW_SECONDS and found.count < MOST_LEVELS:
             # Most runs have none of their own.
-            self._seen[queue] = {0, *(priority for (priority,) in found.rows)}
+            self._seen[queue] = {0, *(priority for priority, _ in found.rows)}
             self._look_at = self._look_at or elapsed() + LEAST_SECONDS
         return found
 
@@ -125,11 +136,11 @@ class Floors:
 
     async def _look_for_levels(self, ask: Ask, queue: object) -> None:
         began = elapsed()
-        found = await ask("ripe_levels", {"queue": queue, "now": HIGHEST})
+        found = await ask("ripe_levels", {"queue": queue, "now": HIGHEST, "most_levels": MOST_LEVELS})
         if elapsed() - began <= SLOW_SECONDS or len(self._seen[queue]) > MOST_LEVELS:
             del self._seen[queue]
         else:
-            self._seen[queue].update(priority for (priority,) in found.rows)
+            self._seen[queue].update(priority for priority, _ in found.rows)
 
     async def _lower(self, ask: Ask, level: Level) -> None:
         began = elapsed()

@@ -174,6 +174,7 @@ async def _contents(connection: Connection, address: Address) -> dict[str, Any]:
     asked = {name: prepare(sql, address.schema) for name, sql in named("health").items()}
     open_runs, held_runs = await connection.fetchrow(asked["open_runs"].sql) or (0, 0)
     due_runs, due_since = await connection.fetchrow(asked["due_runs"].sql, now) or (0, None)
+    ahead = await connection.fetch(asked["written_ahead"].sql, now)
     return found | {
         "is_read": True,
         "workers": await workers_seen(connection, address),
@@ -182,6 +183,8 @@ async def _contents(connection: Connection, address: Address) -> dict[str, Any]:
         "due_runs": due_runs,
         "due_since": due_since,
         "last_written_at": int(await connection.fetchval(asked["last_written"].sql)),
+        "written_ahead": tuple(id for id, _ in ahead),
+        "written_ahead_runs": ahead[0][1] if ahead else 0,
     }
 
 

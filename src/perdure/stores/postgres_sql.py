@@ -33,8 +33,8 @@ NOW_US = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _LISTS = {"few_ids", "run_ids", "workflows", "places"}
 _FLAGS = {"only_unbegun", "all_terminate"}
 _NUMBERS = {
-    *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most", "now"),
-    *("number", "outlived", "pid", "priority", "seq", "since", "unread", "wake_at", "window"),
+    *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most"),
+    *("most_levels", "now", "number", "outlived", "pid", "priority", "seq", "since", "unread", "wake_at", "window"),
 }
 _NUMBERS_IN_LISTS = {"above", "below", "priorities"}
 

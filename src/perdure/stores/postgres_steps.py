@@ -11,6 +11,7 @@ from perdure.clock import elapsed
 from perdure.stores.postgres_floors import LOWEST, Floors
 from perdure.stores.postgres_links import Connection
 from perdure.stores.postgres_sql import Prepared, prepare, prepared, prepared_together, rows_as_json
+from perdure.stores.queries import ONLY_SQLITE
 from perdure.stores.steps import Bulk, Found, Query, Question, Several, Steps, Text
 
 T = TypeVar("T")
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 # What is asked after ripe runs, each time from its floor on.
 LOOKS = {"ripe_levels", "ripest", "ripest_of", "claim_ripest", "next_wakes"}
+NOTHING = Found((), (), 0)
 # What several queries find is one value each, which has an end at a gigabyte.
 TOO_MUCH = (asyncpg.ProgramLimitExceededError, asyncpg.OutOfMemoryError, asyncpg.InternalServerError)
 
@@ -35,6 +37,8 @@ async def answer(connection: Connection, schema: str, steps: Steps[T], floors: F
 
 async def _ask(connection: Connection, schema: str, question: Question, floors: Floors) -> Found:
     match question:
+        case Query(name) if name in ONLY_SQLITE:
+            return NOTHING
         case Query(name, parameters) if name in LOOKS:
             return await floors.ask(partial(ask_named, connection, schema), name, parameters)
         case Query(name, parameters):

@@ -6,6 +6,16 @@ from importlib.resources import files
 
 from perdure.stores.records import RunFilter
 
+# Turns lie below zero, so that none can be a time.
+BEFORE_ALL_TURNS = -4_000_000_000_000_000_000
+# Ripe at once: the turn after all that have one; the same for all rows of a statement.
+TURN = (
+    f"(select coalesce(max(wake_at), {BEFORE_ALL_TURNS}) + 1 from runs indexed by runs_in_turn"  # noqa: S608 - ours
+    " where owner is null and wake_at < 0)"
+)
+# A server has one clock: what is ripe at once is ripe by its time, and what is due needs no turn.
+ONLY_SQLITE = {"ripen"}
+_AT_ONCE = re.compile(r"at_once\(([^()]*)\)")
 # `-- name: purpose` opens a query; its statement ends with a semicolon at the end of a line.
 _QUERY = re.compile(r"^-- (\w+): [^\n]*\n(.*?);$", re.MULTILINE | re.DOTALL)
 
@@ -23,13 +33,14 @@ def queries(database: str) -> dict[str, str]:
     shared = {**named("reads"), **named("writes")}
     if database == "sqlite":
         return {name: for_sqlite(sql) for name, sql in shared.items()}
-    return shared | named(database)
+    timed = {name: _AT_ONCE.sub(r"\1", sql) for name, sql in shared.items() if name not in ONLY_SQLITE}
+    return timed | named(database)
 
 
 def for_sqlite(sql: str) -> str:
     """A query that is shared, as SQLite takes it."""
     # The largest of several values is what SQLite calls max; of none that may be null here.
-    return sql.replace("greatest(", "max(").replace("least(", "min(")
+    return _AT_ONCE.sub(TURN, sql.replace("greatest(", "max(").replace("least(", "min("))
 
 
 def migrations(database: str) -> list[str]:

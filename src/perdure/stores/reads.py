@@ -33,8 +33,6 @@ from perdure.stores.steps import Query, Question, Several, Steps, Text
 
 T = TypeVar("T")
 
-# Whatever has a time to wake at is due by then.
-LATEST = 2**63 - 1
 PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of")
 
 
@@ -83,8 +81,8 @@ class Reads:
         self, namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool = False
     ) -> int | None:
         found = await self._ask(lambda: next_wakes(namespace, queues, workflows, suspects=suspects))
-        # A time that is no number never comes.
-        return min((at for at in found if type(at) is int), default=None)
+        # A time that is no number never comes; what is below zero is a turn.
+        return min((max(at, -1) for at in found if type(at) is int), default=None)
 
     # Runs for everybody
 
@@ -356,10 +354,7 @@ def next_wakes(
     known = {"namespace": namespace, "workflows": workflows}
     found: list[int | None] = []
     for queue in queues:
-        levels = (yield Query("ripe_levels", {"queue": queue, "now": LATEST})).rows
-        if levels:
-            asked = known | {"queue": queue, "priorities": [priority for (priority,) in levels]}
-            found += [at for (at,) in (yield Query("next_wakes", asked)).rows]
+        found += [at for (at,) in (yield Query("next_wakes", known | {"queue": queue})).rows]
     for queue in queues if suspects else ():
         found += [at for (at,) in (yield Query("next_suspect", known | {"queue": queue})).rows]
     return found

@@ -140,18 +140,27 @@ def _settings(db: sqlite3.Connection) -> dict[str, Any]:
 def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
     asked = named("health")
     open_runs, held_runs = db.execute(asked["open_runs"]).fetchone()
-    due_runs, due_since = db.execute(asked["due_runs"], {"now": now}).fetchone()
+    due_runs, due_since = db.execute(for_sqlite(asked["due_runs"]), {"now": now}).fetchone()
     (last_written_at,) = db.execute(for_sqlite(asked["last_written"])).fetchone()
+    ahead = db.execute(for_sqlite(asked["written_ahead"]), {"now": now}).fetchall()
     return {
         "is_read": True,
         "workers": _workers(db, path),
         "open_runs": open_runs,
         "held_runs": held_runs,
         "due_runs": due_runs,
-        "due_since": due_since,
+        "due_since": _number(due_since),
         "due": tuple(_due(*row) for row in db.execute(asked["due_kinds"], {"now": now})),
-        "last_written_at": last_written_at,
+        "last_written_at": _number(last_written_at) or 0,
+        # What is no text there is a finding of the audit.
+        "written_ahead": tuple(str(id) for id, _ in ahead),
+        "written_ahead_runs": ahead[0][1] if ahead else 0,
     }
+
+
+def _number(found: object) -> int | None:
+    # As below: of what is no number it cannot be told how long ago it was.
+    return found if isinstance(found, int) else None
 
 
 def _due(namespace: object, queue: object, workflow: object, runs: int) -> Due:

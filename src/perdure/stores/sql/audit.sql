@@ -177,6 +177,7 @@ select run_id, workflow_id, 'its ' || name || ' cannot be read: ' || trouble
 select run_id, workflow_id,
        'is ' || status || ', but ' || case
          when owner is not null then 'owned by ' || owner
+         when typeof(wake_at) = 'integer' and wake_at < 0 then 'is ripe'
          when typeof(wake_at) = 'integer' then 'is to wake at ' || datetime(wake_at / 1000, 'unixepoch') || ' UTC'
          when wake_at is not null then 'is to wake at ' || quote(wake_at)
          when waiting is not null then 'waits for something'

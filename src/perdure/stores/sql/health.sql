@@ -10,8 +10,12 @@ select worker_id, namespace, lease_until, queues, host, pid, started_at,
 -- open_runs: how many runs have not ended, and how many of them are held.
 select count(*), count(held) from runs where closed_at is null;
 
--- due_runs: runs that a worker should have taken, and since when.
-select count(*), min(wake_at)
+-- due_runs: runs that a worker should have taken, and since when; those that have a turn since they were last written to.
+select count(*),
+       min(case
+             when wake_at >= 0 then wake_at
+             else greatest(updated_at, coalesce((select max(at) from inbox where inbox.run_id = runs.run_id and taken_by is null), 0))
+           end)
   from runs
  where owner is null
    and closed_at is null
@@ -30,4 +34,13 @@ select namespace, queue, workflow, count(*) as runs
 
 -- last_written: the newest times in the file.
 select greatest(coalesce((select at from events order by id desc limit 1), 0),
-                coalesce((select updated_at from runs order by run_id desc limit 1), 0));
+                coalesce((select updated_at from runs order by run_id desc limit 1), 0),
+                coalesce((select max(greatest(created_at, updated_at)) from runs where closed_at is null), 0));
+
+-- written_ahead: the open runs that were written after a time, those written last first, and how many there are.
+select workflow_id, count(*) over () as runs
+  from runs
+ where closed_at is null
+   and greatest(created_at, updated_at) > :now
+ order by greatest(created_at, updated_at) desc, run_id
+ limit 3;

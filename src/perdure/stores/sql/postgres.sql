@@ -215,11 +215,27 @@ select wake_at, run_id, run_id
        ) as next
  where wake_at <= :now;
 
--- ripe_levels: the priorities of a queue's free runs of which one is due by then, highest first; from one to the next
--- without what is between.
+-- ripest_below: runs of one queue and one workflow that are due, of all priorities below one, the oldest first. By time,
+-- since between two of them any number of priorities may sleep: the queue is named as only runs_due has it.
+select priority, wake_at, run_id, run_id
+  from runs
+ where queue || '' = :queue
+   and namespace = :namespace
+   and workflow = :workflow
+   and priority < :priority
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+   and held is null
+   and wake_at <= :now
+ order by wake_at, run_id
+ limit :window;
+
+-- ripe_levels: the highest priorities of a queue's free runs, and whether one of each is due by then; from one to the
+-- next without what is between.
 -- By order and limit: where nothing is known of the table, Postgres 15 looks for a maximum among all of them.
-with recursive levels (priority) as (
-    (select priority
+with recursive levels (priority, place) as (
+    (select priority, 1
        from runs
       where queue = :queue
         and owner is null
@@ -236,11 +252,13 @@ with recursive levels (priority) as (
                and losses < 2
                and priority < levels.priority
              order by priority desc
-             limit 1)
+             limit 1),
+           place + 1
       from levels
      where levels.priority is not null
+       and place < :most_levels
 )
-select levels.priority
+select levels.priority, first.wake_at <= :now as is_due
   from levels
   join lateral (
          select wake_at
@@ -252,7 +270,7 @@ select levels.priority
             and losses < 2
           order by wake_at
           limit 1
-       ) as first on first.wake_at <= :now;
+       ) as first on true;
 
 -- levels_between: the highest priority of a queue's free runs in each of these gaps that has one.
 select found.priority
@@ -512,3 +530,18 @@ select min((select wake_at
              limit 1))
   from unnest(:priorities) as level (priority)
   cross join unnest(:workflows) as known (name);
+
+-- next_wakes_of_all: the same of whatever priority, by time, since there may be any number of them. From runs_due, as
+-- ripest_below.
+select min((select wake_at
+              from runs
+             where queue || '' = :queue
+               and namespace = :namespace
+               and workflow = known.name
+               and owner is null
+               and wake_at is not null
+               and losses < 2
+               and held is null
+             order by wake_at
+             limit 1))
+  from unnest(:workflows) as known (name);

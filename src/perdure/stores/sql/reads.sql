@@ -130,56 +130,54 @@ select run_id, place, attempt, name, failure, at, next_at
  where run_id in (select value from json_each(:run_ids))
  order by run_id, place, attempt;
 
--- ripe_levels: the priorities of a queue's free runs of which one is due by then, highest first; from one to the next
--- without what is between.
+-- ripe_levels: the highest priorities of a queue's free runs that are ripe, and that they are; from one to the next
+-- without what is between. What sleeps lies elsewhere.
 with recursive levels (priority) as (
     select max(priority)
       from runs indexed by runs_ripe
      where queue = :queue
        and owner is null
-       and wake_at is not null
+       and wake_at < 0
        and losses < 2
      union all
     select (select max(priority)
               from runs indexed by runs_ripe
              where queue = :queue
                and owner is null
-               and wake_at is not null
+               and wake_at < 0
                and losses < 2
                and priority < levels.priority)
       from levels
      where levels.priority is not null
+     limit :most_levels
 )
-select priority
+select priority, true
   from levels
- where priority is not null
-   and exists (
-         select 1
-           from runs indexed by runs_ripe
-          where queue = :queue
-            and priority = levels.priority
-            and owner is null
-            and wake_at is not null
-            and losses < 2
-            and wake_at <= :now
-       );
+ where priority is not null;
 
--- next_wakes: when the next free run of one queue becomes ripe, whichever of these priorities it has; runs of other
--- workflows lie elsewhere.
-select min((select wake_at
-              from runs indexed by runs_waking
-             where queue = :queue
-               and priority = level.value
-               and namespace = :namespace
-               and workflow = known.value
-               and owner is null
-               and wake_at is not null
-               and losses < 2
-               and held is null
-             order by wake_at
-             limit 1))
-  from json_each(:priorities) as level
-  join json_each(:workflows) as known;
+-- next_wakes: when the next free run of one queue becomes ripe, if none is. Those of other workflows lie elsewhere.
+select min(coalesce((select -1
+                       from runs indexed by runs_ripe_by_workflow
+                      where queue = :queue
+                        and namespace = :namespace
+                        and workflow = known.value
+                        and owner is null
+                        and wake_at < 0
+                        and losses < 2
+                        and held is null
+                      limit 1),
+                    (select wake_at
+                       from runs indexed by runs_waking
+                      where queue = :queue
+                        and namespace = :namespace
+                        and workflow = known.value
+                        and owner is null
+                        and wake_at >= 0
+                        and losses < 2
+                        and held is null
+                      order by wake_at
+                      limit 1)))
+  from json_each(:workflows) as known;
 
 -- next_suspect: when the next free suspect of one queue becomes ripe.
 select min(wake_at)

@@ -1,5 +1,6 @@
 -- Everything a batch can do. `:rows` becomes as many rows of parameters as the batch has;
--- unused ones are null and skipped.
+-- unused ones are null and skipped. `at_once(…)` is ripe at once: the turn of this statement, or on Postgres the time given.
+-- Who writes a time that has come by its own clock means at once: that clock may be ahead of all others.
 
 -- fence: does this worker still hold this epoch?
 select 1
@@ -9,14 +10,14 @@ select 1
 
 -- insert_runs: new runs; a taken workflow_id or run_id inserts nothing.
 insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at)
-select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12, case when column7 is not null then column12 end
+select column1, column2, column3, column4, column5, column6, column7, case when column8 <= column12 then at_once(column8) else column8 end, column9, column10, column11, column12, column12, case when column7 is not null then column12 end
   from (values :rows)
  where column1 is not null
     on conflict do nothing;
 
 -- insert_rich_runs: the same for runs that have a parent, an entity, a deadline or the like.
 insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from)
-select column1, column2, column3, column4, column5, column6, column7, column8, column9, column10, column11, column12, column12, case when column7 is not null then column12 end, column13, column14, column15, column16, column17, column18, column18, column19, column20, column21, case when column21 is not null then 'TIMED_OUT' end, column22
+select column1, column2, column3, column4, column5, column6, column7, case when column8 <= column12 then at_once(column8) else column8 end, column9, column10, column11, column12, column12, case when column7 is not null then column12 end, column13, column14, column15, column16, column17, column18, column18, column19, column20, column21, case when column21 is not null then 'TIMED_OUT' end, column22
   from (values :rows)
  where column1 is not null
     on conflict do nothing;
@@ -146,7 +147,7 @@ returning run_id, number, kind;
 -- wake_children: make them ripe for it.
 update runs
    set messages = messages + 1,
-       wake_at = least(coalesce(wake_at, :at), :at),
+       wake_at = least(coalesce(wake_at, at_once(:at)), at_once(:at)),
        cancel_requested_at = coalesce(cancel_requested_at, :at),
        cancel_reason = coalesce(cancel_reason, :reason)
  where run_id in (select value from json_each(:run_ids));
@@ -197,12 +198,12 @@ select runs.namespace, runs.run_id, post.column2, post.column3, post.column4, po
 returning number, run_id, message_id;
 
 -- count_posted: tell the runs' rows how many messages came, and make them ripe; signals do not end a delay.
--- A delay is over once the code has begun, whatever the clock of whoever sends a signal says.
+-- A delay that is not over has its time still; whatever the clock of whoever sends a signal says, it keeps that.
 update runs
    set messages = messages + told.column2,
        wake_at = case
-                   when told.column3 and begun_at is null and delayed_until > told.column4 then wake_at
-                   else least(coalesce(wake_at, told.column4), told.column4)
+                   when told.column3 and begun_at is null and delayed_until is not null and wake_at is not null then wake_at
+                   else least(coalesce(wake_at, at_once(told.column4)), at_once(told.column4))
                  end
   from (values :rows) as told
  where run_id = told.column1
@@ -239,7 +240,7 @@ update runs
 update runs
    set status = park.column3,
        owner = null,
-       wake_at = park.column4,
+       wake_at = case when park.column4 <= park.column7 then at_once(park.column4) else park.column4 end,
        waiting = park.column5,
        losses = case when park.column3 = 'SUSPENDED' then 0 else losses end,
        deaths = case when park.column3 = 'SUSPENDED' then null else deaths end,
@@ -272,6 +273,25 @@ update runs
    and owner = note.column2
 returning run_id;
 
+-- ripen: what is due takes its turn behind what was ripe before it, in the order of their times.
+update runs
+   set wake_at = at_once(:now) + due.place
+  from (
+         select number, row_number() over (order by wake_at, number) as place
+           from (
+                  select rowid as number, wake_at
+                    from runs indexed by runs_sleeping
+                   where queue = :queue
+                     and owner is null
+                     and wake_at >= 0
+                     and losses < 2
+                     and wake_at <= :now
+                   order by wake_at, rowid
+                   limit :most_due
+                )
+       ) as due
+ where runs.rowid = due.number;
+
 -- ripest: the ripest free runs of one queue and one priority, whoever has code for them, and whether this worker has.
 -- The index is named and other columns are kept from it: closed runs would be walked otherwise.
 select run_id,
@@ -282,25 +302,37 @@ select run_id,
  where queue = :queue
    and priority = :priority
    and owner is null
-   and wake_at is not null
+   and wake_at < 0
    and losses < 2
-   and wake_at <= :now
  order by wake_at
  limit :window;
 
 -- ripest_of: the ripest free runs of one queue, one priority and one workflow.
 select wake_at, rowid, run_id
-  from runs indexed by runs_waking
+  from runs indexed by runs_ripe_by_workflow
  where queue = :queue
    and priority = :priority
    and namespace = :namespace
    and workflow = :workflow
    and owner is null
-   and wake_at is not null
+   and wake_at < 0
    and losses < 2
    and held is null
-   and wake_at <= :now
  order by wake_at
+ limit :limit;
+
+-- ripest_below: the ripest free runs of one queue and one workflow, of all priorities below one.
+select priority, wake_at, rowid, run_id
+  from runs indexed by runs_ripe_by_workflow
+ where queue = :queue
+   and namespace = :namespace
+   and workflow = :workflow
+   and priority < :priority
+   and owner is null
+   and wake_at < 0
+   and losses < 2
+   and held is null
+ order by priority desc, wake_at
  limit :limit;
 
 -- claim_runs: take the first of these.
@@ -383,7 +415,7 @@ update runs
    set held = null,
        held_report = null,
        status = 'PENDING',
-       wake_at = :now,
+       wake_at = at_once(:now),
        losses = 0,
        outlived = 0,
        deaths = null,
@@ -399,7 +431,7 @@ update runs indexed by runs_held
    set held = null,
        held_report = null,
        status = 'PENDING',
-       wake_at = :now
+       wake_at = at_once(:now)
  where held = 'mismatch'
    and namespace = :namespace
    and workflow in (select value from json_each(:workflows));
@@ -499,7 +531,7 @@ update runs
 update runs
    set owner = null,
        status = 'PENDING',
-       wake_at = :now,
+       wake_at = at_once(:now),
        losses = losses + 1
  where run_id in (
          select run_id
@@ -513,7 +545,7 @@ update runs
 update runs
    set owner = null,
        status = 'PENDING',
-       wake_at = :now
+       wake_at = at_once(:now)
  where run_id in (
          select run_id
            from runs

@@ -8,7 +8,6 @@ half-way, all is undone and each group is applied for itself.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
 from perdure.stores.answers import Answer, Broken, Committed, Fenced, Moved, Taken
@@ -86,6 +85,7 @@ def _apply_groups(view: View, groups: Groups) -> Steps[Answers]:
     if batch.inserts:
         yield from _insert_runs(view, batch.inserts, answers)
     if batch.posts:
+        view.next_statement()
         yield from messages.post_messages(view, batch.posts, answers)
     for cancel in batch.cancels:
         yield from runs.note_cancel(view, cancel)
@@ -94,8 +94,10 @@ def _apply_groups(view: View, groups: Groups) -> Steps[Answers]:
         progress, apply = _BULK[kind]
         yield from apply(view, rows)
         yield progress
-    for index, operation in (*chain.from_iterable(batch.updates.values()), *batch.single):
-        yield from _apply_single(view, index, operation, answers)
+    for alike in (*batch.updates.values(), *([each] for each in batch.single)):
+        view.next_statement()
+        for index, operation in alike:
+            yield from _apply_single(view, index, operation, answers)
     if batch.ends:
         yield from ends.end_runs(view, batch.ends)
         yield _END
@@ -142,6 +144,7 @@ def _insert_runs(view: View, inserts: list[tuple[int, InsertRun | InsertRichRun]
     inserted = 0
     for progress, rows in ((_INSERT, plain), (_INSERT_RICH, rich)):
         if rows:
+            view.next_statement()
             for run in rows:
                 inserted += yield from runs.insert_run(view, run)
             yield progress

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from perdure.kernel.poison import is_suspect, suspects_at_once
 from perdure.stores.answers import Applied
+from perdure.stores.claiming import MOST_DUE
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.records import RunRow
 from perdure.testing.memory.tables import Ripe
@@ -16,6 +17,9 @@ _SUSPECTS = Progress("claim_suspects")
 
 
 def claim_runs(view: View, claim: ClaimRuns) -> Steps[Applied]:
+    if view.tables.has_turns:
+        for queue in claim.queues:
+            _ripen(view, queue, claim.now)
     levels = _ripe_levels(view, claim.queues, claim.now)
     suspects = _first_suspects(view, claim) if claim.suspects else []
     ahead = [level for level in levels if suspects and claim.limit <= 1 and level[1] > suspects[0].priority]
@@ -40,6 +44,19 @@ def _claim_levels(view: View, claim: ClaimRuns, levels: Sequence[tuple[str, int]
             yield _LEVEL
         taken += _claim_level(view, claim, queue, priority, share)
     return taken
+
+
+def _ripen(view: View, queue: str, now: int) -> None:
+    """What is due takes its turn behind what was ripe before it."""
+    places = view.tables.runs.places
+    committed = view.tables.runs.ripe.get(queue, {}).values()
+    rows = [view.runs.get(run_id) for level in committed for _, _, run_id in level if run_id not in view.runs.own]
+    rows += _own_free(view, queue, suspects=False)
+    due = [(row.wake_at, places[row.run_id], row) for row in rows if row is not None and 0 <= (row.wake_at or 0) <= now]
+    view.next_statement()
+    first = view.at_once(now)
+    for place, (_, _, row) in enumerate(sorted(due, key=lambda each: each[:2])[:MOST_DUE], start=1):
+        view.runs.put(row.run_id, replace(row, wake_at=first + place))
 
 
 def _ripe_levels(view: View, queues: Sequence[str], now: int) -> list[tuple[str, int]]:

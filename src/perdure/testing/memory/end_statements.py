@@ -124,10 +124,11 @@ def _ask(view: View, stop: StopChildren) -> Steps[list[Asked]]:
 def _wake(view: View, run_id: str, stop: StopChildren) -> None:
     row = view.runs.get(run_id)
     assert row is not None
+    at_once = view.at_once(stop.at)
     woken = replace(
         row,
         messages=row.messages + 1,
-        wake_at=stop.at if row.wake_at is None else min(row.wake_at, stop.at),
+        wake_at=at_once if row.wake_at is None else min(row.wake_at, at_once),
         cancel_requested_at=stop.at if row.cancel_requested_at is None else row.cancel_requested_at,
         cancel_reason=stop.reason if row.cancel_reason is None else row.cancel_reason,
     )

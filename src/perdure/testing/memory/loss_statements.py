@@ -36,7 +36,7 @@ def free_runs(view: View, free: FreeRuns) -> Steps[Applied | Moved]:
     free_ones = [run_id for run_id in owned_by(view, free.worker_id) if not view.runs.is_taken(run_id)]
     found = yield from find_runs(view, free_ones[: free.limit], is_right)
     for row in found:
-        freed = replace(row, owner=None, status="PENDING", wake_at=free.now, losses=row.losses + 1)
+        freed = replace(row, owner=None, status="PENDING", wake_at=view.at_once(free.now), losses=row.losses + 1)
         view.runs.put(row.run_id, freed)
     is_apart = isinstance(blamed, Paused) or (blamed is not None and blamed.is_held)
     return Applied(Freed(len(found) + is_apart, blamed))
@@ -105,7 +105,7 @@ def free_orphans(view: View, free: FreeOrphans) -> Steps[Applied]:
 
     found = yield from find_runs(view, owned_by(view, str(free.owner))[: free.limit], is_right)
     for row in found:
-        view.runs.put(row.run_id, replace(row, owner=None, status="PENDING", wake_at=free.now))
+        view.runs.put(row.run_id, replace(row, owner=None, status="PENDING", wake_at=view.at_once(free.now)))
     return Applied(len(found))
 
 
@@ -138,7 +138,7 @@ def resume_run(view: View, resume: ResumeRun) -> Steps[Moved | None]:
         held=None,
         held_report=None,
         status="PENDING",
-        wake_at=resume.now,
+        wake_at=view.at_once(resume.now),
         losses=0,
         outlived=0,
         updated_at=resume.now,

@@ -94,13 +94,20 @@ def _count(view: View, run_id: str, posts: list[PostMessage | TellRun]) -> int:
     row = view.runs.get(run_id)
     assert row is not None
     at = min(post.at for post in posts)
-    is_delayed = row.begun_at is None and row.delayed_until is not None and row.delayed_until > at
-    if is_delayed and all(post.kind == "SignalSent" for post in posts):
+    if _is_delayed(view, row, at) and all(post.kind == "SignalSent" for post in posts):
         wake_at = row.wake_at
     else:
-        wake_at = at if row.wake_at is None else min(row.wake_at, at)
+        at_once = view.at_once(at)
+        wake_at = at_once if row.wake_at is None else min(row.wake_at, at_once)
     view.runs.put(run_id, replace(row, messages=row.messages + len(posts), wake_at=wake_at))
     return row.messages
+
+
+def _is_delayed(view: View, row: RunRow, at: int) -> bool:
+    """Whether the delay of a run is not over; with turns it has its time still, whatever the sender's clock says."""
+    if row.begun_at is not None or row.delayed_until is None:
+        return False
+    return row.wake_at is not None if view.tables.has_turns else row.delayed_until > at
 
 
 def take_messages(view: View, takes: Sequence[TakeMessage]) -> Steps[None]:

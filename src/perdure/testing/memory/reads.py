@@ -103,7 +103,8 @@ class MemoryReads:
         indexes = [runs.ripe, runs.suspected] if suspects else [runs.ripe]
         levels = [level for index in indexes for queue in queues for level in index.get(queue, {}).values()]
         first = [next((at for at, _, run_id in level if is_wanted(runs.rows[run_id])), None) for level in levels]
-        return min((at for at in first if at is not None), default=None)
+        # Below zero are turns, of which none is a time.
+        return min((max(at, -1) for at in first if at is not None), default=None)
 
     async def run(self, namespace: str, run_id: str) -> RunRow | None:
         row = self.tables.runs.rows.get(run_id)

@@ -64,7 +64,7 @@ def insert_run(view: View, run: InsertRun | InsertRichRun) -> Steps[bool]:
     if view.runs.get(run.run_id) is not None or view.latest.get(key) is not None:
         return False
     view.take_place(run.run_id)
-    view.runs.put(run.run_id, _new_row(run))
+    view.runs.put(run.run_id, _new_row(view, run))
     view.latest.put(key, run.run_id)
     return True
 
@@ -81,7 +81,12 @@ def _holder(view: View, run_id: str, key: tuple[str, str]) -> View | None:
     return None
 
 
-def _new_row(run: InsertRun | InsertRichRun) -> RunRow:
+def at_once_or_later(view: View, wake_at: int | None, now: int) -> int | None:
+    """When a run wakes; who writes a time that has come by its own clock means at once."""
+    return wake_at if wake_at is None or wake_at > now else view.at_once(wake_at)
+
+
+def _new_row(view: View, run: InsertRun | InsertRichRun) -> RunRow:
     row = RunRow(
         run_id=run.run_id,
         namespace=run.namespace,
@@ -92,7 +97,7 @@ def _new_row(run: InsertRun | InsertRichRun) -> RunRow:
         held=None,
         held_report=None,
         owner=run.owner,
-        wake_at=run.wake_at,
+        wake_at=at_once_or_later(view, run.wake_at, run.created_at),
         waiting=None,
         messages=0,
         priority=run.priority,
@@ -217,7 +222,7 @@ def park_run(view: View, park: ParkRun) -> Steps[Moved | None]:
         row,
         status=park.status,
         owner=None,
-        wake_at=park.wake_at,
+        wake_at=at_once_or_later(view, park.wake_at, park.at),
         waiting=park.waiting,
         # One that got as far as to wait is no suspect any more.
         losses=0 if park.status == "SUSPENDED" else row.losses,
@@ -252,6 +257,6 @@ def free_mismatches(view: View, free: FreeMismatches) -> Steps[Applied]:
 
     found = yield from find_runs(view, sorted({**view.tables.runs.held_back, **view.runs.own}), is_right)
     for row in found:
-        freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=free.now)
+        freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=view.at_once(free.now))
         view.runs.put(row.run_id, freed)
     return Applied(len(found))

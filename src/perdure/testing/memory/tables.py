@@ -166,11 +166,14 @@ class Tables:
     """The database that simulated processes share.
 
     Message numbers of what is rolled back are lost, as with a Postgres sequence; with
-    `gives_numbers_back` they are used again, as SQLite does. `living` holds the workers whose
-    processes are alive, for whoever simulates them to change; None when that cannot be told.
+    `gives_numbers_back` they are used again, as SQLite does. What is ripe at once is so by the time
+    of whoever says it, as on Postgres; with `has_turns` it takes its turn, as SQLite has it. `living` holds the
+    workers whose processes are alive, for whoever simulates them to change; None when that cannot be told.
     """
 
-    def __init__(self, *, gives_numbers_back: bool = False, living: set[str] | None = None) -> None:
+    def __init__(
+        self, *, gives_numbers_back: bool = False, has_turns: bool = False, living: set[str] | None = None
+    ) -> None:
         self.runs = Runs()
         # Which run is the latest of its namespace and workflow_id.
         self.latest: Table[tuple[str, str], str] = Table()
@@ -184,6 +187,7 @@ class Tables:
         self.judged: Table[str, int] = Table()
         self.workers = Workers()
         self.gives_numbers_back = gives_numbers_back
+        self.has_turns = has_turns
         self.living = living
         self.open: dict[View, None] = {}
         self.last_number = 0

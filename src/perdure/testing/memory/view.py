@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from perdure.stores.queries import BEFORE_ALL_TURNS
 from perdure.testing.memory.tables import InboxRow, Table, Tables
 
 K = TypeVar("K")
@@ -106,6 +107,7 @@ class View:
         self.deaths = Sight(self, tables.deaths)
         self.judged = Sight(self, tables.judged)
         self.workers = Sight(self, tables.workers)
+        self._turn: int | None = None
         tables.open[self] = None
 
     # Numbers
@@ -120,6 +122,22 @@ class View:
         """Runs that are ripe at the same time come in the order they were inserted in."""
         self.tables.last_place += 1
         self.tables.runs.places[run_id] = self.tables.last_place
+
+    # Turns
+
+    def next_statement(self) -> None:
+        """What becomes ripe from now on comes after what did before."""
+        self._turn = None
+
+    def at_once(self, at: int) -> int:
+        """When a run is ripe that is so at once: at this time, or where there are turns, after all that have one."""
+        if not self.tables.has_turns:
+            return at
+        if self._turn is None:
+            free = (self.runs.get(run_id) for run_id in {**self.tables.runs.rows, **self.runs.own})
+            turns = (row.wake_at for row in free if row is not None and row.owner is None and row.wake_at is not None)
+            self._turn = 1 + max((turn for turn in turns if turn < 0), default=BEFORE_ALL_TURNS)
+        return self._turn
 
     # What many statements look for
 
