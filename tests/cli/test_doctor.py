@@ -180,7 +180,8 @@ def test_what_an_audit_finds_is_told(shell: Shell, monkeypatch: pytest.MonkeyPat
         ("drop index runs_ripe", "schema", "trouble", ", but the index runs_ripe is missing"),
         ("drop table attempts", "schema", "trouble", ", but the table attempts is missing"),
         ("alter table runs drop column step", "schema", "trouble", ", but the column runs.step is missing"),
-        ("update runs set updated_at = updated_at + 3600000", "clock", "warning", "was last written 60 min in the fut"),
+        ("update runs set updated_at = updated_at + 3600000", "clock", "trouble", "was last written 60 min in the fut"),
+        ("update runs set updated_at = updated_at + 30000", "clock", "warning", " s in the future"),
         ("pragma journal_mode = delete", "database", "warning", "has no write-ahead log"),
     ],
 )
@@ -190,6 +191,22 @@ def test_what_is_wrong_with_a_database_is_told(used: Shell, sql: str, check: str
     found = findings(done)[check]
     assert (done.code, found[0]) == (1 if state == "trouble" else 0, state)
     assert said in found[1]
+
+
+def test_runs_that_were_written_by_a_clock_that_was_ahead_are_named(shell: Shell) -> None:
+    """Beside them others were written since, by the right time; nobody would know whose timers to look at."""
+    for id in ("g-1", "g-2", "g-3", "g-4", "g-5"):
+        assert shell("start", "shop:greet", '["a"]', "--id", id).code == 0
+    day = 86_400_000
+    change(
+        shell,
+        f"update runs set created_at = created_at + {day}, updated_at = updated_at + {day} where workflow_id < 'g-5'",
+    )
+    done = shell("doctor")
+    (found,) = [each for each in json.loads(done.out)["checks"] if each["check"] == "clock"]
+    assert (done.code, found["state"]) == (1, "trouble")
+    assert re.fullmatch(r".* last written 24 h in the future; of the open runs ('g-\d', ){3}1 more", found["found"])
+    assert "timers and delays" in found["remedy"]
 
 
 def test_files_that_are_no_database_are_trouble(used: Shell) -> None:

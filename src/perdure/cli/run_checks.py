@@ -18,7 +18,8 @@ from perdure.stores.sqlite_audit import Violation
 NEGLECTED_MS = 5_000
 # After so many without any worker somebody has to be woken: a deploy takes less.
 LEFT_ALONE_MS = 60_000
-SET_BACK_MS = 1_000
+# Clocks of machines that keep their time differ by less; beyond the second one has been wrong.
+SET_BACK_MS, FAR_BACK_MS = 1_000, 60_000
 # So many kinds of runs, and queues, are named.
 SHOWN = 3
 # An audit takes about a tenth of a second for each megabyte; beyond so many bytes nobody wants to wait for that.
@@ -89,10 +90,16 @@ def told_audit(found: Sequence[Violation]) -> Finding:
 def check_clock(health: Contents, now: int) -> Finding:
     """Whether the time is later than what was written last."""
     ahead = health.last_written_at - now
-    if ahead > SET_BACK_MS:
-        return warning(
-            "clock",
-            f"the database was last written {span(timedelta(milliseconds=ahead))} in the future",
-            "the clock was set back; let the machine keep its time (NTP)",
-        )
-    return ok("clock", "not behind the database")
+    if ahead <= SET_BACK_MS:
+        return ok("clock", "not behind the database")
+    found = f"the database was last written {span(timedelta(milliseconds=ahead))} in the future"
+    if health.written_ahead:
+        others = health.written_ahead_runs - len(health.written_ahead)
+        ids = [*map(repr, health.written_ahead), *([f"{others:,} more"] if others else [])]
+        found += f"; of the open runs {', '.join(ids)}"
+    return (trouble if ahead > FAR_BACK_MS else warning)(
+        "clock",
+        found,
+        "the clock was set back, or another one was ahead: let every machine keep its time (NTP); "
+        "runs go on, but timers and delays that were set by a wrong clock come when it said",
+    )
