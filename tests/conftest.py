@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from perdure.stores import postgres_floors
 from perdure.stores.postgres_sql import TABLES
 from perdure.stores.queries import migrations
 from perdure.testing import Environment
@@ -40,6 +41,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in wanted}
     asyncio.run(pyfuncitem.obj(**arguments))
     return True
+
+
+@pytest.fixture(autouse=True)
+def _no_floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are made up here, and on a busy machine every look is slow: neither tells where the next is to begin."""
+    monkeypatch.setattr(postgres_floors, "SLOW_SECONDS", 3600.0)
 
 
 @pytest.fixture

@@ -16,13 +16,14 @@ import signal
 import socket
 import sys
 import traceback
+from importlib.resources import files
 from typing import Any
 
-import perdure.app
-import perdure.cli
+import perdure
 from perdure.cli import main
 from perdure.cli.entry import outcome
-from perdure.stores.queries import migrations
+from perdure.stores import sqlite_audit
+from perdure.stores.queries import migrations, named
 
 LARGEST = 2**20
 
@@ -81,9 +82,14 @@ def become(request: dict[str, Any], files: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    for module in pkgutil.iter_modules(perdure.cli.__path__, "perdure.cli."):
+    # All of it: a command that becomes another user may not be able to enter the folder that it lies in.
+    for module in pkgutil.walk_packages(perdure.__path__, "perdure."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    for sql in files("perdure.stores").joinpath("sql").iterdir():
+        if sql.name.endswith(".sql"):
+            named(sql.name.removesuffix(".sql"))
+    sqlite_audit._asked()
     # Typer and Python load the rest of themselves when they are first used.
     outcome(["list", "--limit", "0"])
     migrations("sqlite")

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from perdure.stores import postgres_floors
 from perdure.stores.answers import Applied, Asked, Committed, Outcome, Posted
 from perdure.stores.operations import Batch, Operation, TakeMessage
 from perdure.stores.port import Store
@@ -147,12 +146,6 @@ def check(url: str, examples: int) -> None:
         alike()
     finally:
         bench.close()
-
-
-@pytest.fixture(autouse=True)
-def _no_floors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times are drawn at random here: where runs were ripe a moment ago says nothing of the next."""
-    monkeypatch.setattr(postgres_floors, "SLOW_SECONDS", 3600.0)
 
 
 def test_postgres_answers_as_the_store_in_memory_does(postgres_url: str) -> None:

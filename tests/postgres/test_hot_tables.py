@@ -35,6 +35,11 @@ class Dead(NamedTuple):
     megabytes: int
 
 
+@pytest.fixture(autouse=True)
+def _no_floors() -> None:
+    """Here they are what is tried."""
+
+
 class Churn:
     """Starts runs, claims them, takes them through their steps and ends them, and keeps how long claims took."""
 

@@ -43,6 +43,7 @@ def for_sqlite(sql: str) -> str:
     return _AT_ONCE.sub(TURN, sql.replace("greatest(", "max(").replace("least(", "min("))
 
 
+@cache
 def migrations(database: str) -> list[str]:
     """The migrations of a database, in order; the first one leads to schema 1."""
     folder = files("perdure.stores").joinpath("sql", "migrations")

@@ -24,6 +24,7 @@ class FaultyPostgres(Faulty, PostgresStore):
         # Nobody is told of anything: what a test sees must not depend on when a hint arrives.
         super().__init__(f"{url}{'&' if '?' in url else '?'}notify=off")
         self._own: set[str] = set()
+        self._floors.learns = False
 
     def really_commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
         PostgresStore.commit(self, batch, done)
