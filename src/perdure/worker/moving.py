@@ -268,7 +268,7 @@ class Mover:
         return received if isinstance(received, Advance) and self._deliver(live, received) else Read.ENDED
 
     def _rests(self, live: LiveRun, inbox: Inbox, advance: Advance | None) -> bool:
-        """Read on when what was read is on disk and others have had their turn; always so."""
+        """Stop to read until what was read is on disk and others have had their turn; answers that it has stopped."""
         inbox.is_resting = True
         live.is_noted = False
         fresh, live.program.fresh = live.program.fresh, []
