@@ -2,16 +2,18 @@
 
 import asyncio
 import gc
+import json
 import random
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
 from bench.curves import Line, Panel, picture
@@ -19,16 +21,22 @@ from bench.flatness import growth
 from bench.timers import PARKED_RUN, fill, parked_run
 from bench.workflows import one_sleep
 from perdure import Signal, activity, workflow
+from perdure.errors import RunUnreadable
 from perdure.ids import RandomIds
+from perdure.kernel.status import Status
 from perdure.stores.answers import Applied
 from perdure.stores.claiming import MOST_DUE
+from perdure.stores.listing import SQLITE, counting, leads_of, listing
 from perdure.stores.operations import ClaimRuns
-from perdure.stores.queries import listing, migrations, queries
+from perdure.stores.postgres import PostgresStore
+from perdure.stores.queries import migrations, queries
+from perdure.stores.reads import _found
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
-from perdure.stores.sqlite_reads import FEW_TO_SORT
 from perdure.stores.sqlite_writes import apply_together
+from perdure.stores.steps import Text
 from perdure.testing import Environment
+from perdure.testing.memory.reads import _is_listed
 from perdure.threads import Threads
 
 nudge = Signal("nudge", int)
@@ -82,7 +90,7 @@ def steps_of(db: sqlite3.Connection, sql: str, parameters: dict[str, object]) ->
 
 # What every process does once a second, or whenever another one has changed something.
 LOOKS = [
-    *("overdue", "ripe_levels", "next_wakes", "workers", "last_message", "new_messages", "owned_run_ids"),
+    *("overdue", "next_close", "ripe_levels", "next_wakes", "workers", "last_message", "new_messages", "owned_run_ids"),
     *("ended_or_held", "latest_run", "next_suspect", "held_counts", "fence", "ripest", "ripest_of", "first_suspect"),
     *("free_mismatches", "judge_worker", "suspects_of", "free_runs", "delete_worker", "events_of", "unread_of"),
     *("unread_page", "attempts_of", "children_of", "payloads_of", "payloads_of_events", "ripest_below"),
@@ -126,38 +134,116 @@ def test_a_look_costs_the_same_however_many_runs_are_parked(tmp_path: Path, name
     assert steps[1] <= steps[0] + 20, f"{steps} steps beside 100 and 2,000 parked runs"
 
 
-def test_a_list_of_held_runs_costs_the_same_however_many_runs_are_parked(tmp_path: Path) -> None:
-    """Whoever is told that three of a million are held looks at those three."""
-    sql, asked = listing(RunFilter("main", held=("quarantine", "mismatch"), limit=20))
-    steps = []
-    for parked in (100, 2000):
-        path = tmp_path / f"{parked}.db"
-        fill(path, parked, NOW + FAR_AWAY, per_second=10)
-        with closing(sqlite3.connect(path)) as db, db:
-            db.execute("update runs set held = 'quarantine' where rowid <= 3")
-            db.commit()
-            steps.append(steps_of(db, sql, asked))
+# Runs of two kinds and of activities on a queue, most of them ended or asleep, that have all there is in common; and
+# older than all of them a few of each status. Held are some of the oldest.
+STATUSES = [status.value for status in Status]
+MANY_IN_COMMON = """
+insert into runs (run_id, namespace, workflow_id, is_latest, workflow, queue, status, owner, wake_at, input, seed,
+                  created_at, updated_at, closed_at, outcome, entity_id, correlation_id, parent_id, parent_place)
+select 'run-' || substr(cast(1000000000 + n as text), 2), 'main', case when n % 2 = 1 then 'chain' else 'id-' || n end,
+       {is_latest}, case n % 5 when 0 then 'task:work' when 1 then 'other' else 'busy' end, 'default',
+       case when n % 2 = 1 then 'COMPLETED' else 'SUSPENDED' end, null, case when n % 2 = 0 then {wake_at} + n end,
+       '{{}}', 7, 1, 1, case when n % 2 = 1 then 1 end, case when n % 2 = 1 then '1' end, 'tenant',
+       'batch', 'fan', 'c#' || n
+  from {numbers}
+"""
+FEW_BEFORE = """
+insert into runs (run_id, namespace, workflow_id, is_latest, workflow, queue, status, held, owner, input, seed,
+                  created_at, updated_at, closed_at, outcome, entity_id, correlation_id, parent_id, parent_place)
+select 'few-' || status || n, 'main', case when n = 1 then 'chain' else 'few-' || status || n end, {is_latest},
+       case when n = 2 then 'rare' else 'busy' end, 'default', status,
+       case when status = 'SUSPENDED' then 'mismatch' end, case when status = 'RUNNING' then 'w' end, '{{}}', 7, 1, 1,
+       case when status not in ('PENDING', 'RUNNING', 'SUSPENDED') then 1 end, '1', 'tenant',
+       case when n = 3 then 'mine' else 'batch' end, 'fan', 'f#' || status || n
+  from {statuses}
+"""
+IN_COMMON: list[dict[str, Any]] = [
+    {},
+    {"workflow": "busy"},
+    {"workflow": "rare"},
+    {"workflow_id": "chain"},
+    {"entity_id": "tenant"},
+    {"correlation_id": "batch"},
+    {"parent_id": "fan"},
+    {"entity_id": "tenant", "workflow": "rare"},
+    {"entity_id": "tenant", "correlation_id": "mine"},
+    {"parent_id": "fan", "correlation_id": "mine", "workflow": "busy"},
+]
+LISTS = [
+    RunFilter("main", status=status, held=held, limit=20, without=None if "workflow" in given else "task:", **given)
+    for given in IN_COMMON
+    for status, held in [
+        *(((status,), ()) for status in STATUSES),
+        ((), ()),
+        (("RUNNING", "FAILED"), ()),
+        ((), ("mismatch", "quarantine")),
+        (("FAILED",), ("mismatch",)),
+    ]
+]
 
-    assert steps[1] <= steps[0] + 20, f"{steps} steps beside 100 and 2,000 parked runs"
+
+def with_many_in_common(path: Path, many: int) -> None:
+    """A file with so many runs, and a few before them."""
+    fill(path, 0, 0, 1)
+    counted = f"with recursive up (n) as (select 1 union all select n + 1 from up where n < {many}) select n from up"
+    each = f"json_each('{json.dumps(STATUSES)}') as status, json_each('[1, 2, 3]') as n"
+    pairs = f"select status.value as status, n.value as n from {each}"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(MANY_IN_COMMON.format(numbers=f"({counted})", wake_at=NOW + FAR_AWAY, is_latest="n % 2 = 0"))
+        db.execute(FEW_BEFORE.format(statuses=f"({pairs})", is_latest="n <> 1"))
+        db.commit()
 
 
-async def test_a_page_of_a_large_namespace_is_not_sorted_out_of_all_its_runs(tmp_path: Path) -> None:
-    """`perdure list` among a million runs shows the newest twenty; a small namespace beside them is not walked to."""
-    path = tmp_path / "many.db"
-    fill(path, FEW_TO_SORT + 1, NOW + FAR_AWAY, per_second=10)
-    store = SqliteStore(str(path))
+async def led(store: SqliteStore | PostgresStore, wanted: RunFilter) -> str | None:
+    """What a list is led by, as the store would do it."""
+    leads = leads_of(wanted)
+    if len(leads) < 2:
+        return leads[0] if leads else None
+    ((*counts,),) = await store._ask(lambda: _found(Text(*counting(wanted, leads))))
+    fewest: int = counts.index(min(counts))
+    return leads[fewest]
+
+
+async def test_a_list_by_any_filter_costs_the_same_however_many_runs_there_are(quick_path: Path) -> None:
+    """Whoever is told that three of a million have failed looks at those three, and whoever is paged has no time."""
+    steps: dict[RunFilter, list[int]] = {wanted: [] for wanted in LISTS}
+    for many in (1000, 20_000):
+        path = quick_path / f"{many}.db"
+        with_many_in_common(path, many)
+        store = SqliteStore(str(path))
+        await store.open()
+        with closing(sqlite3.connect(path)) as db:
+            for wanted in LISTS:
+                sql, parameters = listing(wanted, SQLITE, await led(store, wanted))
+                bound = {n: json.dumps(v) if isinstance(v, list) else v for n, v in parameters.items()}
+                steps[wanted].append(steps_of(db, sql, bound))
+        await store.close()
+
+    assert {wanted: found for wanted, found in steps.items() if found[1] > 1.5 * found[0] + 50} == {}
+
+
+def matching(rows: Sequence[RunRow | RunUnreadable], wanted: RunFilter) -> list[str]:
+    """The page, out of all runs."""
+    found = [row.run_id for row in rows if isinstance(row, RunRow) and _is_listed(row, wanted)]
+    return sorted(found, reverse=True)[: wanted.limit]
+
+
+async def check_lists(store: SqliteStore | PostgresStore) -> None:
+    """Whether every list is what a walk over all runs finds, from its first page to its second."""
+    rows = await store._runs(Text("select * from runs", {}))
+    for wanted in LISTS:
+        for before in (None, "run-000000250", "few-PENDING3"):
+            page = msgspec.structs.replace(wanted, before=before)
+            later = [row for row in rows if before is None or row.run_id < before]
+            assert [row.run_id for row in await store.list_runs(page)] == matching(later, page), page
+
+
+async def test_a_list_by_any_filter_finds_what_a_walk_over_all_runs_finds(quick_path: Path) -> None:
+    with_many_in_common(quick_path / "lists.db", 500)
+    store = SqliteStore(str(quick_path / "lists.db"))
     await store.open()
     try:
-        for namespace, walks in (("main", True), ("small", False)):
-            assert await store._is_best_walked(RunFilter(namespace)) is walks
-        assert not await store._is_best_walked(RunFilter("main", workflow=one_sleep.name))
-        newest = [row.run_id for row in await store.list_runs(RunFilter("main", limit=20)) if isinstance(row, RunRow)]
-        with closing(sqlite3.connect(path)) as db:
-            assert [(run_id,) for run_id in newest] == db.execute(
-                "select run_id from runs order by run_id desc limit 20"
-            ).fetchall()
-            walked, sorted_out = (steps_of(db, *listing(RunFilter("main", limit=20), walks=w)) for w in (True, False))
-        assert walked * 20 < sorted_out
+        await check_lists(store)
     finally:
         await store.close()
 

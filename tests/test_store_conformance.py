@@ -53,6 +53,16 @@ from tests.test_store_contract import an_event
 RUNS = ("r1", "r2", "r3", "r4", "r5")
 WORKERS = ("w-1", "w-2")
 NAMESPACES = ("main", "other")
+LISTS: list[dict[str, Any]] = [
+    *({"workflow_id": workflow_id} for workflow_id in "abcd"),
+    {"workflow_id": "a", "workflow": "wf", "status": ("COMPLETED", "RUNNING"), "before": "r4"},
+    {"workflow": "fw", "limit": 2},
+    {"workflow": "wf", "status": ("SUSPENDED", "FAILED", "TIMED_OUT")},
+    {"entity_id": "e", "status": ("PENDING", "RUNNING"), "without": "f"},
+    {"entity_id": "e", "parent_id": "r1"},
+    {"parent_id": "r2", "workflow_id": "b", "held": ("mismatch",), "status": ("RUNNING",)},
+    {"held": ("quarantine", "mismatch"), "workflow": "wf", "entity_id": "e"},
+]
 LARGE = '"' + "x" * 1100 + '"'
 
 runs = st.sampled_from(RUNS)
@@ -238,11 +248,14 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
         seen.append(await store.next_wake(namespace, ("q1", "q2"), ("wf",)))
         seen.append(await store.next_wake(namespace, ("q2", "q1"), ("wf", "fw"), suspects=True))
         seen.append(await store.overdue(namespace, 1500, 2))
+        seen.append(await store.next_close(namespace, 1000))
         seen += [await store.latest_run(namespace, workflow_id) for workflow_id in "abcd"]
         seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
         seen += [await store.list_runs(RunFilter(namespace, held=("mismatch", "quarantine"), before="r4"))]
         seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), held=("quarantine",)))]
         seen += [await store.list_runs(RunFilter(namespace, held=("mismatch",), status=("SUSPENDED",), without="w"))]
+        for wanted in LISTS:
+            seen.append(await store.list_runs(RunFilter(namespace, **wanted)))
         seen.append(await store.held_counts(namespace))
     for row in found:
         assert isinstance(row, RunRow)

@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from perdure.stores.listing import POSTGRES
 from perdure.stores.postgres_address import Address
 from perdure.stores.postgres_floors import Floors
 from perdure.stores.postgres_links import LOST, READS, Links, is_about_database, unavailable
 from perdure.stores.postgres_steps import answer
-from perdure.stores.queries import listing
 from perdure.stores.reads import Reads
-from perdure.stores.records import RunFilter
 from perdure.stores.rows import Garbled
-from perdure.stores.steps import Steps, Text
+from perdure.stores.steps import Steps
 
 T = TypeVar("T")
 
@@ -21,6 +20,8 @@ READERS = 3
 
 class PostgresReads(Reads):
     """The reading half of the store."""
+
+    _dialect = POSTGRES
 
     def __init__(self, address: Address) -> None:
         self.url = address.shown
@@ -51,6 +52,3 @@ class PostgresReads(Reads):
                     raise
                 link.drop()
                 raise unavailable(self.url, error) from None
-
-    async def _listing(self, wanted: RunFilter) -> Text:
-        return Text(*listing(wanted))

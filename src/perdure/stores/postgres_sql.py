@@ -30,7 +30,7 @@ NOW_MS = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 NOW_US = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
 # What is not text.
-_LISTS = {"few_ids", "run_ids", "workflows", "places"}
+_LISTS = {"few_ids", "holds", "places", "run_ids", "statuses", "workflows"}
 _FLAGS = {"only_unbegun", "all_terminate"}
 _NUMBERS = {
     *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most"),

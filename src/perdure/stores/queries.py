@@ -4,8 +4,6 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from perdure.stores.records import RunFilter
-
 # Turns lie below zero, so that none can be a time.
 BEFORE_ALL_TURNS = -4_000_000_000_000_000_000
 # Ripe at once: the turn after all that have one; the same for all rows of a statement.
@@ -49,39 +47,3 @@ def migrations(database: str) -> list[str]:
     folder = files("perdure.stores").joinpath("sql", "migrations")
     found = sorted((f for f in folder.iterdir() if f.name.endswith(f"_{database}.sql")), key=lambda f: f.name)
     return [f.read_text() for f in found]
-
-
-def listing(wanted: RunFilter, *, walks: bool = False) -> tuple[str, dict[str, object]]:
-    """The query that lists runs, made of fixed conditions and parameters only.
-
-    `walks` is for large namespaces: all runs from the newest on, instead of sorting those of the namespace.
-    """
-    conditions = ["+namespace = :namespace" if walks else "namespace = :namespace"]
-    parameters: dict[str, object] = {"namespace": wanted.namespace, "limit": wanted.limit}
-    states = []
-    for column, values in (("status", wanted.status), ("held", wanted.held)):
-        if values:
-            names = [f"{column}{n}" for n in range(len(values))]
-            states.append(f"{column} in ({', '.join(f':{name}' for name in names)})")
-            parameters |= dict(zip(names, values, strict=True))
-    if states:
-        conditions.append(f"({' or '.join(states)})")
-    for column in ("workflow", "workflow_id", "entity_id", "correlation_id", "parent_id"):
-        value = getattr(wanted, column)
-        if value is not None:
-            conditions.append(f"{column} = :{column}")
-            parameters[column] = value
-    if wanted.without is not None:
-        # As a range of names, whatever a pattern would make of them.
-        # Somebody has to act on what is held, whatever it is; who asks for that is told of all of it.
-        sought = [f" or {states[-1]}"] if wanted.held else []
-        conditions.append("".join(["(workflow < :without or workflow >= :without_end", *sought, ")"]))
-        parameters |= {"without": wanted.without, "without_end": wanted.without + chr(0x10FFFF)}
-    if wanted.before is not None:
-        conditions.append("run_id < :before")
-        parameters["before"] = wanted.before
-    where = " and ".join(conditions)
-    # Held runs are few; without the index all runs would be walked to find them.
-    index = " indexed by runs_held" if wanted.held and not wanted.status else ""
-    sql = f"select * from runs{index} where {where} order by run_id desc limit :limit"  # noqa: S608 - fixed conditions
-    return sql, parameters

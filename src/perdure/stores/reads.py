@@ -17,6 +17,7 @@ from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
 from perdure.stores.garbled import misfit, run_row, worker_row
+from perdure.stores.listing import Dialect, counting, leads_of, listing
 from perdure.stores.records import (
     EVENTS_PAGE,
     UNREAD_PAGE,
@@ -45,9 +46,7 @@ class Reads:
         """Ask; when the answer cannot be read, another way, or the same once more to learn what is wrong."""
         raise NotImplementedError
 
-    async def _listing(self, wanted: RunFilter) -> Text:
-        """The query that lists runs, as this database does it best."""
-        raise NotImplementedError
+    _dialect: Dialect
 
     # Runs of a worker
 
@@ -93,7 +92,12 @@ class Reads:
         return _only(await self._runs(Query("latest_run", {"namespace": namespace, "workflow_id": workflow_id})))
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
-        return await self._runs(await self._listing(wanted))
+        leads = leads_of(wanted)
+        if len(leads) > 1:
+            counted = Text(*counting(wanted, leads))
+            ((*counts,),) = await self._ask(lambda: _found(counted))
+            leads = [leads[counts.index(min(counts))]]
+        return await self._runs(Text(*listing(wanted, self._dialect, leads[0] if leads else None)))
 
     async def held_counts(self, namespace: str) -> dict[str, int]:
         return dict(await self._rows("held_counts", namespace=namespace))
@@ -181,10 +185,11 @@ class Reads:
         return await self._ask(_workers, _each_worker)
 
     async def _rows(self, name: str, **parameters: object) -> Sequence[Any]:
-        def ask() -> Steps[Sequence[Any]]:
-            return (yield Query(name, parameters)).rows
+        return await self._ask(lambda: _found(Query(name, parameters)))
 
-        return await self._ask(ask)
+
+def _found(question: Question) -> Steps[Sequence[Any]]:
+    return (yield question).rows
 
 
 def unreadable(url: str, run_id: str, id: object, error: Garbled) -> RunUnreadable:

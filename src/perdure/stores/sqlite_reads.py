@@ -6,20 +6,14 @@ from functools import partial
 from typing import TypeGuard, TypeVar, cast
 
 from perdure.errors import StoreUnavailable
-from perdure.stores.queries import listing
+from perdure.stores.listing import SQLITE
 from perdure.stores.reads import Reads
-from perdure.stores.records import RunFilter
 from perdure.stores.sqlite_garbled import ask, is_undecodable
 from perdure.stores.sqlite_steps import answer
-from perdure.stores.steps import Steps, Text
+from perdure.stores.steps import Steps
 from perdure.threads import Threads
 
 T = TypeVar("T")
-
-# What is asked for that has an index of its own.
-LEADING = ("workflow", "entity_id", "correlation_id", "parent_id")
-# So many runs are sorted in no time.
-FEW_TO_SORT = 5000
 
 
 def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
@@ -31,6 +25,7 @@ def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
 class SqliteReads(Reads):
     """The reading half of the store; on a thread of its own where there are threads."""
 
+    _dialect = SQLITE
     _reader: sqlite3.Connection
     _readers: Threads | None = None
 
@@ -51,13 +46,3 @@ class SqliteReads(Reads):
         if type(error) is sqlite3.DatabaseError:
             return StoreUnavailable(self.url, f"the file is damaged: {error}; restore a backup of it")
         return StoreUnavailable(self.url, f"{error}; nothing was changed, try again")
-
-    async def _listing(self, wanted: RunFilter) -> Text:
-        return Text(*listing(wanted, walks=await self._is_best_walked(wanted)))
-
-    async def _is_best_walked(self, wanted: RunFilter) -> bool:
-        """Whether nothing that is asked for leads to the runs by an index, and there are many."""
-        if (wanted.held and not wanted.status) or any(getattr(wanted, column) is not None for column in LEADING):
-            return False
-        ((count,),) = await self._rows("some_of_namespace", namespace=wanted.namespace, most=FEW_TO_SORT)
-        return bool(count == FEW_TO_SORT)

@@ -114,10 +114,6 @@ with recursive owners (owner) as (
 )
 select owner from owners where owner is not null;
 
--- some_of_namespace: how many runs a namespace has, counted up to a number.
-select count(*)
-  from (select 1 from runs where namespace = :namespace limit :most) as counted;
-
 -- attempts: a run's failed attempts.
 select place, attempt, name, failure, at, next_at
   from attempts

@@ -3,3 +3,17 @@
 
 drop index {schema}.runs_closing;
 create index runs_closing on {schema}.runs (namespace, close_at) where close_at is not null and closed_at is null;
+
+-- What leads to runs goes on with workflow, status and run_id: a page of those of one kind is read from its end.
+drop index {schema}.runs_by_workflow;
+drop index {schema}.runs_ended_badly;
+drop index {schema}.runs_by_entity;
+drop index {schema}.runs_by_correlation;
+drop index {schema}.runs_held;
+create index runs_by_workflow on {schema}.runs (namespace, workflow, status, run_id);
+create index runs_by_entity on {schema}.runs (namespace, entity_id, workflow, status, run_id) where entity_id is not null;
+create index runs_by_correlation on {schema}.runs (namespace, correlation_id, workflow, status, run_id)
+    where correlation_id is not null;
+create index runs_of_parent on {schema}.runs (namespace, parent_id, workflow, status, run_id) where parent_id is not null;
+create index runs_superseded on {schema}.runs (namespace, workflow_id, workflow, status, run_id) where not is_latest;
+create index runs_held on {schema}.runs (namespace, workflow, held, run_id) where held is not null;

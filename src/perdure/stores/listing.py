@@ -1,0 +1,198 @@
+"""Listing: how the runs that match a filter are found, newest first, without a walk over those that do not.
+
+In:   a filter, and the database it is for.
+Out:  SQL, made of fixed conditions and parameters only.
+
+Every index that leads to runs by what they have in common goes on with workflow, status and run_id. So in it the runs
+of one workflow and one status lie together, in the order of a list. Of each such group no more than a page is looked
+at, however many runs there are; the newest of all of these are the page.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perdure.stores.records import RunFilter
+
+# What a filter may lead by, and the condition that an index answers; the latest run of a workflow_id has its own.
+LEADS = {
+    "workflow_id": "namespace = :namespace and workflow_id = :workflow_id and not is_latest",
+    "correlation_id": "namespace = :namespace and correlation_id = :correlation_id",
+    "parent_id": "namespace = :namespace and parent_id = :parent_id",
+    "entity_id": "namespace = :namespace and entity_id = :entity_id",
+}
+LATEST = "namespace = :namespace and workflow_id = :workflow_id and is_latest"
+BY_NAMESPACE = "namespace = :namespace"
+BY_HOLD = "namespace = :namespace and held is not null"
+# Of several things to lead by that one is taken that fewest runs have, counted up to here.
+FEW = 1000
+
+# The workflows of which there are runs, and the states their runs are in: from one to the next without what is between.
+NAMES = """
+    select (select workflow from runs{index} where {where} order by workflow, {state} limit 1)
+    union all
+    select (select workflow
+              from runs{index}
+             where {where}
+               and workflow > {names}.name
+             order by workflow, {state}
+             limit 1)
+      from {names}
+     where name is not null"""
+STATES = """
+    select name, (select {state} from runs where {where} and workflow = {names}.name order by {state} limit 1)
+      from {names}
+     where name is not null{kept}
+    union all
+    select name, (select {state}
+                    from runs
+                   where {where}
+                     and workflow = {groups}.name
+                     and {state} > {groups}.state
+                   order by {state}
+                   limit 1)
+      from {groups}
+     where state is not null"""
+GIVEN_STATES = """
+    select name, {value}
+      from {names}, {given}
+     where name is not null{kept}"""
+# Activities on a queue have such names.
+KEPT = " and (name < :without or name >= :without_end)"
+
+
+class Dialect(NamedTuple):
+    """What a database wants in its own words.
+
+    `key` is what rows are found again by: in SQLite a run_id may be spoilt. `pick` takes the newest of each group;
+    `beside` is a condition that no index shall answer, for another one leads.
+    """
+
+    key: str
+    values: str
+    text: str
+    pick: str
+    newest: str
+    beside: str
+    by_hold: str
+
+
+SQLITE = Dialect(
+    key="rowid",
+    values="json_each({})",
+    text="{}",
+    pick="""
+    select json_each.value
+      from {groups}, json_each((select json_group_array(rowid)
+                                  from (select rowid
+                                          from runs{index}
+                                         where {where}
+                                           and workflow = {groups}.name
+                                           and {state} = {groups}.state{conditions}
+                                         order by run_id desc
+                                         limit :limit)))""",
+    newest="select rowid from runs where rowid in (select key from found) order by run_id desc limit :limit",
+    beside="+{0} = :{0}",
+    # Unless it is named, that of all runs would do as well.
+    by_hold=" indexed by runs_held",
+)
+# A range of one state, and sorted by it: only an index that has states in order will do. By run_id alone the planner
+# would walk over all runs, in the hope to meet those that are wanted soon.
+POSTGRES = Dialect(
+    key="run_id",
+    values="unnest({}) as given (value)",
+    text='{} collate "C"',
+    pick="""
+    select picked.run_id
+      from {groups}
+     cross join lateral (select run_id
+                           from runs
+                          where {where}
+                            and workflow = {groups}.name
+                            and {state} between {groups}.state and {groups}.state{conditions}
+                          order by {state} desc, run_id desc
+                          limit :limit) as picked""",
+    newest="select key from found order by key desc limit :limit",
+    beside="{0} || '' = :{0}",
+    by_hold="",
+)
+
+
+def leads_of(wanted: RunFilter) -> list[str]:
+    """What the filter could lead by."""
+    if wanted.held and not wanted.status:
+        return []
+    return [column for column in LEADS if getattr(wanted, column) is not None]
+
+
+def counting(wanted: RunFilter, leads: Sequence[str]) -> tuple[str, dict[str, object]]:
+    """How many runs there are by each of these, up to a number."""
+    some = "(select count(*) from (select 1 from runs where {} limit {}) as counted)"
+    return f"select {', '.join(some.format(LEADS[lead], FEW) for lead in leads)}", _parameters(wanted)
+
+
+def listing(wanted: RunFilter, dialect: Dialect, lead: str | None = None) -> tuple[str, dict[str, object]]:
+    """The query that lists runs, led by one thing that the filter asks for, or by none."""
+    tables, picks = [], []
+    if wanted.status or not wanted.held:
+        where = BY_NAMESPACE if lead is None else LEADS[lead]
+        tables += _groups(wanted, dialect, "status", where)
+        picks.append(_picks(wanted, dialect, "status", where, lead))
+    if lead == "workflow_id":
+        picks.append(_latest(wanted, dialect))
+    if wanted.held:
+        tables += _groups(wanted, dialect, "held", BY_HOLD)
+        picks.append(_picks(wanted, dialect, "held", BY_HOLD, None))
+    found = f"with recursive {', '.join(tables)}, found (key) as ({' union '.join(picks)}) {dialect.newest}"
+    sql = f"select * from runs where {dialect.key} in ({found}) order by run_id desc"  # noqa: S608 - fixed conditions
+    return sql, _parameters(wanted)
+
+
+def _groups(wanted: RunFilter, dialect: Dialect, state: str, where: str) -> list[str]:
+    """The tables of workflows, and of groups: workflow and state."""
+    # Who asks for what is held is told of all of it: somebody has to act on it, whatever it is.
+    kept = KEPT if wanted.without is not None and state == "status" else ""
+    index = dialect.by_hold if state == "held" else ""
+    words = {"names": f"{state}_names", "groups": f"by_{state}", "state": state, "where": where, "index": index}
+    words |= {"kept": kept, "value": dialect.text.format("value")}
+    names = NAMES.format(**words) if wanted.workflow is None else f"select {dialect.text.format(':workflow')}"
+    if state == "held" or wanted.status:
+        groups = GIVEN_STATES.format(given=dialect.values.format(":holds" if state == "held" else ":statuses"), **words)
+    else:
+        groups = STATES.format(**words)
+    return [f"{words['names']} (name) as ({names})", f"{words['groups']} (name, state) as ({groups})"]
+
+
+def _picks(wanted: RunFilter, dialect: Dialect, state: str, where: str, lead: str | None) -> str:
+    """The newest of each group."""
+    index = dialect.by_hold if state == "held" else ""
+    words = {"groups": f"by_{state}", "state": state, "where": where, "index": index}
+    return dialect.pick.format(conditions=_conditions(wanted, dialect, lead), **words)
+
+
+def _latest(wanted: RunFilter, dialect: Dialect) -> str:
+    """The one run that has a workflow_id now."""
+    conditions = _conditions(wanted, dialect, "workflow_id")
+    if wanted.status:
+        conditions += f" and status in (select value from {dialect.values.format(':statuses')})"  # noqa: S608 - fixed
+    if wanted.workflow is not None:
+        conditions += " and workflow = :workflow"
+    return f"select {dialect.key} from runs where {LATEST}{conditions}"  # noqa: S608 - fixed conditions
+
+
+def _conditions(wanted: RunFilter, dialect: Dialect, lead: str | None) -> str:
+    """What else is asked of a run, besides what led to it."""
+    columns = [column for column in LEADS if getattr(wanted, column) is not None and column != lead]
+    others = [*(dialect.beside.format(column) for column in columns), *(["run_id < :before"] if wanted.before else ())]
+    return "".join(f" and {condition}" for condition in others)
+
+
+def _parameters(wanted: RunFilter) -> dict[str, object]:
+    found: dict[str, object] = {"namespace": wanted.namespace, "limit": wanted.limit}
+    found |= {"statuses": list(wanted.status), "holds": list(wanted.held)}
+    for column in (*LEADS, "workflow", "before"):
+        if (value := getattr(wanted, column)) is not None:
+            found[column] = value
+    if wanted.without is not None:
+        # As a range of names, whatever a pattern would make of them.
+        found |= {"without": wanted.without, "without_end": wanted.without + chr(0x10FFFF)}
+    return found
