@@ -768,3 +768,33 @@ async def test_a_program_with_one_run_may_be_killed_twenty_times_and_then_ends(e
             assert (await run.describe()).losses == deaths + 1
         gates[-1].set()
         assert await env.result(run) == "a"
+
+
+async def test_a_run_that_rests_says_so_to_whoever_waits_for_it(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever starts the program again after a kill must not take it for one that hangs."""
+    gates.append(asyncio.Event())
+    why = "its worker died 6 times while it ran; it, or somebody from outside, ended it"
+    async with env:
+        run = await env.start(stalls.options(id="a"), "a")
+        for _ in range(6):
+            while (await run.describe()).status != "RUNNING":
+                await env.pass_time(10)
+            await env.crash()
+            run = await env.app.get("a", workflow=stalls)
+        assert f"run 'a' rests: {why}. No other run was in danger, so it is tried again, in 8 s" in caplog.text
+
+        wait = (await run.describe()).waiting_for[0]
+
+        assert (wait.kind, wait.reason) == ("rest", why)
+        assert wait.until is not None
+        assert wait.until.timestamp() * 1000 == env.clock.now() + 8000
+        with pytest.raises(TimeoutError, match=rf"has no result after 0: it rests until [-0-9: ]+, {why}"):
+            await run.result(timeout=0)
+        gates[-1].set()
+        assert await env.result(run) == "a"
+        rests = [
+            record.getMessage() for record in caplog.records if getattr(record, "event", "") == "awaited_run_rests"
+        ]
+        assert [text.partition(" until ")[0] for text in rests] == ["run 'a' rests"]

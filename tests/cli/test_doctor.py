@@ -140,7 +140,8 @@ def test_runs_that_nobody_takes_or_that_are_held_are_told(shell: Shell) -> None:
     assert code == 0
     assert "\n                      → start one that has the code: `perdure worker MODULE`\n" in seen
     change(shell, "update runs set held = 'mismatch'")
-    assert findings(shell("doctor"))["runs"] == ("warning", "1 run open; 1 held")
+    done = shell("doctor")
+    assert (done.code, findings(done)["runs"]) == (1, ("trouble", "1 run open; 1 held"))
 
 
 def test_held_runs_are_told_beside_those_that_nobody_takes(shell: Shell) -> None:

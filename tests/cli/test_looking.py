@@ -40,7 +40,8 @@ def test_show_tells_what_a_run_waits_for(shell: Shell) -> None:
     assert re.search(r'input +\{"order":"o-1"\}\n', seen)
     assert re.search(r"waits for +signal approved\n", seen)
     shown = shell("show", "o-1").json
-    assert shown["waiting_for"] == [{"kind": "signal", "place": "signal(approved)", "name": "approved"}]
+    waits = {"kind": "signal", "place": "signal(approved)", "name": "approved", "accepts": {"type": "boolean"}}
+    assert shown["waiting_for"] == [waits]
     assert shell("show", shown["run_id"]).json["workflow_id"] == "o-1"
 
 

@@ -3,13 +3,16 @@
 import sqlite3
 from contextlib import closing
 
+from perdure.stores.queries import migrations
 from tests.cli.shell import Shell
+
+SQLITE, POSTGRES = (len(migrations(database)) for database in ("sqlite", "postgres"))
 
 
 def test_a_file_is_brought_up_to_date(shell: Shell) -> None:
-    assert shell("migrate", "--url", "sqlite:///new.db").json == {"from": 0, "to": 6}
+    assert shell("migrate", "--url", "sqlite:///new.db").json == {"from": 0, "to": SQLITE}
     code, seen = shell.at_terminal("migrate", "--url", "sqlite:///new.db")
-    assert (code, seen) == (0, f"{shell.folder / 'new.db'}: schema 6, nothing was to be done\n")
+    assert (code, seen) == (0, f"{shell.folder / 'new.db'}: schema {SQLITE}, nothing was to be done\n")
 
 
 def test_the_sql_for_a_file_is_printed_and_not_run(shell: Shell) -> None:
@@ -18,7 +21,7 @@ def test_the_sql_for_a_file_is_printed_and_not_run(shell: Shell) -> None:
     assert not (shell.folder / "not-there.db").exists()
     with closing(sqlite3.connect(shell.folder / "by-hand.db")) as db:
         db.executescript(printed.out)
-    assert shell("migrate", "--url", "sqlite:///by-hand.db").json == {"from": 6, "to": 6}
+    assert shell("migrate", "--url", "sqlite:///by-hand.db").json == {"from": SQLITE, "to": SQLITE}
     assert shell("audit", "--url", "sqlite:///by-hand.db").json["ok"]
     again = shell("migrate", "--print-sql", "--url", "sqlite:///by-hand.db")
     assert again.out == "-- Nothing is to be done: the schema is 6, and this Perdure knows up to 6.\n"
@@ -27,9 +30,9 @@ def test_the_sql_for_a_file_is_printed_and_not_run(shell: Shell) -> None:
 def test_a_schema_of_postgres_is_made(shell: Shell, postgres_url: str) -> None:
     printed = shell("migrate", "--print-sql", PERDURE_URL=postgres_url)
     assert printed.out.startswith("begin;")
-    assert shell("migrate", PERDURE_URL=postgres_url).json == {"from": 0, "to": 2}
+    assert shell("migrate", PERDURE_URL=postgres_url).json == {"from": 0, "to": POSTGRES}
     code, seen = shell.at_terminal("migrate", PERDURE_URL=postgres_url)
-    assert (code, seen) == (0, f"{postgres_url}: schema 2, nothing was to be done\n")
+    assert (code, seen) == (0, f"{postgres_url}: schema {POSTGRES}, nothing was to be done\n")
     assert shell("list", PERDURE_URL=postgres_url).json == []
 
 

@@ -15,11 +15,25 @@ def test_a_signal_that_nobody_waits_for_is_sent_with_a_warning(shell: Shell) -> 
     assert shell("signal", "o-1", "approved", "true").json["payload"] is True
 
 
+def test_a_payload_that_the_run_does_not_accept_is_not_sent(shell: Shell) -> None:
+    """It would be set aside, and the run would wait on; whoever typed it believes that it was approved."""
+    shell.waits_for_approval("o-1")
+    done = shell("signal", "o-1", "approved", '"true"')
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "error: run 'o-1' waits for 'approved' with another payload: expected boolean, got string; "
+        "nothing was sent, --force sends it all the same\n"
+    )
+    assert shell("show", "o-1").json["unread"] == []
+    assert shell("signal", "o-1", "approved", '"true"', "--force").json["payload"] == "true"
+    assert len(shell("show", "o-1").json["unread"]) == 1
+
+
 def test_a_signal_that_was_set_aside_is_shown(shell: Shell) -> None:
     """It was sent well, and a moment later nothing but the worker's log knew of it."""
     shell.waits_for_approval("o-1")
     with shell.at_work():
-        assert shell("signal", "o-1", "approved", '"yes"').code == 0
+        assert shell("signal", "o-1", "approved", '"yes"', "--force").code == 0
         until(lambda: shell("show", "o-1").json["unread"] == [])
         (aside,) = shell("show", "o-1").json["set_aside"]
         assert (aside["name"], aside["payload"]) == ("approved", "yes")

@@ -133,10 +133,10 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Reused worker id."""
 
-    async def begin(self: lease.Lease, queues: tuple[str, ...]) -> None:
+    async def begin(self: lease.Lease, queues: tuple[str, ...], workflows: tuple[str, ...]) -> None:
         ids, self._ids = self._ids, _SameToken()  # type: ignore[assignment]  # only its token is asked for
         try:
-            await real_begin(self, queues)
+            await real_begin(self, queues, workflows)
         finally:
             self._ids = ids
 

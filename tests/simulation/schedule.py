@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.authoring.functions import TASK_PREFIX
 from perdure.engine.heartbeat import GIVE_UP_SECONDS
 from perdure.errors import IdConflict
 from perdure.kernel.poison import QUARANTINE_FROM, SUSPECT_FROM
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun
 from perdure.testing.simulation import MemoryDatabase, Node, SqliteDatabase, State, Tape, World

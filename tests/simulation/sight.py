@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from perdure.authoring.functions import TASK_PREFIX
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.testing.memory import Tables
 from perdure.testing.simulation import Database, MemoryDatabase, SqliteDatabase
 

@@ -23,7 +23,6 @@ from perdure.app.views import Page
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import (
     DEFAULTS,
-    TASK_PREFIX,
     Activity,
     BoundCall,
     ConflictPolicy,
@@ -34,6 +33,7 @@ from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
 from perdure.engine.heartbeat import Heartbeat
+from perdure.engine.hindrances import tell_missing
 from perdure.engine.holds import tell_how_many
 from perdure.engine.port import MAX_UNREAD, Engine, OwnedRun, StartRequest
 from perdure.engine.store_engine import StoreEngine
@@ -51,6 +51,7 @@ from perdure.errors import (
 from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite import SqliteStore
@@ -145,6 +146,7 @@ class Perdure:
         if self._worker is not None:
             await self._worker.begin()
             await _tell_of_held_runs(engine)
+            await _tell_of_missing_code(engine, self._settings.queues)
             if self._shutdown is not None:
                 self._shutdown.watch(self, self._hand_back)
                 self._guard = asyncio.create_task(self._until_unwound())
@@ -410,6 +412,12 @@ async def _tell_of_held_runs(engine: Engine) -> None:
     # It is there to help; whatever keeps it from being read is told by those who cannot do without.
     with contextlib.suppress(StoreUnavailable):
         tell_how_many(await engine.held_counts())
+
+
+async def _tell_of_missing_code(engine: Engine, queues: tuple[str, ...]) -> None:
+    # As above.
+    with contextlib.suppress(StoreUnavailable):
+        tell_missing(await engine.without_code(queues), engine.clock.now())
 
 
 def _no_workflow(given: object) -> BadOption:

@@ -16,6 +16,7 @@ from perdure.app.views import (
     RunEvent,
     RunInfo,
     UnreadMessage,
+    Wait,
     event_view,
     message_view,
     moment,
@@ -26,6 +27,7 @@ from perdure.authoring.functions import workflows
 from perdure.authoring.signals import Signal
 from perdure.codec import ValueType
 from perdure.engine.endings import ending_of, stopped
+from perdure.engine.hindrances import told_time
 from perdure.engine.holds import way_out
 from perdure.engine.port import Ending, Engine, OwnedRun
 from perdure.errors import BadOption, PerdureError, RunFailed, RunNotFound, RunUnreadable
@@ -263,12 +265,24 @@ async def _how_it_is(engine: Engine, run_id: str) -> str:
         row = await engine.read(run_id)
         while row.status == Status.CONTINUED:
             row = await engine.read(str(ending_of(row).next_run_id))
+        hindered = [_told(wait) for wait in (await run_view(engine, row)).waiting_for if wait.reason]
     except PerdureError:
         # That it took too long is what the caller has to know; the rest would only have helped.
         return ""
+    if row.held is None and hindered:
+        return f": {hindered[0]}"
     if row.held is None:
         return "; it goes on" if row.closed_at is None else ", and has ended since"
     return f": it is held ({row.held}) and does not go on; {way_out(row.workflow_id)}"
+
+
+def _told(wait: Wait) -> str:
+    """Why a wait may be long."""
+    if wait.until is not None:
+        return f"it rests until {told_time(wait.until)}, {wait.reason}"
+    what = "it" if wait.kind == "worker" else f"the {wait.kind} {wait.name}"
+    since = "" if wait.since is None else f" since {told_time(wait.since)}"
+    return f"{what} waits{since}, {wait.reason}"
 
 
 def result_of(id: str, ending: Ending, kind: ValueType) -> object:

@@ -6,12 +6,21 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from perdure.engine.hindrances import (
+    NoCode,
+    Rest,
+    Served,
+    has_code,
+    hindrance_of,
+    told_missing,
+)
 from perdure.engine.port import Engine
-from perdure.errors import RunUnreadable
+from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
 from perdure.kernel.status import Status
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunRow
 from perdure.stores.rows import Garbled
 
@@ -23,7 +32,11 @@ FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something a run waits for: an activity, a timer, a signal, a child or a side effect, and since or until when."""
+    """Something a run waits for: an activity, a timer, a signal, a child or a side effect, and since or until when.
+
+    Of kind "worker" it waits for one that has its code; of kind "rest" for its next try, after it was alone with
+    workers that died. `reason` says why in words; `accepts` is the JSON schema of a signal's payload.
+    """
 
     kind: str
     place: str
@@ -31,6 +44,9 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     until: datetime | None = None
     failed_attempts: int = 0
     queue: str | None = None
+    since: datetime | None = None
+    reason: str | None = None
+    accepts: dict[str, Any] | None = None
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):
@@ -164,8 +180,37 @@ def _waits(text: str | None) -> tuple[Wait, ...]:
     found = []
     for wait in msgspec.json.decode(text or "[]"):
         until = wait.pop("until", None)
-        found.append(Wait(**wait, until=_moment_or_none(until)))
+        # What a version to come says besides is not for this one.
+        known = {name: wait[name] for name in Wait.__struct_fields__ if name in wait}
+        found.append(Wait(**known, until=_moment_or_none(until)))
     return tuple(found)
+
+
+async def _hindered(engine: Engine, row: RunRow, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
+    """What an open run waits for, and what keeps it, or the activities it waits for, from going on."""
+    if row.closed_at is not None or row.held is not None or not (row.owner is None or any(w.queue for w in waits)):
+        return waits
+    try:
+        served = await engine.serving()
+    except StoreUnavailable:
+        # It would only have helped; the run itself was read.
+        return waits
+    waits = tuple(_without_code(wait, served) for wait in waits)
+    match hindrance_of(row, served, engine.clock.now()):
+        case Rest(until, reason):
+            return (Wait("rest", "", until=moment(until), reason=reason), *waits)
+        case NoCode(workflow, queue, since, reason):
+            return (Wait("worker", "", workflow, queue=queue, since=moment(since), reason=reason), *waits)
+        case _:
+            return waits
+
+
+def _without_code(wait: Wait, served: Served) -> Wait:
+    """The same; with a reason when it is an activity on a queue that no living worker could run."""
+    name = f"{TASK_PREFIX}{wait.name}"
+    if wait.queue is None or has_code(served, wait.queue, name):
+        return wait
+    return msgspec.structs.replace(wait, reason=told_missing(name, wait.queue, served))
 
 
 def _error(row: RunRow) -> str | None:
@@ -210,7 +255,7 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         status=_read("status", Status, row.status),
         held=row.held,
         held_report=row.held_report,
-        waiting_for=_read("waiting", _waits, waiting),
+        waiting_for=await _hindered(engine, row, _read("waiting", _waits, waiting)),
         step=row.step,
         entity_id=row.entity_id,
         correlation_id=row.correlation_id,

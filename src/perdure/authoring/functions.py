@@ -24,7 +24,7 @@ from perdure.errors import BadOption, BadValue, NotInWorkflow
 from perdure.ids import checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.retry import Retry
-from perdure.kernel.traits import PLAIN, OnParentClose, Traits
+from perdure.kernel.traits import PLAIN, TASK_PREFIX, OnParentClose, Traits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,8 +38,6 @@ ParentClosePolicy: TypeAlias = Literal["cancel", "terminate", "abandon"]
 DEFAULT_TIMEOUT = 300.0
 LARGEST_ATTRIBUTES = 16 * 1024
 HIGHEST_PRIORITY = 1_000_000
-# What the names of runs begin with that are activities on a queue; no workflow's may.
-TASK_PREFIX = "task:"
 
 
 class ActivityOptions(msgspec.Struct, frozen=True):

@@ -35,6 +35,11 @@ class Signal(Generic[T]):
         generic = typing.get_args(getattr(self, "__orig_class__", None))
         return ValueType(generic[0] if generic else Any)
 
+    @cached_property
+    def accepts(self) -> bytes | None:
+        """The JSON schema of payloads, for people who send them by hand; None when anything will do, or it is long."""
+        return self.payload.schema
+
     async def receive(self, timeout: Duration | None = None) -> T:
         """The next payload; TimeoutError when none came in time."""
         runtime = required(f"receiving the signal {self.name!r}", "send signals from outside with `run.signal(...)`")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from perdure.authoring.functions import TASK_PREFIX
 from perdure.cli.output import compact, counted, distance, span, visible
+from perdure.kernel.traits import TASK_PREFIX
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent, Wait
@@ -177,11 +177,15 @@ def _wait_text(wait: "Wait", when: Callable[[datetime], str]) -> str:
     match wait.kind:
         case "timer":
             return f"timer{due}"
+        case "rest":
+            return f"its next try,{due}: {wait.reason}"
+        case "worker" if wait.since is not None:
+            return f"a worker, since {when(wait.since)}: {wait.reason}"
         case "side_effect":
             text = "a side effect"
         case kind:
             queue = "" if wait.queue is None else f" on queue {wait.queue}"
-            text = f"{kind} {wait.name or wait.place}{queue}"
+            text = f"{kind} {wait.name or wait.place}{queue}{(wait.reason and f' ({wait.reason})') or ''}"
     if wait.failed_attempts:
         return f"{text}, {counted(wait.failed_attempts, 'failed attempt')}{due and f', next{due}'}"
     return f"{text}{due and f',{due}'}"

@@ -44,7 +44,13 @@ async def neglected(
         return {}
     worked = {queue for each in workers if _is_fit(each, url, info.namespace) for queue in each.queues}
     others = sorted(worked - own)
-    return {queue: _sentence(info, queue, others, module) for queue in sorted(wanted - worked)}
+    told = {queue: _sentence(info, queue, others, module) for queue in sorted(wanted - worked)}
+    # Somebody works it, but has not the code.
+    return told | {
+        wait.queue: f"{wait.name}: {wait.reason}"
+        for wait in info.waiting_for
+        if wait.reason is not None and wait.queue in wanted & worked
+    }
 
 
 def needed(info: "RunInfo") -> set[str]:

@@ -29,7 +29,8 @@ LARGEST_AUDITED = 16 * 2**20
 def check_runs(health: Contents, now: int, *, is_full: bool = False, is_service: bool = False) -> Finding:
     """Whether the runs that could go on do.
 
-    Where a service works them it is trouble when nobody is alive; a file may rest until its program is started again.
+    What is held waits for somebody to act: that is trouble. Where a service works them it is as well when nobody is
+    alive; a file may rest until its program is started again.
     """
     found = f"{counted(health.open_runs, 'run')} open" if health.open_runs else "none open"
     remedies = []
@@ -43,7 +44,7 @@ def check_runs(health: Contents, now: int, *, is_full: bool = False, is_service:
         remedies.insert(0, "make room; workers take them then" if is_full else _help(health.due))
     if not remedies:
         return ok("runs", found)
-    is_trouble = is_service and _are_left_alone(health, now)
+    is_trouble = bool(health.held_runs) or (is_service and _are_left_alone(health, now))
     return (trouble if is_trouble else warning)("runs", found, "; ".join(remedies))
 
 

@@ -65,7 +65,10 @@ async def _dossier(url: str, namespace: str, name: str) -> Dossier:
 async def _warnings(url: str, info: "RunInfo") -> list[str]:
     """What keeps the run from going on: that nobody works a queue it waits for now."""
     is_ripe = info.status == "PENDING" and info.delayed_until is None
-    return list((await neglected(url, info, own=frozenset(() if is_ripe else (info.queue,)))).values())
+    found = await neglected(url, info, own=frozenset(() if is_ripe else (info.queue,)))
+    # What it waits for is shown with the reason already.
+    shown = [wait.reason for wait in info.waiting_for if wait.reason is not None]
+    return [text for text in found.values() if not text.endswith(tuple(shown))]
 
 
 def _fields(dossier: Dossier) -> dict[str, object]:

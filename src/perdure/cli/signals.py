@@ -1,18 +1,23 @@
 """`perdure signal`: send a message to a run."""
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.exits import warn
+from perdure.cli.exits import Trouble, warn
 from perdure.cli.inputs import json_given
 from perdure.cli.opening import client, found
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
 from perdure.cli.output import compact, is_for_people, print_json, screen
+from perdure.cli.schemas import misfit
+
+if TYPE_CHECKING:
+    from perdure.app import Wait
 
 EXAMPLES = {
     "signal": """\
@@ -33,12 +38,15 @@ def send(
     ] = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
+    force: Annotated[
+        bool, typer.Option("--force", help="Send it even if it is not what the run waits for.", show_default=False)
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send a signal to a run; it is on disk when this returns."""
     data = json_given(payload, "PAYLOAD", """true, 42, '"text"' or '{"by": "ann"}'""")
     value = msgspec.json.decode(data)
-    run, awaited = asyncio.run(_send(url, namespace, name, signal, value, id))
+    run, awaited = asyncio.run(_send(url, namespace, name, signal, value, id, force=force))
     if is_for_people(as_json=as_json):
         text = Text.assemble(("✉ ", "magenta"), f"sent {signal} {compact(value)} to ", (run.id, "bold"))
         screen().print(text, soft_wrap=True)
@@ -49,11 +57,24 @@ def send(
 
 
 async def _send(
-    url: str, namespace: str, name: str, signal: str, value: object, id: str | None
+    url: str, namespace: str, name: str, signal: str, value: object, id: str | None, *, force: bool
 ) -> "tuple[perdure.Run[Any], list[str]]":
     """The run, and the signals it waited for when this one was sent."""
     async with client(url, namespace) as app:
         run = await found(app, name)
         waits = (await run.describe()).waiting_for
+        if not force:
+            _refuse_misfit(run.id, signal, value, waits)
         await run.signal(signal, value, id=id)
         return run, [wait.name for wait in waits if wait.kind == "signal" and wait.name is not None]
+
+
+def _refuse_misfit(id: str, signal: str, value: object, waits: "Sequence[Wait]") -> None:
+    """Trouble when the run waits for this signal, with another payload: it would be set aside."""
+    schemas = [wait.accepts for wait in waits if wait.kind == "signal" and wait.name == signal]
+    troubles = [misfit(value, schema or {}) for schema in schemas]
+    if troubles and None not in troubles:
+        raise Trouble(
+            f"run {id!r} waits for {signal!r} with another payload: {troubles[0]}; "
+            "nothing was sent, --force sends it all the same"
+        )

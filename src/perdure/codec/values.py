@@ -19,6 +19,8 @@ from perdure.codec.likeness import Difference, difference
 from perdure.codec.wire import LARGEST_VALUE, TOO_DEEP, encode, encoded, odd_number
 from perdure.errors import BadOption, BadValue
 
+# A schema goes with each wait for a signal that is noted.
+LONGEST_SCHEMA = 1000
 # Values of exactly these types are restored as themselves; no need to look.
 PLAIN: frozenset[Any] = frozenset({str, int, bool, NoneType})
 
@@ -62,6 +64,17 @@ class ValueType:
     @property
     def shown(self) -> str:
         return _shown(self.annotation)
+
+    @property
+    def schema(self) -> bytes | None:
+        """The JSON schema of what is written; None when that is not known, says nothing, or is long."""
+        made_by = getattr(self.annotation, "model_json_schema", None)
+        try:
+            schema = msgspec.json.schema(self.annotation) if made_by is None else made_by()
+            data = msgspec.json.encode(schema)
+        except Exception:  # noqa: BLE001 - annotations are code, and it would only have helped
+            return None
+        return data if schema and len(data) <= LONGEST_SCHEMA else None
 
     def record(self, value: object, where: str) -> tuple[bytes, object]:
         """What is written, and what the reader of it will get."""

@@ -11,18 +11,19 @@ another worker's row is by its own clock, and is only ever looked at for a chang
 import logging
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.committer import Committer
+from perdure.engine.hindrances import Served, served_by
 from perdure.engine.holds import tell_blamed
 from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
 from perdure.stores.answers import Applied, Committed, Failed, Freed, Moved, Unknown
-from perdure.stores.operations import DeleteWorker, FreeOrphans, FreeRuns, RaiseEpoch, RegisterWorker
+from perdure.stores.operations import DeleteWorker, FreeOrphans, FreeRuns, NoteWorkflows, RaiseEpoch, RegisterWorker
 from perdure.stores.port import Store
 from perdure.stores.records import WorkerRow
 
@@ -30,6 +31,8 @@ log = logging.getLogger("perdure.engine")
 
 # How many runs of a dead worker are freed in one transaction.
 BITE = 500
+# What workers have code for is asked again after so long.
+SERVED_MS = 1000
 # How often it is looked for runs whose owner has no row; only a hand in the database brings that about.
 ORPHANS_MS = 10_000
 # So much is told of an owner that is none of ours.
@@ -49,26 +52,28 @@ class Lease:
         self.namespace = namespace
         self._lease_ms = lease_ms
         self._queues: tuple[str, ...] = ()
+        self.workflows: tuple[str, ...] = ()
         self._renewed_at = 0
         self._until = 0
         # The other workers' rows as they were last seen to change, and when that was by our monotonic clock.
         self._seen: dict[str, tuple[WorkerRow, int]] = {}
         self._next_orphans_at = 0
-        # The queues that living workers work, as of the last look for dead ones.
-        self.worked: frozenset[str] = frozenset()
+        # What living workers have code for, by the queues they work, as of the last look; and until when that will do.
+        self.served: Served = {}
+        self._served_until = -1
         self.worker_id = ""
         self.epoch = 0
 
-    async def begin(self, queues: tuple[str, ...]) -> None:
+    async def begin(self, queues: tuple[str, ...], workflows: tuple[str, ...]) -> None:
         """Become a worker: a new random id, a lock that shows we are alive, a row."""
-        self._queues = queues
+        self._queues, self.workflows = queues, workflows
         worker_id = self._ids.token()
         await self._store.keep_alive(worker_id)
         now, began = self._clock.now(), self._clock.monotonic()
         process = (socket.gethostname(), os.getpid())
         self._until = now + self._lease_ms
-        registration = RegisterWorker(worker_id, self.namespace, self._until, queues, *process, now, self._lease_ms)
-        outcome = await self._committer.write_alone(registration)
+        row = (worker_id, self.namespace, self._until, queues, *process, now, self._lease_ms, workflows)
+        outcome = await self._committer.write_alone(RegisterWorker(*row))
         if not isinstance(outcome, Committed):
             await self._store.let_die(worker_id)
             if isinstance(outcome, Failed | Unknown):
@@ -83,6 +88,11 @@ class Lease:
         self.epoch = epoch
         self._committer.resume(worker_id, epoch)
 
+    async def tell(self, workflows: tuple[str, ...]) -> None:
+        """Let the row say what this worker has code for by now."""
+        if isinstance(await self._committer.apply(NoteWorkflows(self.worker_id, workflows)), Applied):
+            self.workflows, self._served_until = workflows, -1
+
     async def end(self) -> None:
         """Give the row back; if that cannot be, others see that we are gone when the store is closed."""
         if isinstance(await self._committer.apply(DeleteWorker(self.worker_id)), Applied):
@@ -96,7 +106,7 @@ class Lease:
         if isinstance(outcome.answers.get(0), Moved):
             log.warning("lease lost", extra={"event": "lease_lost", "worker_id": self.worker_id})
             await self._store.let_die(self.worker_id)
-            await self.begin(self._queues)
+            await self.begin(self._queues, self.workflows)
             return []
         self.epoch += 1
         # Asked before anything is written under the new epoch: what is taken under it comes to life by itself.
@@ -124,7 +134,7 @@ class Lease:
         self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in known}
         others = [worker for worker in workers if worker.worker_id != self.worker_id]
         dead = await self._store.dead_among([worker.worker_id for worker in others])
-        self.worked = self._queues_of(worker for worker in workers if worker.worker_id not in dead)
+        self._note_served(workers, dead)
         for worker in others:
             if worker.worker_id in dead or self._is_silent(worker):
                 freed += await self._take_over(worker)
@@ -133,12 +143,19 @@ class Lease:
             freed += await self._free_orphans()
         return freed
 
-    def _queues_of(self, workers: Iterable[WorkerRow]) -> frozenset[str]:
+    async def serving(self) -> Served:
+        """What living workers have code for, by queue, as of a moment ago."""
+        if self._clock.monotonic() >= self._served_until:
+            workers = await self._store.workers()
+            others = [worker.worker_id for worker in workers if worker.worker_id != self.worker_id]
+            self._note_served(workers, await self._store.dead_among(others))
+        return self.served
+
+    def _note_served(self, workers: Iterable[WorkerRow], dead: Collection[str]) -> None:
+        self._served_until = self._clock.monotonic() + SERVED_MS
         # A row of another version, or one that was spoilt, is no reason to warn of anything.
-        texts = {worker.queues for worker in workers if worker.namespace == self.namespace}
         with suppress(msgspec.DecodeError, msgspec.ValidationError):
-            return frozenset(queue for text in texts for queue in msgspec.json.decode(text, type=list[str]))
-        return self.worked
+            self.served = served_by((each for each in workers if each.worker_id not in dead), self.namespace)
 
     async def _free_orphans(self) -> int:
         """Free runs whose owner has no row, or none that can be read: nobody would ever see it gone."""

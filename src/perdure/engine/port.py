@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from perdure.clock import Clock
+from perdure.engine.hindrances import NoCode, Served
 from perdure.errors import RunUnreadable
 from perdure.kernel.commands import Command
 from perdure.kernel.events import Event
@@ -132,6 +133,9 @@ Release: TypeAlias = Park | HandBack | Hold
 class Host(Protocol):
     """A worker in this process, as the engine sees it."""
 
+    def names(self) -> tuple[str, ...]:
+        """The workflows, and the activities on queues, that it has code for."""
+
     def makes_room_for(self, request: StartRequest) -> bool:
         """Whether it will run this at once; if so, it is adopted, or forgone."""
 
@@ -228,6 +232,9 @@ class Engine(Protocol):
     async def held_counts(self) -> dict[str, int]:
         """How many runs are held, by reason."""
 
+    async def serving(self) -> Served:
+        """What living workers have code for, by queue."""
+
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history."""
 
@@ -261,6 +268,12 @@ class Engine(Protocol):
 
     def is_worked(self, queue: str) -> bool:
         """Whether a worker that was alive a moment ago works this queue, in this namespace."""
+
+    def has_code(self, queue: str, workflow: str) -> bool:
+        """Whether a worker that was alive a moment ago has this workflow on this queue, in this namespace."""
+
+    async def without_code(self, queues: tuple[str, ...]) -> list[NoCode]:
+        """What free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
 
     async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from perdure.clock import Clock
 from perdure.engine.endings import ending_of
+from perdure.engine.hindrances import Hindered
 from perdure.engine.holds import Holds
 from perdure.engine.port import Ending, Host, OwnedRun
 from perdure.errors import NotOpen, RunNotFound, RunUnreadable
@@ -26,6 +27,7 @@ class ReadingEngine:
         self._host: Host | None = None
         self._waiters: dict[str, list[asyncio.Future[Ending]]] = {}
         self._holds = Holds()
+        self._hindered = Hindered()
         self._is_closed = False
 
     @property
@@ -104,6 +106,7 @@ class ReadingEngine:
                     return self._ending_of(row)
                 if row.held is not None:
                     self._holds.tell(row)
+                self._hindered.tell_rest(row, self.clock.now())
             return await future
         finally:
             self._forget_waiter(run_id, future)

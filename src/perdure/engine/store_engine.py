@@ -6,11 +6,14 @@ Knows nothing of workflow code; a Host runs that.
 """
 
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 
 from perdure.clock import Clock
 from perdure.engine.committer import OwnersQuestion
 from perdure.engine.groups import deliver
 from perdure.engine.heartbeat import Heartbeat
+from perdure.engine.hindrances import NoCode, Served, has_code, told_missing
 from perdure.engine.outages import Outage
 from perdure.engine.owning import READ_AGAIN_MS
 from perdure.engine.port import MAX_UNREAD, Host, OwnedRun
@@ -35,6 +38,9 @@ from perdure.stores.port import Store
 from perdure.stores.records import LoadedRun
 
 log = logging.getLogger("perdure.engine")
+
+# So many workflows of a queue are looked at when a worker starts; where there are more, names are made up.
+MOST_LOOKED_AT = 100
 
 
 class StoreEngine(RequestEngine):
@@ -64,6 +70,7 @@ class StoreEngine(RequestEngine):
             deadlines=self._deadlines,
             ended_or_held=self._ended_or_held,
             awaited=self._awaited,
+            hindered=self._tell_hindered,
         )
 
     # Opening and closing
@@ -74,7 +81,7 @@ class StoreEngine(RequestEngine):
         try:
             if host is not None:
                 self._host = host
-                await self._lease.begin(queues)
+                await self._lease.begin(queues, host.names())
                 self._start_heartbeat()
             await self._watch.begin(host, self._renew_without_heartbeat)
         except BaseException:
@@ -139,6 +146,9 @@ class StoreEngine(RequestEngine):
 
     async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int, suspects: int) -> int:
         """Take ripe runs, at most so many suspects among them, and hand them to the host; answers how many."""
+        if workflows != self._lease.workflows:
+            # Some were registered since it was opened.
+            await self._lease.tell(workflows)
         now = self.clock.now()
         operation = ClaimRuns(self._lease.worker_id, self.namespace, queues, workflows, now, limit, suspects)
         answer = await self._committer.apply(operation, kind=OwnersQuestion)
@@ -184,7 +194,26 @@ class StoreEngine(RequestEngine):
 
     def is_worked(self, queue: str) -> bool:
         """Whether a worker that was alive a moment ago works this queue, in this namespace."""
-        return queue in self._lease.worked
+        return queue in self._lease.served
+
+    def has_code(self, queue: str, workflow: str) -> bool:
+        """Whether a worker that was alive a moment ago has this workflow on this queue, in this namespace."""
+        return has_code(self._lease.served, queue, workflow)
+
+    async def serving(self) -> Served:
+        """What living workers have code for, by queue."""
+        return await self._lease.serving()
+
+    async def without_code(self, queues: tuple[str, ...]) -> list[NoCode]:
+        """What free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
+        served, missing = await self.serving(), dict[tuple[str, str], NoCode]()
+        for queue in queues:
+            for found in await self._store.waking_workflows(self.namespace, queue, MOST_LOOKED_AT):
+                if not has_code(served, queue, found.workflow):
+                    since = max(found.updated_at, min(found.wake_at, self.clock.now()))
+                    reason = told_missing(found.workflow, queue, served)
+                    missing.setdefault((queue, found.workflow), NoCode(found.workflow, queue, since, reason))
+        return list(missing.values())
 
     async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""
@@ -205,6 +234,15 @@ class StoreEngine(RequestEngine):
         await self._committer.idle()
         if self._committer.is_stalled:
             await self._stall(patience_ms)
+
+    async def _tell_hindered(self, run_ids: Sequence[str]) -> None:
+        """Say what keeps runs from going on that somebody here waits for."""
+        served, now = await self.serving(), self.clock.now()
+        for run_id in run_ids:
+            with suppress(RunUnreadable):
+                row = await self._store.run(self.namespace, run_id)
+                if row is not None:
+                    self._hindered.look_at(row, served, now)
 
     # Losing the lease
 

@@ -7,7 +7,7 @@ Everything here is a hint or a rescue; whatever it misses, the next look finds.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from perdure.clock import Clock
 from perdure.engine.deadlines import Deadlines
@@ -22,6 +22,9 @@ from perdure.stores.records import NewMessage, RunRow
 # How often to look whether another process has changed something, and for dead workers.
 WATCH_MS = 50
 RESCUE_MS = 1000
+# How often to look whether anything keeps runs from going on that are waited for, and at how many of them.
+HINDERED_MS = 5000
+FEW = 10
 
 
 class Watch:
@@ -39,6 +42,7 @@ class Watch:
         deadlines: Deadlines,
         ended_or_held: Callable[[RunRow | RunUnreadable], None],
         awaited: Callable[[], Iterable[str]],
+        hindered: Callable[[Sequence[str]], Awaitable[None]],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -49,6 +53,10 @@ class Watch:
         self._deadlines = deadlines
         self._ended_or_held = ended_or_held
         self._awaited = awaited
+        self._tell_hindered = hindered
+        # Awaited runs of which it was looked in this round whether anything keeps them from going on.
+        self._looked_at: set[str] = set()
+        self._next_hindered_at = 0
         self._host: Host | None = None
         self._before_look: Callable[[], None] = lambda: None
         self._last_message = 0
@@ -145,6 +153,18 @@ class Watch:
         if awaited:
             for row in await self._store.ended_or_held(awaited):
                 self._ended_or_held(row)
+        if is_rescue_due and awaited and now >= self._next_hindered_at:
+            self._next_hindered_at = now + HINDERED_MS
+            await self._look_for_hindrances(awaited)
+
+    async def _look_for_hindrances(self, awaited: Sequence[str]) -> None:
+        """A few at a time, each in its turn: there may be very many, and few names that are missing."""
+        left = [run_id for run_id in awaited if run_id not in self._looked_at]
+        if not left:
+            self._looked_at.clear()
+            left = list(awaited)
+        self._looked_at.update(left[:FEW])
+        await self._tell_hindered(left[:FEW])
 
 
 def in_their_order(found: list[NewMessage]) -> list[NewMessage]:

@@ -29,3 +29,5 @@ class Traits(msgspec.Struct, frozen=True):
 
 
 PLAIN = Traits()
+# What the names of runs begin with that are activities on a queue; no workflow's may.
+TASK_PREFIX = "task:"

@@ -49,9 +49,18 @@ def misfit(error: msgspec.ValidationError) -> str:
 
 def worker_row(columns: dict[str, object]) -> WorkerRow | None:
     """A worker's row; what only people read of it may be wrong, what its lease needs may not."""
-    told = {"namespace": "", "queues": "[]", "host": "?", "pid": 0, "started_at": 0, "lease_ms": None}
+    told = {
+        "namespace": "",
+        "queues": "[]",
+        "host": "?",
+        "pid": 0,
+        "started_at": 0,
+        "lease_ms": None,
+        "workflows": None,
+    }
+    may_be_empty = {"lease_ms": int, "workflows": str}
     for name, instead in told.items():
-        if type(columns[name]) is not type(instead) and not (name == "lease_ms" and type(columns[name]) is int):
+        if type(columns[name]) not in (type(instead), may_be_empty.get(name)):
             columns[name] = instead
     try:
         return msgspec.convert(columns, WorkerRow)

@@ -262,6 +262,15 @@ class RegisterWorker(NamedTuple):
     pid: int
     now: int
     lease_ms: int | None = None
+    # What it has code for; None when that is not known.
+    workflows: tuple[str, ...] | None = None
+
+
+class NoteWorkflows(NamedTuple):
+    """What a worker has code for by now."""
+
+    worker_id: str
+    workflows: tuple[str, ...]
 
 
 class RaiseEpoch(NamedTuple):
@@ -321,6 +330,7 @@ Operation: TypeAlias = (
     | ResumeRun
     | FreeMismatches
     | RegisterWorker
+    | NoteWorkflows
     | RaiseEpoch
     | FreeRuns
     | FreeOrphans

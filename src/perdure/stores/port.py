@@ -18,7 +18,16 @@ from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores.answers import Answer, Outcome
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, UnreadPage, WorkerRow
+from perdure.stores.records import (
+    Attempt,
+    LoadedRun,
+    NewMessage,
+    RunFilter,
+    RunRow,
+    UnreadPage,
+    WakingWorkflow,
+    WorkerRow,
+)
 
 
 class Store(Protocol):
@@ -129,6 +138,9 @@ class Store(Protocol):
 
     async def set_aside(self, run_id: str) -> list[Message]:
         """The signals that are not what a run's code waits for."""
+
+    async def waking_workflows(self, namespace: str, queue: str, most: int) -> list[WakingWorkflow]:
+        """The workflows that free runs of a queue wait to be woken for, by priority; at most so many."""
 
     async def owners(self) -> list[object]:
         """Who owns open runs, whatever stands there."""

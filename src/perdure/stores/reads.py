@@ -27,6 +27,7 @@ from perdure.stores.records import (
     RunFilter,
     RunRow,
     UnreadPage,
+    WakingWorkflow,
     WorkerRow,
 )
 from perdure.stores.rows import Garbled
@@ -34,6 +35,8 @@ from perdure.stores.steps import Query, Question, Several, Steps, Text
 
 T = TypeVar("T")
 
+# No run has so high a priority.
+ABOVE_ALL = 2**62
 PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of")
 
 
@@ -177,6 +180,13 @@ class Reads:
             raise unreadable(self.url, run_id, id, error) from None
 
     # Workers
+
+    async def waking_workflows(self, namespace: str, queue: str, most: int) -> list[WakingWorkflow]:
+        found = await self._ask(lambda: _waking_workflows(namespace, queue, most))
+        # What is no text or no number there is a finding of the audit.
+        return [
+            each for each in found if type(each.workflow) is str and type(each.updated_at) is type(each.wake_at) is int
+        ]
 
     async def owners(self) -> list[object]:
         return [owner for (owner,) in await self._rows("owners")]
@@ -363,6 +373,21 @@ def next_wakes(
     for queue in queues if suspects else ():
         found += [at for (at,) in (yield Query("next_suspect", known | {"queue": queue})).rows]
     return found
+
+
+def _waking_workflows(namespace: str, queue: str, most: int) -> Steps[list[WakingWorkflow]]:
+    """From one workflow to the next without what is between, level by level, as the index has them."""
+    found: dict[str, WakingWorkflow] = {}
+    known = {"namespace": namespace, "queue": queue}
+    row = (yield Query("next_waking_level", known | {"priority": ABOVE_ALL})).first
+    for _ in range(most):
+        if row is None:
+            break
+        level, workflow, wake_at, updated_at = row
+        found.setdefault(workflow, WakingWorkflow(workflow, wake_at, updated_at))
+        last = known | {"priority": level, "workflow": workflow}
+        row = (yield Query("next_waking", last)).first or (yield Query("next_waking_level", last)).first
+    return list(found.values())
 
 
 # Workers

@@ -106,6 +106,15 @@ class WorkerRow(msgspec.Struct, frozen=True):
     pid: int
     started_at: int
     lease_ms: int | None = None
+    workflows: str | None = None
+
+
+class WakingWorkflow(NamedTuple):
+    """A workflow that free runs wait to be woken for; of the first of them, when, and when it moved."""
+
+    workflow: str
+    wake_at: int
+    updated_at: int
 
 
 class RunFilter(msgspec.Struct, frozen=True):

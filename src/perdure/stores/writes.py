@@ -46,6 +46,7 @@ from perdure.stores.operations import (
     MoveMessages,
     NoteLosses,
     NoteWaiting,
+    NoteWorkflows,
     Operation,
     ParkRun,
     PostMessage,
@@ -358,7 +359,14 @@ def _count(name: str) -> Callable[[Any], Steps[Answer]]:
 
 def _register_worker(worker: RegisterWorker) -> Steps[None]:
     queues = msgspec.json.encode(worker.queues).decode()
-    yield Query("insert_worker", worker._asdict() | {"queues": queues})
+    names = None if worker.workflows is None else msgspec.json.encode(worker.workflows).decode()
+    yield Query("insert_worker", worker._asdict() | {"queues": queues, "names": names})
+
+
+def _note_workflows(note: NoteWorkflows) -> Steps[Answer | None]:
+    names = msgspec.json.encode(note.workflows).decode()
+    found = yield Query("note_workflows", {"worker_id": note.worker_id, "names": names})
+    return None if found.count == 1 else Moved()
 
 
 def _free_runs(free: FreeRuns) -> Steps[Answer]:
@@ -436,6 +444,7 @@ SINGLE: dict[type[Operation], Callable[[Any], Steps[Answer | None]]] = {
     ResumeRun: _update("resume_run"),
     FreeMismatches: _count("free_mismatches"),
     RegisterWorker: _register_worker,
+    NoteWorkflows: _note_workflows,
     FreeRuns: _free_runs,
     FreeOrphans: _count("free_orphans"),
     DeleteWorker: _update("delete_worker"),

@@ -321,7 +321,9 @@ class LiveRun:
             case PendingTimer():
                 return {"kind": "timer", "place": call.place, "until": call.fire_at}
             case PendingSignal():
-                return {"kind": "signal", "place": call.place, "name": call.signal.name}
+                schema = call.signal.accepts
+                accepts = {} if schema is None else {"accepts": msgspec.Raw(schema)}
+                return {"kind": "signal", "place": call.place, "name": call.signal.name, **accepts}
             case PendingActivity():
                 shown: dict[str, object] = {
                     "kind": "activity",

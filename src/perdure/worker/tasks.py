@@ -14,8 +14,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from perdure.authoring.functions import TASK_PREFIX, Activity, Workflow, WorkflowOptions, activities
+from perdure.authoring.functions import Activity, Workflow, WorkflowOptions, activities
 from perdure.kernel.retry import Retry
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.worker.loaded import class_named, name_of
 
 

@@ -50,7 +50,7 @@ class Worker(Mover):
             settings.queues,
             room=lambda: settings.max_live - len(self._live),
             suspects=lambda: self._suspects.room,
-            names=self._names,
+            names=self.names,
         )
         self._sweep_alarm: Alarm | None = None
         self._hurries = False
@@ -63,7 +63,7 @@ class Worker(Mover):
         self._unwatch = watch_generators()
         watch_calls()
         self._workflow = guarded(self._workflow)
-        await self._engine.free_mismatches(self._names())
+        await self._engine.free_mismatches(self.names())
         self.look_around()
         self._schedule_sweep()
 
@@ -256,7 +256,7 @@ class Worker(Mover):
         live.program.evict()
         self._make_room()
 
-    def _names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         return (*(workflows.names() if self._known is None else tuple(sorted(self._known))), *task_names())
 
     def ended(self, run_id: str) -> None:

@@ -545,3 +545,30 @@ select min((select wake_at
              order by wake_at
              limit 1))
   from unnest(:workflows) as known (name);
+
+-- next_waking: the next workflow, by name, of one queue and one priority that free runs wait to be woken for.
+select priority, workflow, wake_at, updated_at
+  from runs
+ where queue = :queue
+   and priority = :priority
+   and namespace = :namespace
+   and workflow > :workflow
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+   and held is null
+ order by workflow, wake_at
+ limit 1;
+
+-- next_waking_level: the first workflow, by name, of the next lower priority of a queue.
+select priority, workflow, wake_at, updated_at
+  from runs
+ where queue = :queue
+   and priority < :priority
+   and namespace = :namespace
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+   and held is null
+ order by priority desc, workflow, wake_at
+ limit 1;

@@ -186,6 +186,65 @@ select min(wake_at)
    and namespace = :namespace
    and workflow in (select value from json_each(:workflows));
 
+-- next_waking: the next workflow, by name, of one queue and one level that free runs wait to be woken for: 1 has what is
+-- ripe, 0 what sleeps.
+select *
+  from (select 1 as priority, workflow, wake_at, updated_at
+          from runs indexed by runs_ripe_by_workflow
+         where :priority = 1
+           and queue = :queue
+           and namespace = :namespace
+           and workflow > :workflow
+           and owner is null
+           and wake_at < 0
+           and losses < 2
+           and held is null
+         order by workflow
+         limit 1)
+union all
+select *
+  from (select 0 as priority, workflow, wake_at, updated_at
+          from runs indexed by runs_waking
+         where :priority = 0
+           and queue = :queue
+           and namespace = :namespace
+           and workflow > :workflow
+           and owner is null
+           and wake_at >= 0
+           and losses < 2
+           and held is null
+         order by workflow, wake_at
+         limit 1);
+
+-- next_waking_level: the first workflow, by name, of the next lower level of a queue.
+select *
+  from (select 1 as priority, workflow, wake_at, updated_at
+          from runs indexed by runs_ripe_by_workflow
+         where :priority > 1
+           and queue = :queue
+           and namespace = :namespace
+           and owner is null
+           and wake_at < 0
+           and losses < 2
+           and held is null
+         order by workflow
+         limit 1)
+union all
+select *
+  from (select 0 as priority, workflow, wake_at, updated_at
+          from runs indexed by runs_waking
+         where :priority > 0
+           and queue = :queue
+           and namespace = :namespace
+           and owner is null
+           and wake_at >= 0
+           and losses < 2
+           and held is null
+         order by workflow, wake_at
+         limit 1)
+ order by 1 desc
+ limit 1;
+
 -- children_of: the runs these runs have started.
 select parent_id, run_id
   from runs

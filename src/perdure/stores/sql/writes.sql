@@ -437,8 +437,13 @@ update runs indexed by runs_held
    and workflow in (select value from json_each(:workflows));
 
 -- insert_worker: a worker begins, with epoch 1.
-insert into workers (worker_id, namespace, epoch, lease_until, lease_ms, queues, host, pid, started_at)
-values (:worker_id, :namespace, 1, :lease_until, :lease_ms, :queues, :host, :pid, :now);
+insert into workers (worker_id, namespace, epoch, lease_until, lease_ms, queues, host, pid, started_at, workflows)
+values (:worker_id, :namespace, 1, :lease_until, :lease_ms, :queues, :host, :pid, :now, :names);
+
+-- note_workflows: what a worker has code for by now.
+update workers
+   set workflows = :names
+ where worker_id = :worker_id;
 
 -- renew_worker: the worker is alive.
 update workers

@@ -9,7 +9,16 @@ from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
-from perdure.stores.records import Attempt, LoadedRun, NewMessage, RunFilter, RunRow, UnreadPage, WorkerRow
+from perdure.stores.records import (
+    Attempt,
+    LoadedRun,
+    NewMessage,
+    RunFilter,
+    RunRow,
+    UnreadPage,
+    WakingWorkflow,
+    WorkerRow,
+)
 from perdure.stores.rows import Garbled
 from perdure.testing.memory.tables import InboxRow, Tables
 
@@ -181,6 +190,15 @@ class MemoryReads:
         found = [self.tables.inbox.rows[number] for number in numbers]
         with self._readable(run_id, run_id):
             return [_message(row) for row in found if row.taken_by == 0 and row.kind == "SignalSent"]
+
+    async def waking_workflows(self, namespace: str, queue: str, most: int) -> list[WakingWorkflow]:
+        runs = self.tables.runs
+        free = [runs.rows[run_id] for level in runs.ripe.get(queue, {}).values() for _, _, run_id in level]
+        wanted = [row for row in free if row.held is None and row.namespace == namespace and row.wake_at is not None]
+        first: dict[str, WakingWorkflow] = {}
+        for row in sorted(wanted, key=lambda row: (-row.priority, row.workflow, row.wake_at or 0)):
+            first.setdefault(row.workflow, WakingWorkflow(row.workflow, row.wake_at or 0, row.updated_at))
+        return list(first.values())[:most]
 
     async def owners(self) -> list[object]:
         return [*sorted(owner for owner, owned in self.tables.runs.owned.items() if owned)]

@@ -4,7 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.stores.answers import Moved
-from perdure.stores.operations import DeleteWorker, RaiseEpoch, RegisterWorker
+from perdure.stores.operations import DeleteWorker, NoteWorkflows, RaiseEpoch, RegisterWorker
 from perdure.stores.records import WorkerRow
 from perdure.testing.memory.loss_statements import owned_by
 from perdure.testing.memory.view import Progress, Refused, Steps, View
@@ -43,8 +43,18 @@ def register_worker(view: View, worker: RegisterWorker) -> Steps[None]:
         pid=worker.pid,
         started_at=worker.now,
         lease_ms=worker.lease_ms,
+        workflows=None if worker.workflows is None else msgspec.json.encode(worker.workflows).decode(),
     )
     view.workers.put(worker.worker_id, row)
+
+
+def note_workflows(view: View, note: NoteWorkflows) -> Steps[Moved | None]:
+    yield from view.workers.wait(note.worker_id)
+    row = view.workers.get(note.worker_id)
+    if row is None:
+        return Moved()
+    view.workers.put(note.worker_id, replace(row, workflows=msgspec.json.encode(note.workflows).decode()))
+    return None
 
 
 def raise_epoch(view: View, raised: RaiseEpoch) -> Steps[Moved | None]:

@@ -178,5 +178,6 @@ class SimulatedStore:
     unread = _question("unread")
     unread_page = _question("unread_page")
     set_aside = _question("set_aside")
+    waking_workflows = _question("waking_workflows")
     owners = _question("owners")
     workers = _question("workers")

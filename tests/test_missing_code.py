@@ -1,0 +1,251 @@
+"""Code that no living worker has: whoever looks at a run that waits for it is told, and since when."""
+
+import logging
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pydantic
+import pytest
+
+from perdure import Signal, activity, workflow
+from perdure.authoring.functions import workflows
+from perdure.cli.schemas import misfit
+from perdure.codec import ValueType
+from perdure.engine.hindrances import has_code, served_by, told_missing
+from perdure.stores.records import WorkerRow
+from perdure.testing import Environment
+
+word = Signal("word", int)
+
+
+@workflow(name="as_it_was")
+async def waits() -> int:
+    return await word.receive()
+
+
+@workflow
+async def another() -> int:
+    return 1
+
+
+@activity(queue="nobodys")
+async def far_away() -> int:
+    return 1
+
+
+@workflow
+async def calls_far_away() -> int:
+    return await far_away()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "code_missing"]
+
+
+async def renamed(env: Environment) -> None:
+    """A run, and a worker that has another workflow instead of its own."""
+    await env.start(waits.options(id="a"))
+    await env.settle()
+    env.workflows = [another]
+    await env.crash()
+
+
+NO_CODE = "no living worker of its queue, default, has the workflow as_it_was (those there are have another)"
+
+
+async def test_a_workflow_that_was_renamed_is_told_wherever_anybody_looks(env: Environment) -> None:
+    """Everybody said that it goes on, and the run waited for ever."""
+    async with env:
+        await renamed(env)
+        run = await env.app.get("a")
+        freed_at = env.clock.now()
+        await env.pass_time(60)
+
+        info = await run.describe()
+        (listed,) = await env.app.list()
+
+        for waiting in (info.waiting_for[0], listed.waiting_for[0]):
+            assert (waiting.kind, waiting.name, waiting.queue) == ("worker", "as_it_was", "default")
+            assert (waiting.reason or "").startswith(NO_CODE)
+            assert '@workflow(name="as_it_was")' in (waiting.reason or "")
+            assert waiting.since is not None
+            assert abs(waiting.since.timestamp() * 1000 - freed_at) < 1000
+        with pytest.raises(TimeoutError, match=r"has no result after 0: it waits since [-0-9: ]+, no living worker of"):
+            await run.result(timeout=0)
+
+        env.workflows = [waits]
+        await env.crash()
+        await env.settle()
+        run = await env.app.get("a")
+        assert [each.kind for each in (await run.describe()).waiting_for] == []
+        with pytest.raises(TimeoutError, match="; it goes on"):
+            await run.result(timeout=0)
+        await run.signal("word", 7)
+        assert await env.result(run) == 7
+
+
+async def test_whoever_waits_for_it_reads_it_in_the_log_once(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`result()` without a timeout is how most programs wait, and a second line a second would be as bad as none."""
+    async with env:
+        await renamed(env)
+        waiting = [(await env.app.get("a")).result() for _ in range(2)]
+        with pytest.raises(TimeoutError):
+            await env.alive(waiting[0], patience=60)
+        waiting[1].close()
+        (line,) = told(caplog)
+        assert line.startswith("run 'a' waits since ")
+        assert NO_CODE in line
+
+
+async def test_a_worker_that_starts_says_which_code_it_has_not(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deploy with a workflow renamed looks well; the log of its start is where people look."""
+    async with env:
+        await renamed(env)
+        # It has just been lost; the next worker may have it.
+        assert told(caplog) == []
+        await env.pass_time(10)
+        await env.crash()
+        (line,) = told(caplog)
+        assert line.startswith("a run of as_it_was waits since ")
+        assert NO_CODE in line
+
+
+async def test_a_run_that_nobody_works_is_told_to_a_client(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who has started no worker at all waits for ever as well."""
+    async with Environment(str(tmp_path / "test.db"), worker=False) as env:
+        run = await env.start(waits.options(id="a"))
+        with pytest.raises(TimeoutError):
+            await env.alive(run.result(), patience=30)
+        (line,) = told(caplog)
+        assert "no living worker works its queue, default; start one that has the workflow as_it_was" in line
+        with pytest.raises(TimeoutError, match="no living worker works its queue, default"):
+            await run.result(timeout=0)
+
+
+async def test_a_run_that_only_waits_misses_nobody_while_nothing_works(tmp_path: Path) -> None:
+    """A file may rest until its program is started again."""
+    path = str(tmp_path / "test.db")
+    async with Environment(path) as env:
+        await env.start(waits.options(id="a"))
+        await env.pass_time(20)
+    async with Environment(path, worker=False) as env:
+        info = await (await env.app.get("a")).describe()
+        assert [each.kind for each in info.waiting_for] == ["signal"]
+
+
+async def test_an_activity_that_nobody_could_run_is_told_with_its_wait(env: Environment) -> None:
+    async with env:
+        run = await env.start(calls_far_away)
+        await env.pass_time(2)
+        await env.pass_time(2)
+        (wait,) = (await run.describe()).waiting_for
+        assert (wait.kind, wait.name, wait.queue) == ("activity", "far_away", "nobodys")
+        assert wait.reason == "no living worker works its queue, nobodys; start one that has the activity far_away"
+        with pytest.raises(TimeoutError, match=r": the activity far_away waits, no living worker works its queue"):
+            await run.result(timeout=0)
+
+
+async def test_workflows_that_are_registered_later_are_in_the_workers_row(env: Environment) -> None:
+    """A module that is imported when it is first needed must not be taken for code that is missing."""
+    async with env:
+        name = f"late_{len(workflows.names())}"
+        (before,) = await env.store.workers()
+        assert name not in (before.workflows or "")
+
+        @workflow(name=name)
+        async def registered_late() -> int:
+            return 1
+
+        env.worker.look_around()
+        await env.settle()
+        (after,) = await env.store.workers()
+        assert name in (after.workflows or "")
+
+
+def a_worker(workflows: str | None, queues: str = '["q"]', namespace: str = "main") -> WorkerRow:
+    return WorkerRow("w", namespace, 1, 0, queues, "host", 1, 0, None, workflows)
+
+
+@pytest.mark.parametrize(
+    ("workers", "is_served"),
+    [
+        ([], False),
+        ([a_worker('["a"]')], True),
+        ([a_worker('["b"]')], False),
+        ([a_worker('["b"]'), a_worker('["a"]')], True),
+        # A worker of the version before says nothing of what it has.
+        ([a_worker('["b"]'), a_worker(None)], True),
+        ([a_worker(None), a_worker('["b"]')], True),
+        ([a_worker('["a"]', queues='["p"]')], False),
+        ([a_worker('["a"]', namespace="other")], False),
+    ],
+)
+def test_who_has_the_code_of_a_run(workers: list[WorkerRow], is_served: bool) -> None:
+    assert has_code(served_by(workers, "main"), "q", "a") is is_served
+
+
+def test_a_few_of_the_names_there_are_help_to_see_what_was_meant() -> None:
+    served = served_by([a_worker('["a","b","c","d","e","f","g","task:t"]')], "main")
+    assert "(those there are have a, b, c, d, e, 2 more)" in told_missing("z", "q", served)
+    assert "has the activity z (those there are have t)" in told_missing("task:z", "q", served)
+
+
+# What a signal takes
+
+
+class Order(msgspec.Struct):
+    id: str
+    lines: list[int] = []
+    note: str | None = None
+
+
+class Model(pydantic.BaseModel):
+    by: str
+    at: datetime | None = None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "trouble"),
+    [
+        (bool, True, None),
+        (bool, "true", "expected boolean, got string"),
+        (bool, 1, "expected boolean, got integer"),
+        (int, True, "expected integer, got boolean"),
+        (int, 7, None),
+        (float, 7, None),
+        (float, "7", "expected number, got string"),
+        (str | None, None, None),
+        (str | None, 7, "expected string or null, got integer"),
+        (datetime, "2026-01-01T00:00:00Z", None),
+        (Literal["a", "b"], "c", "expected one of 'a', 'b', got string"),
+        (list[int], [1, "2"], "expected integer, got string at $[1]"),
+        (tuple[int, str], [1, 2], "expected string, got integer at $[1]"),
+        (dict[str, int], {"a": "b"}, "expected integer, got string at $.a"),
+        (Order, {"id": "o", "lines": [1]}, None),
+        (Order, {"lines": [1]}, "'id' is missing at $"),
+        (Order, {"id": "o", "lines": ["x"]}, "expected integer, got string at $.lines[0]"),
+        (Order | None, None, None),
+        (Order, 7, "expected Order, got integer"),
+        (Model, {"by": "ann"}, None),
+        (Model, {"by": 7}, "expected By, got integer at $.by"),
+        (Annotated[int, msgspec.Meta(gt=3)], 1, None),
+    ],
+)
+def test_a_payload_is_checked_by_the_schema_of_its_annotation(
+    annotation: Any, value: object, trouble: str | None
+) -> None:
+    schema = ValueType(annotation).schema
+    assert schema is not None
+    assert misfit(value, msgspec.json.decode(schema)) == trouble
+
+
+@pytest.mark.parametrize("annotation", [Any, logging.Logger, Literal[tuple(f"word-{n}" for n in range(200))]])
+def test_what_no_short_schema_tells_is_not_checked(annotation: Any) -> None:
+    """It goes into the row of every run that waits for it."""
+    assert ValueType(annotation).schema is None
