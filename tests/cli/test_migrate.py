@@ -24,7 +24,7 @@ def test_the_sql_for_a_file_is_printed_and_not_run(shell: Shell) -> None:
     assert shell("migrate", "--url", "sqlite:///by-hand.db").json == {"from": SQLITE, "to": SQLITE}
     assert shell("audit", "--url", "sqlite:///by-hand.db").json["ok"]
     again = shell("migrate", "--print-sql", "--url", "sqlite:///by-hand.db")
-    assert again.out == "-- Nothing is to be done: the schema is 6, and this Perdure knows up to 6.\n"
+    assert again.out == f"-- Nothing is to be done: the schema is {SQLITE}, and this Perdure knows up to {SQLITE}.\n"
 
 
 def test_a_schema_of_postgres_is_made(shell: Shell, postgres_url: str) -> None:

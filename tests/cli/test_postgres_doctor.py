@@ -14,7 +14,10 @@ from perdure.cli.postgres_checks import findings_of
 from perdure.stores.postgres_address import address_of
 from perdure.stores.postgres_health import Hot, Open, health_of
 from perdure.stores.postgres_migrating import migrated
+from perdure.stores.queries import migrations
 from tests.cli.shell import Shell
+
+SCHEMA = len(migrations("postgres"))
 
 
 def checks(shell: Shell, url: str) -> dict[str, dict[str, Any]]:
@@ -44,7 +47,7 @@ def test_a_healthy_database_is_well_and_its_worker_is_seen(shell: Shell, postgre
     for line in (
         r"server +PostgreSQL \d+",
         r"settings +every commit is synced \(synchronous_commit = on\)",
-        r"schema +2",
+        rf"schema +{SCHEMA}",
         r"connections +\d+ of \d+ in use",
         r"notify +what one connection says is heard by another",
         r"workers +1 worker alive \(process \d+ on .*, 0 runs\)",
@@ -72,9 +75,9 @@ def test_a_database_without_tables_stays_without(shell: Shell, postgres_url: str
 @pytest.mark.parametrize(
     ("statement", "state", "told"),
     [
-        ("drop index runs_ripe", "trouble", "2, but the index runs_ripe is missing"),
-        ("alter table runs drop column step", "trouble", "2, but the column runs.step is missing"),
-        ("drop table attempts", "trouble", "2, but the table attempts is missing"),
+        ("drop index runs_ripe", "trouble", f"{SCHEMA}, but the index runs_ripe is missing"),
+        ("alter table runs drop column step", "trouble", f"{SCHEMA}, but the column runs.step is missing"),
+        ("drop table attempts", "trouble", f"{SCHEMA}, but the table attempts is missing"),
     ],
 )
 def test_tables_that_are_not_ours_any_more_are_told(

@@ -21,6 +21,7 @@ from perdure.cli.neglect import Neglect
 from perdure.cli.output import errors, is_for_people, print_coloured_json, print_json
 from perdure.cli.patience import OutOfReach, Patience
 from perdure.cli.progress import Progress
+from perdure.engine.hindrances import CODE_MISSING
 from perdure.engine.holds import AWAITED_RUN_HELD
 from perdure.errors import StoreUnavailable, without_password
 
@@ -92,8 +93,8 @@ async def _ending(run: "perdure.Run[Any]", url: str) -> object:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether the command does not say it itself, and better: that the run is held, with the whole report."""
-    return getattr(record, "event", None) != AWAITED_RUN_HELD
+    """Whether the command does not say it itself, and better: that the run is held, or that nobody has its code."""
+    return getattr(record, "event", None) not in {AWAITED_RUN_HELD, CODE_MISSING}
 
 
 class Look:

@@ -111,8 +111,8 @@ class Progress:
 
 
 def _waiting(info: "RunInfo") -> Text:
-    if not info.waiting_for:
-        is_free = info.status == "PENDING"
+    if not info.waiting_for or info.waiting_for[0].kind == "worker":
+        is_free = bool(info.waiting_for) or info.status == "PENDING"
         return Text(f"waits for a worker of the queue {info.queue}" if is_free else "working", style="dim")
     waits = "; ".join(wait_texts(info.waiting_for)[:3])
     text = Text(f"waits for {waits}", style="dim")

@@ -18,6 +18,7 @@ from perdure.stores.records import RunRow, WorkerRow
 
 log = logging.getLogger("perdure.engine")
 
+CODE_MISSING = "code_missing"
 # A worker that is started anew is gone for a moment; code that is missing for longer is told of.
 TELL_AFTER_MS = 5_000
 # So many names that workers have are told beside one that none of them has.
@@ -119,7 +120,7 @@ class Hindered:
                         row.workflow_id,
                         told_time(at(since)),
                         reason,
-                        extra={"event": "code_missing", "workflow": workflow, "queue": queue},
+                        extra={"event": CODE_MISSING, "workflow": workflow, "queue": queue},
                     )
             case None if has_code(served, row.queue, row.workflow):
                 self._told.discard((row.queue, row.workflow))
@@ -154,7 +155,7 @@ def tell_missing(found: Iterable[NoCode], now: int) -> None:
                 each.workflow,
                 told_time(at(each.since)),
                 each.reason,
-                extra={"event": "code_missing", "workflow": each.workflow, "queue": each.queue},
+                extra={"event": CODE_MISSING, "workflow": each.workflow, "queue": each.queue},
             )
 
 

@@ -73,7 +73,7 @@ def told_alone(times: int) -> str:
 def quarantine_report(workflow_id: str, deaths: tuple[Death, ...], under_way: str | None = None) -> str:
     """Why the run is held, and what to do, as JSON."""
     trouble = (
-        f"{len(deaths)} workers died with this run and took others with them, one after the other, each time in the "
+        f"{len(deaths)} workers died with this run, one after the other, and took others with them, each time in the "
         "same calls and with no other run that could have been the cause"
     )
     report = {
