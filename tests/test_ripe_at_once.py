@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
@@ -239,11 +240,14 @@ async def test_what_was_ripe_by_a_clock_that_was_ahead_is_ripe_after_the_migrati
 
 
 def downgrade(db: sqlite3.Connection) -> None:
-    """Take back the last migration, as far as the schema goes."""
-    for name in ("runs_ripe", "runs_ripe_by_workflow", "runs_sleeping", "runs_waking", "runs_in_turn"):
+    """Take back what came with the turns and after them, as far as the schema goes."""
+    for added in re.findall(r"alter table (\w+) add column (\w+)", "".join(migrations("sqlite")[5:])):
+        db.execute("alter table {} drop column {}".format(*added))
+    for (name,) in db.execute("select name from sqlite_schema where type = 'index' and sql is not null").fetchall():
         db.execute(f"drop index {name}")
-    for number in (3, 4):
-        for statement in migrations("sqlite")[number - 1].split(";"):
-            if "create index runs_ripe" in statement or "create index runs_waking" in statement:
-                db.execute(statement)
+    for statement in re.findall(r"create (?:unique )?index .*?;", "".join(migrations("sqlite")[:5]), re.DOTALL):
+        name = re.search(r"index (\w+)", statement)
+        assert name is not None
+        db.execute(f"drop index if exists {name[1]}")
+        db.execute(statement)
     db.execute("update perdure_schema set version = 5")

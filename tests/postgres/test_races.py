@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from perdure import Perdure, Signal, Status, workflow
-from perdure.stores.answers import Applied, Blamed, Busy, Committed, Fenced, Freed, Moved, Outcome, Posted
+from perdure.stores.answers import Applied, Busy, Committed, Fenced, Freed, Moved, Outcome, Paused, Posted
 from perdure.stores.operations import (
     Batch,
     ClaimRuns,
@@ -203,7 +203,7 @@ async def test_a_suspect_that_somebody_holds_is_judged_at_the_next_look(postgres
             rescue = Batch([takeover, [a_run("r2")._replace(owner="w-0")]], None, 0)
             assert await told(rescuer, rescue) == Committed({0: Moved()})
         assert await rescuer.run("main", "r2") is not None
-        freed = Freed(1, Blamed("r1", 1, is_held=False))
+        freed = Freed(1, Paused("r1", 3, 3000))
         assert await told(rescuer, Batch([takeover], None, 0)) == Committed({0: Applied(freed)})
 
 
