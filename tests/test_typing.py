@@ -152,6 +152,11 @@ def hints_of(name: str) -> Iterator[tuple[str, object]]:
         yield from class_hints(name, public)
 
 
+def is_generated(function: object) -> bool:
+    """Whether `@dataclass` wrote it; it says nothing of types, and type checkers know better."""
+    return inspect.isfunction(function) and inspect.unwrap(function).__code__.co_filename == "<string>"
+
+
 def class_hints(name: str, kind: type[object]) -> Iterator[tuple[str, object]]:
     for field, hint in typing.get_type_hints(kind).items():
         if not field.startswith("_"):
@@ -159,7 +164,8 @@ def class_hints(name: str, kind: type[object]) -> Iterator[tuple[str, object]]:
     for member in dir(kind):
         is_private = member.startswith("_") and not member.endswith("__")
         function = member_function(inspect.getattr_static(kind, member))
-        if not is_private and (getattr(function, "__module__", None) or "").startswith("perdure."):
+        is_ours = (getattr(function, "__module__", None) or "").startswith("perdure.") and not is_generated(function)
+        if not is_private and is_ours:
             yield from function_hints(f"{name}.{member}", function)
 
 

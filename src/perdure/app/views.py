@@ -1,6 +1,10 @@
-"""Views: runs, their events and messages, as people and programs outside see them."""
+"""Views: runs, their events and messages, as people and programs outside see them.
+
+They are dataclasses of plain values, so that web frameworks and JSON libraries take them as they are.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, overload
 
@@ -31,7 +35,18 @@ B = TypeVar("B")
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
-class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
+class View:
+    """What all views can do."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """The view in plain values that every JSON library takes; moments as text."""
+        return msgspec.json.decode(msgspec.json.encode(self), type=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(View):
     """Something a run waits for: an activity, a timer, a signal, a child or a side effect, and since or until when.
 
     Of kind "worker" it waits for one that has its code; of kind "rest" for its next try, after it was alone with
@@ -49,7 +64,8 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     accepts: dict[str, Any] | None = None
 
 
-class FailedAttempt(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class FailedAttempt(View):
     """A failed attempt of an activity, and when the next one is due."""
 
     place: str
@@ -60,7 +76,8 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     next_at: datetime | None
 
 
-class RunEvent(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunEvent(View):
     """An event of a run's history, as people read it; `body` holds what its kind has to say."""
 
     seq: int
@@ -70,7 +87,8 @@ class RunEvent(msgspec.Struct, frozen=True):
     body: dict[str, object]
 
 
-class UnreadMessage(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class UnreadMessage(View):
     """A message in a run's inbox that its code has not taken yet; `name` is that of a signal or a child."""
 
     kind: str
@@ -79,7 +97,8 @@ class UnreadMessage(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class RunInfo(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunInfo(View):
     """A run as it stands."""
 
     run_id: str
@@ -115,29 +134,36 @@ class RunInfo(msgspec.Struct, frozen=True):
         return self.workflow_id
 
 
-class Page(Sequence[RunInfo]):
+@dataclass(init=False, repr=False, eq=False)
+class Page(View, Sequence[RunInfo]):
     """A page of runs; `cursor` leads to the next one, None when there is none.
 
-    Runs that are there but cannot be read are not among them; `unreadable` says which, and what is wrong.
+    Runs that are there but cannot be read are not among them; `unreadable` says which, and what is wrong,
+    `errors` the same as text.
     """
 
-    def __init__(self, runs: list[RunInfo], cursor: str | None, unreadable: tuple[RunUnreadable, ...] = ()) -> None:
-        self._runs = runs
+    runs: tuple[RunInfo, ...]
+    cursor: str | None
+    errors: tuple[str, ...]
+
+    def __init__(self, runs: Sequence[RunInfo], cursor: str | None, unreadable: Sequence[RunUnreadable] = ()) -> None:
+        self.runs = tuple(runs)
         self.cursor = cursor
-        self.unreadable = unreadable
+        self.unreadable = tuple(unreadable)
+        self.errors = tuple(map(str, unreadable))
 
     def __iter__(self) -> Iterator[RunInfo]:
-        return iter(self._runs)
+        return iter(self.runs)
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self.runs)
 
     @overload
     def __getitem__(self, index: int) -> RunInfo: ...
     @overload
     def __getitem__(self, index: slice) -> list[RunInfo]: ...
     def __getitem__(self, index: int | slice) -> RunInfo | list[RunInfo]:
-        return self._runs[index]
+        return list(self.runs[index]) if isinstance(index, slice) else self.runs[index]
 
     def __repr__(self) -> str:
         return f"<page of {len(self)} runs{'' if self.cursor is None else ', more after its cursor'}>"
@@ -181,7 +207,7 @@ def _waits(text: str | None) -> tuple[Wait, ...]:
     for wait in msgspec.json.decode(text or "[]"):
         until = wait.pop("until", None)
         # What a version to come says besides is not for this one.
-        known = {name: wait[name] for name in Wait.__struct_fields__ if name in wait}
+        known = {name: wait[name] for name in Wait.__dataclass_fields__ if name in wait}
         found.append(Wait(**known, until=_moment_or_none(until)))
     return tuple(found)
 
@@ -210,7 +236,7 @@ def _without_code(wait: Wait, served: Served) -> Wait:
     name = f"{TASK_PREFIX}{wait.name}"
     if wait.queue is None or has_code(served, wait.queue, name):
         return wait
-    return msgspec.structs.replace(wait, reason=told_missing(name, wait.queue, served))
+    return replace(wait, reason=told_missing(name, wait.queue, served))
 
 
 def _error(row: RunRow) -> str | None:

@@ -5,6 +5,7 @@ Out:  a table for people, JSON for programs.
 """
 
 import asyncio
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -127,9 +128,10 @@ async def _page(url: str, namespace: str, filters: dict[str, Any], limit: int, a
 
 
 def listed(info: "RunInfo") -> dict[str, object]:
-    """A run for programs; its report as JSON, not as a text with JSON in it."""
-    fields: dict[str, object] = {name: getattr(info, name) for name in info.__struct_fields__}
-    return fields | {"held_report": report_of(info)}
+    """A run for programs; its report as JSON, not as a text with JSON in it, and of its waits what there is to say."""
+    fields: dict[str, object] = {name: getattr(info, name) for name in info.__dataclass_fields__}
+    waits = [{name: value for name, value in asdict(wait).items() if value} for wait in info.waiting_for]
+    return fields | {"held_report": report_of(info), "waiting_for": waits}
 
 
 def _print_page(page: "Page", again: list[str], *, is_filtered: bool) -> None:
