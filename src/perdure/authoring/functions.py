@@ -6,12 +6,11 @@ and a workflow refuses to.
 """
 
 import asyncio
-import copy
 import inspect
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
@@ -70,6 +69,9 @@ class Function(Generic[P, R_co]):
     kind = "function"
     # Of an activity it gives a value or a coroutine: whoever calls it knows which of them was written.
     fn: Callable[P, Any]
+    settings: object
+    # Of a copy with other options: what it is a copy of.
+    _original: "Function[..., object] | None" = None
 
     def __init__(self, fn: Callable[P, object], name: str) -> None:
         self.fn = fn
@@ -93,8 +95,25 @@ class Function(Generic[P, R_co]):
     def origin(self) -> str:
         return f"{self.fn.__module__}.{self.fn.__qualname__}"
 
+    def _with(self, settings: object) -> Self:
+        """A copy with other options."""
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed.settings = settings
+        changed._original = self._original or self
+        return changed
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        """By name, as functions are; a copy with other options by that of its original."""
+        return self.__qualname__ if self._original is None else (_changed, (self._original, self.settings))
+
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"
+
+
+def _changed(original: Function[..., object], settings: object) -> Function[..., object]:
+    """A copy with options that was pickled."""
+    return original._with(settings)
 
 
 class Activity(Function[P, R_co]):
@@ -102,6 +121,7 @@ class Activity(Function[P, R_co]):
 
     kind = "activity"
     key: str | None = None
+    settings: ActivityOptions
 
     def __init__(self, fn: Callable[P, object], name: str, options: ActivityOptions) -> None:
         super().__init__(fn, name)
@@ -146,16 +166,15 @@ class Activity(Function[P, R_co]):
         A call with a `key` is known by it instead of by its place in the code, which may then be moved. With a `queue`
         it runs in whichever worker of that queue takes it, `Perdure(url, queues=("gpu",))`.
         """
-        changed = copy.copy(self)
-        changed.settings = _activity_options(self.settings, retry, timeout, key, queue)
-        changed.key = changed.settings.key
-        return changed
+        return self._with(_activity_options(self.settings, retry, timeout, key, queue))
 
     def here(self) -> "Activity[P, R_co]":
         """A copy of this activity that runs where it is called, whatever its queue."""
-        changed = copy.copy(self)
-        changed.settings = msgspec.structs.replace(self.settings, queue=None, key=None)
-        changed.key = None
+        return self._with(msgspec.structs.replace(self.settings, queue=None, key=None))
+
+    def _with(self, settings: object) -> Self:
+        changed = super()._with(settings)
+        changed.key = changed.settings.key
         return changed
 
 
@@ -184,6 +203,7 @@ class Workflow(Function[P, R_co]):
 
     kind = "workflow"
     fn: Callable[P, Coroutine[Any, Any, R_co]]
+    settings: WorkflowOptions
 
     def __init__(self, fn: Callable[P, Coroutine[Any, Any, R_co]], name: str, options: WorkflowOptions) -> None:
         super().__init__(fn, name)
@@ -250,8 +270,7 @@ class Workflow(Function[P, R_co]):
             attributes=traits.attributes if attributes is None else recorded_attributes(attributes),
             timeout_ms=traits.timeout_ms if timeout is None else _milliseconds(timeout, "timeout", least=1),
         )
-        changed = copy.copy(self)
-        changed.settings = WorkflowOptions(
+        settings = WorkflowOptions(
             id=base.id if id is None else checked_id("workflow id", id),
             queue=base.queue if queue is None else checked_id("queue", queue),
             priority=base.priority if priority is None else _priority(priority),
@@ -259,7 +278,7 @@ class Workflow(Function[P, R_co]):
             on_conflict=base.on_conflict if on_conflict is None else _member(OnConflict, on_conflict, "on_conflict"),
             traits=PLAIN if traits == PLAIN else traits,
         )
-        return changed
+        return self._with(settings)
 
 
 def recorded_attributes(attributes: Mapping[str, object]) -> str:

@@ -57,5 +57,8 @@ class Signal(Generic[T]):
         while True:
             yield await self.receive()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.name, self.payload.annotation)
+
     def __repr__(self) -> str:
         return f"<signal {self.name}>"
