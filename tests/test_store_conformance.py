@@ -28,6 +28,7 @@ from perdure.stores.operations import (
     NoteCancel,
     NoteLosses,
     NoteWaiting,
+    NoteWorkflows,
     Operation,
     ParkRun,
     PostMessage,
@@ -145,8 +146,9 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(
         RegisterWorker,
         *(workers, namespaces, times, st.just(("q1",)), st.just("host"), st.just(1), st.just(1000)),
-        st.sampled_from([None, 30_000]),
+        *(st.sampled_from([None, 30_000]), st.sampled_from([None, (), ("wf",)])),
     ),
+    st.builds(NoteWorkflows, workers, st.sampled_from([("wf",), ("wf", "fw")])),
     st.builds(RaiseEpoch, workers, epochs, st.sampled_from([None, None, 99_000, 900])),
     st.builds(FreeRuns, workers, times, st.integers(0, 3)),
     st.builds(FreeOrphans, workers, times, st.integers(0, 3)),
@@ -249,6 +251,9 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
         seen.append(await store.next_wake(namespace, ("q2", "q1"), ("wf", "fw"), suspects=True))
         seen.append(await store.overdue(namespace, 1500, 2))
         seen.append(await store.next_close(namespace, 1000))
+        # Which of several runs of a workflow is named, each database says by its own index.
+        for queue in ("q1", "q2"):
+            seen.append(sorted(each.workflow for each in await store.waking_workflows(namespace, queue, 30)))
         seen += [await store.latest_run(namespace, workflow_id) for workflow_id in "abcd"]
         seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
         seen += [await store.list_runs(RunFilter(namespace, held=("mismatch", "quarantine"), before="r4"))]

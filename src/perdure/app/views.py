@@ -61,7 +61,7 @@ class Wait(View):
     queue: str | None = None
     since: datetime | None = None
     reason: str | None = None
-    accepts: dict[str, Any] | None = None
+    accepts: dict[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
