@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from perdure.clock import Clock
+from perdure.engine.awaited import Awaited
 from perdure.engine.endings import ending_of
 from perdure.engine.hindrances import Hindered
 from perdure.engine.holds import Holds
@@ -26,6 +27,7 @@ class ReadingEngine:
         self._store = store
         self._host: Host | None = None
         self._waiters: dict[str, list[asyncio.Future[Ending]]] = {}
+        self._awaited = Awaited(self._waiters, self._is_live)
         self._holds = Holds()
         self._hindered = Hindered()
         self._is_closed = False
@@ -100,7 +102,8 @@ class ReadingEngine:
         # Registered before the look, so that an end in between is not missed.
         self._waiters.setdefault(run_id, []).append(future)
         try:
-            if self._host is None or not self._host.is_live(run_id):
+            if not self._is_live(run_id):
+                self._awaited.come()
                 row = await self.read(run_id)
                 if row.closed_at is not None:
                     return self._ending_of(row)
@@ -143,10 +146,8 @@ class ReadingEngine:
                 if not waiter.done():
                     waiter.set_exception(error)
 
-    def _awaited(self) -> list[str]:
-        """The runs somebody here waits for that live elsewhere."""
-        host = self._host
-        return [run_id for run_id in self._waiters if host is None or not host.is_live(run_id)]
+    def _is_live(self, run_id: str) -> bool:
+        return self._host is not None and self._host.is_live(run_id)
 
     async def pause(self, ms: int) -> None:
         """Wait by the engine's clock."""

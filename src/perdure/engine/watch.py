@@ -7,9 +7,10 @@ Everything here is a hint or a rescue; whatever it misses, the next look finds.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.clock import Clock
+from perdure.engine.awaited import Awaited
 from perdure.engine.deadlines import Deadlines
 from perdure.engine.lease import Lease
 from perdure.engine.outages import Outage
@@ -25,6 +26,8 @@ RESCUE_MS = 1000
 # How often to look whether anything keeps runs from going on that are waited for, and at how many of them.
 HINDERED_MS = 5000
 FEW = 10
+# One of so many that were looked at has ended: then it is worth it to look at the next ones at once.
+MANY_ENDED = 10
 
 
 class Watch:
@@ -41,7 +44,7 @@ class Watch:
         overdue: Callable[[int], Awaitable[None]],
         deadlines: Deadlines,
         ended_or_held: Callable[[RunRow | RunUnreadable], None],
-        awaited: Callable[[], Iterable[str]],
+        awaited: Awaited,
         hindered: Callable[[Sequence[str]], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -82,7 +85,8 @@ class Watch:
 
     def _hurry(self, has_work: bool) -> None:
         """Look at once: somebody says that there is work, or an end of what is waited for here."""
-        if has_work or next(iter(self._awaited()), None) is not None:
+        if has_work or self._awaited.are_some_elsewhere:
+            self._awaited.something_changed()
             self._look_again()
 
     def _look_again(self) -> None:
@@ -108,7 +112,10 @@ class Watch:
         if self._is_stopped:
             return
         self._before_look()
-        if self._store.has_changed() or self._clock.now() >= self._next_rescue_at:
+        if self._store.has_changed():
+            self._awaited.something_changed()
+            self._look_now()
+        elif self._awaited.is_due or self._clock.now() >= self._next_rescue_at:
             self._look_now()
         self._schedule()
 
@@ -149,13 +156,22 @@ class Watch:
                 else:
                     self._notice(run_id, message, count)
             self._host.look_around()
-        awaited = list(self._awaited())
-        if awaited:
-            for row in await self._store.ended_or_held(awaited):
-                self._ended_or_held(row)
-        if is_rescue_due and awaited and now >= self._next_hindered_at:
+        looked_at = await self._look_at_awaited()
+        if is_rescue_due and looked_at and now >= self._next_hindered_at:
             self._next_hindered_at = now + HINDERED_MS
-            await self._look_for_hindrances(awaited)
+            await self._look_for_hindrances(looked_at)
+
+    async def _look_at_awaited(self) -> list[str]:
+        """Look at some of those that are waited for; at more of them at once while many have ended."""
+        looked_at: list[str] = []
+        is_worth_it = True
+        while is_worth_it and (awaited := self._awaited.bite()):
+            found = await self._store.ended_or_held(awaited)
+            for row in found:
+                self._ended_or_held(row)
+            is_worth_it = self._awaited.is_due and MANY_ENDED * len(found) >= len(awaited)
+            looked_at += awaited
+        return looked_at
 
     async def _look_for_hindrances(self, awaited: Sequence[str]) -> None:
         """A few at a time, each in its turn: there may be very many, and few names that are missing."""
