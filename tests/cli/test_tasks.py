@@ -111,7 +111,7 @@ def test_whoever_waits_is_told_of_a_queue_that_the_run_gets_to_later(shell: Shel
     (shell.folder / "trailer.py").write_text(TRAILER)
     with shell.at_work("trailer"):
         assert shell("start", "trailer:makes_trailer", "--id", "t-1").err == ""
-        done = shell("wait", "t-1", "--timeout", "2s")
+        done = shell("wait", "t-1", "--timeout", "6s")
     assert done.code == 2
     assert done.err.count("warning: the run waits for an activity on the queue gpu") == 1
 

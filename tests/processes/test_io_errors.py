@@ -132,4 +132,5 @@ async def fail_for_a_while(site: Site, call: str, error: str, start: int, *optio
 async def test_a_disk_fails_for_a_while(site: Site, call: str, error: str, options: tuple[str, ...]) -> None:
     """Callers are told soon, and nobody has to restart anything when the disk is back."""
     need_strace()
-    await fail_for_a_while(site, call, error, 150, *options)
+    # Beyond what it takes to make the tables.
+    await fail_for_a_while(site, call, error, 400, *options)

@@ -144,12 +144,13 @@ class Perdure:
         self._is_over, self._is_handing_back = asyncio.Event(), False
         self._home.open(engine)
         if self._worker is not None:
+            if self._shutdown is not None:
+                # Before anything is claimed: what runs must be handed back from its first moment on.
+                self._shutdown.watch(self, self._hand_back)
+                self._guard = asyncio.create_task(self._until_unwound())
             await self._worker.begin()
             await _tell_of_held_runs(engine)
             await _tell_of_missing_code(engine, self._settings.queues)
-            if self._shutdown is not None:
-                self._shutdown.watch(self, self._hand_back)
-                self._guard = asyncio.create_task(self._until_unwound())
         return self
 
     async def __aexit__(
