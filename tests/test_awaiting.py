@@ -24,7 +24,7 @@ async def waits_to_go() -> int:
 @pytest.fixture
 def client(env: Environment, monkeypatch: pytest.MonkeyPatch) -> Environment:
     """A process without a worker, on the same database."""
-    for name, value in {"OLDEST": 20, "TURN": 80, "LOOKED_THROUGH": 1000}.items():
+    for name, value in {"OLDEST": 20, "TURN": 80, "QUIET_TIMES": 1}.items():
         monkeypatch.setattr(awaited, name, value)
     return Environment(env.path, worker=False)
 

@@ -4,7 +4,8 @@ In:   the runs that are waited for, and which of them live in this process.
 Out:  bites of those that live elsewhere.
 
 All of them at every look would cost a client that waits for 50,000 runs as many lookups twenty times a second. So a
-look takes the oldest, for they are most likely to end next, and some of all others in turns.
+look takes the oldest, for they are most likely to end next, and some of all others in turns; more of them when nothing
+changes any more, so that whoever has ended meanwhile is found soon.
 """
 
 from collections import deque
@@ -13,7 +14,9 @@ from itertools import islice
 
 # So many of the oldest, and so many of all in turns, are looked at in one bite; those that live here cost next to
 # nothing, and so many may be among them.
-OLDEST, TURN, LOOKED_THROUGH = 200, 800, 8000
+OLDEST, TURN, LOOKED_THROUGH = 200, 300, 5000
+# When for so many looks nothing has changed it is quiet, and a turn is so much longer.
+QUIET_LOOKS, QUIET_TIMES = 2, 8
 
 
 class Awaited:
@@ -24,6 +27,7 @@ class Awaited:
         self._is_live = is_live
         self._turn: deque[str] = deque()
         self._owed = 0
+        self._looks = 0
         self._are_some_elsewhere = False
 
     @property
@@ -42,7 +46,8 @@ class Awaited:
 
     def something_changed(self) -> None:
         """All of them may have ended."""
-        if len(self._waited_for) <= TURN:
+        self._looks = 0
+        if len(self._waited_for) <= OLDEST + TURN:
             self._turn.clear()
         # Those that have had their turn get another one after the rest of this one.
         self._owed = len(self._turn) + len(self._waited_for)
@@ -52,6 +57,8 @@ class Awaited:
         if not self._turn:
             self._turn.extend(self._waited_for)
             self._are_some_elsewhere = False
+        self._looks += 1
+        turn = TURN if self._looks <= QUIET_LOOKS else QUIET_TIMES * TURN
         oldest = [run_id for run_id in islice(self._waited_for, OLDEST) if not self._is_live(run_id)]
         found = dict.fromkeys(oldest)
         for _ in range(min(LOOKED_THROUGH, len(self._turn))):
@@ -59,7 +66,7 @@ class Awaited:
             self._owed -= 1
             if run_id in self._waited_for and not self._is_live(run_id):
                 found[run_id] = None
-            if len(found) >= OLDEST + TURN:
+            if len(found) >= OLDEST + turn:
                 break
         self._are_some_elsewhere |= bool(found)
         return list(found)
