@@ -12,7 +12,7 @@ SEEDS  ?= 3000
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-hot postgres-claims programs pythons clean simulate mutants small-world
+.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood soak fire kill-cycles failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-hot postgres-claims programs pythons clean simulate mutants small-world
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -72,6 +72,10 @@ bench-parked: $(READY) ## parking at scale: 100,000 parked runs, a million timer
 	$(BIN)/python -m bench.parked
 	$(BIN)/python -m bench.timers
 	$(BIN)/python -m bench.herd
+
+bench-flood: $(READY) ## 100,000 messages for one run, beside others (half an hour for both stores)
+	$(BIN)/python -m bench.flood
+	$(BIN)/python -m bench.flood --store postgres
 
 soak: $(READY)  ## mixed load for MINUTES (60); memory, files, threads and log must stay flat; draws docs/soak.svg
 	$(BIN)/python -m bench.soak --minutes $(MINUTES)
