@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from perdure import Run, RunClosed, RunNotHeld, Signal, activity, sleep, workflow
-from perdure.kernel import poison
-from perdure.kernel.poison import Death, patience_ms, quarantine_report
+from perdure.kernel import quarantine
+from perdure.kernel.quarantine import Death, patience_ms, quarantine_report
 from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
 from perdure.stores.answers import Answer, Applied, Blamed, Committed, Freed, Moved, Outcome, Paused
 from perdure.stores.operations import (
@@ -712,7 +712,7 @@ async def test_suspects_in_long_activities_make_room_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may be innocent; nobody waits for them for ever."""
-    monkeypatch.setattr(poison, "TOGETHER", {})
+    monkeypatch.setattr(quarantine, "TOGETHER", {})
     path = tmp_path / "long.db"
     await started(path, stalls=["a", "b", "c"])
     gates.append(asyncio.Event())

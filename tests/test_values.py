@@ -43,8 +43,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, Secre
 
 from perdure import BadOption, BadValue, Signal, ValueTooLarge, activity, workflow
 from perdure.codec import ValueType
-from perdure.codec.bulk import are_alike
-from perdure.codec.likeness import difference
+from perdure.codec.roundtrip import difference
+from perdure.codec.roundtrip_bulk import are_alike
 from perdure.testing import Environment
 
 T = TypeVar("T")

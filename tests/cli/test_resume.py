@@ -6,7 +6,7 @@ import re
 import sqlite3
 from contextlib import closing
 
-from perdure.kernel.poison import Death, quarantine_report
+from perdure.kernel.quarantine import Death, quarantine_report
 from tests.cli.shell import Shell
 
 

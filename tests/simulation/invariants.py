@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from perdure.kernel.poison import is_suspect
+from perdure.kernel.quarantine import is_suspect
 from perdure.stores.answers import Committed
 from perdure.stores.operations import Batch, StopChildren
 from perdure.testing.simulation import Database, SqliteDatabase

@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.engine.heartbeat import GIVE_UP_SECONDS
 from perdure.errors import IdConflict
-from perdure.kernel.poison import QUARANTINE_FROM, SUSPECT_FROM
+from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun

@@ -32,7 +32,7 @@ from perdure.cli.output import (
     status_text,
     visible,
 )
-from perdure.kernel.poison import is_suspect
+from perdure.kernel.quarantine import is_suspect
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent, RunInfo, UnreadMessage

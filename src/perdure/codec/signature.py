@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from perdure.codec.hints import Hints
+from perdure.codec.annotations import Hints
 from perdure.codec.values import ValueType
 from perdure.codec.wire import LARGEST_VALUE, encode, encoded
 from perdure.errors import BadArguments, BadValue

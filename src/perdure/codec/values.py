@@ -13,9 +13,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from perdure.codec.bulk import LARGE, are_alike
 from perdure.codec.decoders import Decoder, clash, decoder_of
-from perdure.codec.likeness import Difference, difference
+from perdure.codec.roundtrip import Difference, difference
+from perdure.codec.roundtrip_bulk import LARGE, are_alike
 from perdure.codec.wire import LARGEST_VALUE, TOO_DEEP, encode, encoded, odd_number
 from perdure.errors import BadOption, BadValue
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from perdure.kernel.poison import is_suspect, times_lost, told_alone
+from perdure.kernel.quarantine import is_suspect, times_lost, told_alone
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunRow, WorkerRow
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from perdure.errors import RunUnreadable
-from perdure.kernel.poison import QUARANTINE_FROM, told_alone
+from perdure.kernel.quarantine import QUARANTINE_FROM, told_alone
 from perdure.stores.answers import Blamed, Paused
 from perdure.stores.records import RunRow
 

@@ -7,7 +7,7 @@ Out:  the ids of the runs that were taken.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from perdure.kernel.poison import suspects_at_once
+from perdure.kernel.quarantine import suspects_at_once
 from perdure.stores.answers import Answer, Applied
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.rows import Garbled

@@ -19,7 +19,7 @@ from perdure.kernel.events import (
 )
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS, Body, Message
-from perdure.kernel.poison import Death
+from perdure.kernel.quarantine import Death
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, OnParentClose, Traits
 from perdure.stores.records import Attempt, RunRow

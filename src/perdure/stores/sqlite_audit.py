@@ -31,7 +31,7 @@ from perdure.kernel.events import (
 )
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS
-from perdure.kernel.poison import Death
+from perdure.kernel.quarantine import Death
 from perdure.stores.differences import Difference
 from perdure.stores.queries import migrations, named
 from perdure.stores.sqlite_columns import misfits

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.poison import QUARANTINE_FROM, Death, pause_ms, quarantine_report, times_lost
+from perdure.kernel.quarantine import QUARANTINE_FROM, Death, pause_ms, quarantine_report, times_lost
 from perdure.stores.answers import (
     APPLIED,
     Answer,

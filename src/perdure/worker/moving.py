@@ -27,7 +27,7 @@ from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.overdue import timed_out
-from perdure.kernel.poison import is_suspect
+from perdure.kernel.quarantine import is_suspect
 from perdure.stores import rows
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.effects import Effects

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from perdure.kernel.poison import is_suspect, suspects_at_once
+from perdure.kernel.quarantine import is_suspect, suspects_at_once
 from perdure.stores.answers import Applied
 from perdure.stores.claiming import MOST_DUE
 from perdure.stores.operations import ClaimRuns

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec.structs import replace
 
-from perdure.kernel.poison import QUARANTINE_FROM, Death, is_suspect, pause_ms, quarantine_report, times_lost
+from perdure.kernel.quarantine import QUARANTINE_FROM, Death, is_suspect, pause_ms, quarantine_report, times_lost
 from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
 from perdure.stores.answers import Applied, Blamed, Freed, Moved, Paused
 from perdure.stores.operations import FreeOrphans, FreeRuns, HoldRun, NoteLosses, ResumeRun

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from perdure.kernel.poison import is_suspect
+from perdure.kernel.quarantine import is_suspect
 from perdure.stores.operations import AppendEvent, RecordAttempt
 from perdure.stores.records import RunRow, WorkerRow
 

@@ -20,7 +20,7 @@ import msgspec
 from perdure.clock import LongWait
 from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.watch import Watch
-from perdure.kernel.poison import QUARANTINE_FROM, SUSPECT_FROM
+from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, RaiseEpoch
 from perdure.testing.simulation.database import Database

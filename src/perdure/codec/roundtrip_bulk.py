@@ -9,7 +9,7 @@ from itertools import chain, compress
 from operator import attrgetter
 from typing import Any
 
-from perdure.codec.likeness import LEAVES, comparer, field_names
+from perdure.codec.roundtrip import LEAVES, comparer, field_names
 from perdure.codec.wire import DEEPEST_VALUE
 
 # Bytes of JSON from which on this pays.
