@@ -31,10 +31,11 @@ from bench.server import serving
 from bench.vitals import vitals
 from bench.workflows import one_sleep
 from perdure.ids import RandomIds
-from perdure.stores import claiming, reads, writes
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.queries import migrations
-from perdure.stores.steps import Steps
+from perdure.stores.rules import batch, reads
+from perdure.stores.rules import claims as claiming
+from perdure.stores.rules.questions import Steps
 
 TIMERS, PER_SECOND, SECONDS = 1_000_000, 500, 60
 MOST_SCAN_MS = 5.0
@@ -208,7 +209,7 @@ async def work(folder: Path, until_ms: int) -> None:
     """Work as any worker does, with a stopwatch in the hand."""
     scans, claims, looks = Stopwatch(), Stopwatch(), Stopwatch()
     claiming.look = scans.around(claiming.look)
-    writes.SINGLE[ClaimRuns] = claims.around(claiming.claim_runs)
+    batch.SINGLE[ClaimRuns] = claims.around(claiming.claim_runs)
     # Of what is read, what the reading thread does for it; the way there and back waits for whatever else is read.
     reads.next_wakes = looks.around(reads.next_wakes)
     async with opened(folder):

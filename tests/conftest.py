@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from perdure.stores import postgres_floors
-from perdure.stores.postgres_sql import TABLES
+from perdure.stores.dialects import TABLES
+from perdure.stores.postgres import scan_floor
 from perdure.stores.queries import migrations
 from perdure.testing import Environment
 from tools import servers
@@ -46,7 +46,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(autouse=True)
 def _no_floors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times are made up here, and on a busy machine every look is slow: neither tells where the next is to begin."""
-    monkeypatch.setattr(postgres_floors, "SLOW_SECONDS", 3600.0)
+    monkeypatch.setattr(scan_floor, "SLOW_SECONDS", 3600.0)
 
 
 @pytest.fixture

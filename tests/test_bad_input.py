@@ -38,7 +38,7 @@ from perdure import (
     sleep,
     workflow,
 )
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import Environment
 
 done = Signal("done", int)

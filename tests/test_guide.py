@@ -23,7 +23,7 @@ import perdure
 from perdure.app import Perdure, Run, SyncPerdure
 from perdure.authoring.functions import activities, workflows
 from perdure.engine.watch import Watch
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import VirtualClock
 from perdure.worker.worker import Worker
 

@@ -11,7 +11,7 @@ from perdure import Signal, Status, workflow
 from perdure.kernel.messages import TerminateRequest
 from perdure.stores.answers import Applied, Committed, Outcome
 from perdure.stores.operations import Batch, FreeOrphans, HoldRun, InsertRun, RegisterWorker
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import Environment
 
 word_to_orphans = Signal("word_to_orphans", int)

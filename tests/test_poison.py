@@ -37,7 +37,7 @@ from perdure.stores.operations import (
 )
 from perdure.stores.queries import queries
 from perdure.stores.records import RunRow
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import Environment, VirtualClock
 
 NOW = 1000

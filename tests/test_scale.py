@@ -25,16 +25,16 @@ from perdure.errors import RunUnreadable
 from perdure.ids import RandomIds
 from perdure.kernel.status import Status
 from perdure.stores.answers import Applied
-from perdure.stores.claiming import MOST_DUE
 from perdure.stores.listing import SQLITE, counting, leads_of, listing
 from perdure.stores.operations import ClaimRuns
-from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import migrations, queries
-from perdure.stores.reads import _found
 from perdure.stores.records import RunFilter, RunRow
-from perdure.stores.sqlite import SqliteStore
-from perdure.stores.sqlite_writes import apply_together
-from perdure.stores.steps import Text
+from perdure.stores.rules.claims import MOST_DUE
+from perdure.stores.rules.questions import Text
+from perdure.stores.rules.reads import _found
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.sqlite.writes import apply_together
 from perdure.testing import Environment
 from perdure.testing.memory.reads import _is_listed
 from perdure.threads import Threads

@@ -42,11 +42,11 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.port import Store
-from perdure.stores.reads import _quick_rows
 from perdure.stores.records import RunFilter, RunRow, WorkerRow
-from perdure.stores.sqlite import SqliteStore
-from perdure.stores.sqlite_steps import answer
-from perdure.stores.steps import Text
+from perdure.stores.rules.questions import Text
+from perdure.stores.rules.reads import _quick_rows
+from perdure.stores.sqlite.executor import answer
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.memory import MemoryStore, Tables
 from tests.test_store_contract import an_event
 

@@ -48,10 +48,10 @@ from perdure.stores.operations import (
     TellRun,
 )
 from perdure.stores.port import Store
-from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import migrations
 from perdure.stores.records import LoadedRun, RunFilter
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.memory import MemoryStore
 
 WORKER = "w-1"

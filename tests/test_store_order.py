@@ -5,9 +5,9 @@ import random
 import pytest
 
 from perdure.stores.answers import Applied, Closed, Posted
-from perdure.stores.claiming import MOST_LEVELS
 from perdure.stores.operations import CloseFreeRun, MoveMessages, NoteCancel, PostMessage, SupersedeRun
 from perdure.stores.port import Store
+from perdure.stores.rules.claims import MOST_LEVELS
 from tests.test_store_contract import (
     WORKER,
     a_claim,

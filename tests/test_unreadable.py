@@ -24,7 +24,7 @@ from perdure import (
     workflow,
 )
 from perdure.app.views import moment
-from perdure.stores.sqlite_audit import audit_of
+from perdure.stores.sqlite.checks.audit import audit_of
 from perdure.testing import Environment
 
 said = Signal("said", str)

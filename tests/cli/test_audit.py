@@ -13,7 +13,7 @@ import pytest
 
 from perdure.cli.remedies import remedy
 from perdure.stores.rows import held_report
-from perdure.stores.sqlite_audit import Violation, audit_of, invariants
+from perdure.stores.sqlite.checks.audit import Violation, audit_of, invariants
 from perdure.testing import Environment
 from tests import lived
 from tests.cli.shell import Shell

@@ -16,7 +16,7 @@ import pytest
 
 from perdure.cli import database_checks, machine_checks
 from perdure.cli.database_checks import check_database
-from perdure.stores import sqlite_health
+from perdure.stores.sqlite.checks import health
 from tests.cli.modules import SHOP
 from tests.cli.shell import Answer, Shell, Zygote, command, environment
 
@@ -271,11 +271,11 @@ def test_settings_and_permissions_that_are_unwise_are_told(used: Shell) -> None:
 def test_processes_that_share_a_file_with_an_old_sqlite_are_told(used: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is moved, for the SQLite of this Python cannot be."""
     with used.at_work(), used.at_work():
-        monkeypatch.setattr(sqlite_health, "WITHOUT_RESET_RACE", (99, 0, 0))
+        monkeypatch.setattr(health, "WITHOUT_RESET_RACE", (99, 0, 0))
         found = {each.check: each for each in check_database(used.folder / "perdure.db")}
         assert found["sharing"].state == "warning"
         assert found["sharing"].found.startswith("2 processes share the file with SQLite 3.")
-        monkeypatch.setattr(sqlite_health, "WITHOUT_RESET_RACE", (3, 0, 0))
+        monkeypatch.setattr(health, "WITHOUT_RESET_RACE", (3, 0, 0))
         assert "sharing" not in {each.check for each in check_database(used.folder / "perdure.db")}
 
 

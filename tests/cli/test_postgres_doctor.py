@@ -11,9 +11,9 @@ import pytest
 
 from perdure.cli.findings import Finding, State
 from perdure.cli.postgres_checks import findings_of
-from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_health import Hot, Open, health_of
-from perdure.stores.postgres_migrating import migrated
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.checks.health import Hot, Open, health_of
+from perdure.stores.postgres.migration import migrated
 from perdure.stores.queries import migrations
 from tests.cli.shell import Shell
 

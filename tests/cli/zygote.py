@@ -22,8 +22,8 @@ from typing import Any
 import perdure
 from perdure.cli import main
 from perdure.cli.entry import outcome
-from perdure.stores import sqlite_audit
 from perdure.stores.queries import migrations, named
+from perdure.stores.sqlite.checks import audit
 
 LARGEST = 2**20
 
@@ -89,7 +89,7 @@ if __name__ == "__main__":
     for sql in files("perdure.stores").joinpath("sql").iterdir():
         if sql.name.endswith(".sql"):
             named(sql.name.removesuffix(".sql"))
-    sqlite_audit._asked()
+    audit._asked()
     # Typer and Python load the rest of themselves when they are first used.
     outcome(["list", "--limit", "0"])
     migrations("sqlite")

@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from perdure.stores.postgres_audit import audit_of
+from perdure.stores.postgres.checks.audit import audit_of
 from tests.processes.grounds import Ground
 from tests.processes.nodes import Node, until
 from tools.servers import Server

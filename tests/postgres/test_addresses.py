@@ -7,7 +7,7 @@ import pytest
 
 from perdure import Perdure, Run, workflow
 from perdure.errors import BadOption, NotOpen, StoreUnavailable
-from perdure.stores.postgres_address import CONNECT_SECONDS, address_of
+from perdure.stores.postgres.address import CONNECT_SECONDS, address_of
 from tools.servers import free_port
 
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from perdure.stores.answers import Applied, Asked, Committed, Outcome, Posted
 from perdure.stores.operations import Batch, Operation, TakeMessage
 from perdure.stores.port import Store
-from perdure.stores.postgres import PostgresStore
-from perdure.stores.postgres_steps import answer
-from perdure.stores.reads import _quick_rows
+from perdure.stores.postgres.executor import answer
+from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.records import WorkerRow
-from perdure.stores.steps import Text
+from perdure.stores.rules.questions import Text
+from perdure.stores.rules.reads import _quick_rows
 from perdure.testing.memory import MemoryStore, Tables
 from tests.test_store_conformance import BEGIN, QUICK, comparable, histories, looked_at, losses, memory_dump
 

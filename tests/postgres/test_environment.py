@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.stores import postgres_floors
+from perdure.stores.postgres import scan_floor
 from perdure.testing import Environment
 from tests.test_parking import post_from_elsewhere, waits_for_approval
 
@@ -27,7 +27,7 @@ async def test_closing_waits_for_a_server_that_takes_its_time(empty_url: str, mo
 
 async def test_a_server_that_takes_its_time_hides_no_run(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine every look is slow: what was ripe before is left out then, and real time brings it back."""
-    monkeypatch.setattr(postgres_floors, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(scan_floor, "SLOW_SECONDS", -1.0)
     async with Environment(empty_url) as env:
         run = await env.start(waits_for_approval)
         await env.pass_time(30)

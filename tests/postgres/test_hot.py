@@ -8,12 +8,13 @@ import asyncpg
 import pytest
 
 from perdure import Perdure
-from perdure.stores import postgres_floors, postgres_holders
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, ClaimRuns, Operation, RegisterWorker
-from perdure.stores.postgres import PostgresStore
-from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_links import Connection
+from perdure.stores.postgres import scan_floor
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.checks import vacuum_blockers
+from perdure.stores.postgres.connections import Connection
+from perdure.stores.postgres.store import PostgresStore
 from tests.postgres.test_conformance import told
 from tests.processes.nodes import until
 from tests.test_store_contract import a_ripe_run
@@ -65,8 +66,8 @@ async def start(store: PostgresStore, run_id: str, wake_at: int, **traits: objec
 @pytest.fixture
 def floors(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Every look counts as slow, and the next begins where its first run was."""
-    monkeypatch.setattr(postgres_floors, "SLOW_SECONDS", -1.0)
-    monkeypatch.setattr(postgres_floors, "LEAST_SECONDS", 0.1)
+    monkeypatch.setattr(scan_floor, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(scan_floor, "LEAST_SECONDS", 0.1)
     return monkeypatch
 
 
@@ -94,7 +95,7 @@ async def test_a_run_that_appears_before_the_floor_is_found_by_the_next_look_fro
     async with hot_store(postgres_url) as store:
         await start(store, "first", NOW)
         assert await claim(store, NOW) == ["first"]
-        await start(store, "a-bit-late", NOW - postgres_floors.LATE_MS + 1)
+        await start(store, "a-bit-late", NOW - scan_floor.LATE_MS + 1)
         assert await claim(store, NOW) == ["a-bit-late"]
         await start(store, "far-too-late", NOW - 60_000)
         assert await claim(store, NOW) == []
@@ -107,7 +108,7 @@ async def test_a_run_that_appears_before_the_floor_is_found_by_the_next_look_fro
 
 async def test_quick_looks_begin_at_the_start(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as nobody holds a snapshot nothing is left out for a moment."""
-    monkeypatch.setattr(postgres_floors, "SLOW_SECONDS", 60.0)
+    monkeypatch.setattr(scan_floor, "SLOW_SECONDS", 60.0)
     async with hot_store(postgres_url) as store:
         await start(store, "first", NOW)
         assert await claim(store, NOW) == ["first"]
@@ -119,8 +120,8 @@ async def test_a_worker_names_once_who_holds_a_snapshot(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody finds the one session among hundreds that makes everything slow, and the log says what ends it."""
-    monkeypatch.setattr(postgres_holders, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(postgres_holders, "LONG_SECONDS", 0.3)
+    monkeypatch.setattr(vacuum_blockers, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(vacuum_blockers, "LONG_SECONDS", 0.3)
 
     def told_of(event: str) -> list[str]:
         return [record.getMessage() for record in caplog.records if getattr(record, "event", None) == event]
@@ -146,7 +147,7 @@ async def test_who_holds_a_snapshot_is_seen_by_a_role_that_may_see_little(postgr
     await owner.execute("create role sees_little")
     await owner.execute("set role sees_little")
     async with snapshot(postgres_url) as report:
-        (seen,) = [row for row in await owner.fetch(postgres_holders.HOLDERS) if "(report)" in row["holder"]]
+        (seen,) = [row for row in await owner.fetch(vacuum_blockers.HOLDERS) if "(report)" in row["holder"]]
         assert seen["holder"].startswith(f"process {report.get_server_pid()} (report) of ")
     await owner.execute("reset role")
     await owner.execute("drop role sees_little")

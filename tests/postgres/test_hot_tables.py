@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from perdure.stores.operations import EndRun, InsertRun
-from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres.store import PostgresStore
 from tests.postgres.test_hot import WORKER, claim, hot_store, snapshot, write
 from tests.test_store_contract import an_event
 from tools.servers import Server

@@ -5,16 +5,16 @@ import asyncio
 import asyncpg
 import pytest
 
-from perdure.stores import postgres_life
-from perdure.stores.postgres import PostgresStore
-from perdure.stores.postgres_address import address_of
+from perdure.stores.postgres import presence
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.store import PostgresStore
 
 
 async def test_a_process_that_stopped_between_telling_a_statement_and_running_it_is_ended(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server waits for such a one for ever, and with it waited who wanted to take its runs over."""
-    monkeypatch.setattr(postgres_life, "HUNG_MS", 50)
+    monkeypatch.setattr(presence, "HUNG_MS", 50)
     store = PostgresStore(postgres_url)
     await store.open()
     name = {"application_name": "perdure writes", "idle_in_transaction_session_timeout": "50"}

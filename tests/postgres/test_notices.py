@@ -10,9 +10,9 @@ import pytest
 from perdure import Perdure, Signal, activity, workflow
 from perdure.engine import watch
 from perdure.stores.operations import FreeRuns, Operation, RaiseEpoch
-from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_life import channel_of
-from perdure.stores.postgres_notices import News, Notices, news_of
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.notify import News, Notices, news_of
+from perdure.stores.postgres.presence import channel_of
 from tests.processes.sites import until
 from tests.test_store_contract import a_claim, a_message, a_park, a_ripe_run, a_run, an_end, an_event
 

@@ -23,8 +23,8 @@ from perdure.stores.operations import (
     RaiseEpoch,
     RegisterWorker,
 )
-from perdure.stores.postgres import PostgresStore
-from perdure.stores.postgres_address import address_of
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.store import PostgresStore
 from tests.postgres.test_conformance import told
 from tests.test_store_contract import a_message, a_ripe_run, a_run, an_end, an_event
 

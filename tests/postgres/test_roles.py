@@ -8,8 +8,8 @@ import pytest
 
 from perdure import Perdure, Signal, activity, sleep, workflow
 from perdure.errors import StoreError
-from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_migrating import migrated, planned, roles
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.migration import migrated, planned, roles
 
 nod = Signal("nod", str)
 

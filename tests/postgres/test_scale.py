@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 
 from perdure.ids import RandomIds
+from perdure.stores.dialects import Prepared, literal, prepare, prepared
 from perdure.stores.listing import POSTGRES, listing
-from perdure.stores.postgres import PostgresStore
-from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_links import BY_KEYS, Connection
-from perdure.stores.postgres_sql import Prepared, literal, prepare, prepared
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.connections import BY_KEYS, Connection
+from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.records import RunFilter
 from tests.test_scale import (
     FAR_AWAY,

@@ -10,19 +10,19 @@ import pytest
 
 from perdure import Perdure, workflow
 from perdure.errors import BadOption
-from perdure.stores.claiming import LOOKS_FOR_A_CLAIM
+from perdure.stores.dialects import prepared, prepared_together, quoted
 from perdure.stores.operations import Batch
-from perdure.stores.postgres import PostgresStore
-from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_migrating import migrated
-from perdure.stores.postgres_sql import prepared, prepared_together, quoted
-from perdure.stores.postgres_steps import answer
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.executor import answer
+from perdure.stores.postgres.migration import migrated
+from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import queries
-from perdure.stores.reads import PARTS_OF_RUNS
 from perdure.stores.records import LoadedRun
 from perdure.stores.rows import body_of
-from perdure.stores.steps import Found, Several, Steps
-from perdure.stores.writes import LONGEST_IN_ROW
+from perdure.stores.rules.batch import LONGEST_IN_ROW
+from perdure.stores.rules.claims import LOOKS_FOR_A_CLAIM
+from perdure.stores.rules.questions import Found, Several, Steps
+from perdure.stores.rules.reads import PARTS_OF_RUNS
 from tests.postgres.test_conformance import told
 from tests.test_store_contract import WORKER, a_run, an_event
 from tools import servers

@@ -11,9 +11,9 @@ import pytest
 from perdure import Perdure, Signal, Status, activity, workflow
 from perdure.engine import committer
 from perdure.errors import RunCancelled, RunNotFound, StoreUnavailable
-from perdure.stores import postgres_stuck
-from perdure.stores.postgres_address import address_of
-from perdure.stores.postgres_apart import pieces_of
+from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.writing import locked_rows
+from perdure.stores.postgres.writing.splitting import pieces_of
 from perdure.testing import Environment
 from tests.test_store_contract import a_run
 
@@ -101,7 +101,7 @@ async def test_signals_that_waited_for_a_row_arrive_in_the_order_they_were_sent(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What could not be written is tried again; a sender who says "open" and then "close" must not be turned round."""
-    monkeypatch.setattr(postgres_stuck, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(locked_rows, "LOOK_SECONDS", 0)
     async with Environment(empty_url) as env:
         run = await env.start(hears_three_words)
         await env.settle()

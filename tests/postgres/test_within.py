@@ -14,7 +14,7 @@ import pytest
 from perdure import Perdure, Signal, workflow
 from perdure.errors import BadOption, IdConflict, RunClosed, RunNotFound
 from perdure.ids import RandomIds
-from perdure.stores.postgres_address import address_of
+from perdure.stores.postgres.address import address_of
 
 paid = Signal("paid", int)
 

@@ -22,13 +22,13 @@ from perdure.engine.lease import Lease
 from perdure.engine.store_engine import StoreEngine
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
-from perdure.stores import sqlite
 from perdure.stores.answers import Committed, Fenced, Outcome, Unknown
-from perdure.stores.locks import FileLock
 from perdure.stores.operations import Batch, ClaimRuns, DeleteWorker, FreeRuns, Operation, RaiseEpoch
-from perdure.stores.postgres_writes import Writes
+from perdure.stores.postgres.writing.batches import Writes
 from perdure.stores.queries import migrations
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite import store as sqlite
+from perdure.stores.sqlite.locks import FileLock
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.worker.effects import Effects
 from perdure.worker.moving import Mover
 from perdure.worker.parking import Parking

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Perdure, PerdureError, Run
-from perdure.stores import sqlite as sqlite_store
+from perdure.stores.sqlite import store as sqlite_store
 from tests.processes import failpoints, workflows
 
 # Longer than this nobody may be left without an answer, whatever the disk does.

@@ -13,8 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from perdure.stores.locks import holder_of
-from perdure.stores.sqlite_audit import audit_of
+from perdure.stores.sqlite.checks.audit import audit_of
+from perdure.stores.sqlite.locks import holder_of
 from tests.processes.grounds import Effect, Ground, Recorded, recorded_steps, repeated, steps
 from tests.processes.nodes import Node, until
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from perdure.stores.sqlite_audit import audit_of
+from perdure.stores.sqlite.checks.audit import audit_of
 from tests.processes.sites import Site, until
 from tests.processes.workflows import cancelled, family, generations, plain, poke, signalled, timed
 

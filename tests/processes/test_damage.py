@@ -9,7 +9,7 @@ import pytest
 
 from perdure import Perdure, activity, workflow
 from perdure.errors import StoreUnavailable
-from perdure.stores import sqlite as sqlite_store
+from perdure.stores.sqlite import store as sqlite_store
 from tests.processes.sites import Site
 
 PAGE = 4096

@@ -21,10 +21,11 @@ from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
 from perdure.kernel.retry import Retry
-from perdure.stores import sqlite, sqlite_steps, sqlite_writes
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import TURN, queries
+from perdure.stores.sqlite import executor, writes
+from perdure.stores.sqlite import store as sqlite
 from perdure.testing.memory import batches, loss_statements, worker_statements
 from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
@@ -88,7 +89,7 @@ _sql = _Sql()
 
 
 def _forget_sql() -> None:
-    sqlite_steps.forget_statements()
+    executor.forget_statements()
 
 
 def changed(name: str, old: str, new: str) -> Patch:
@@ -220,7 +221,7 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Group half applied."""
-    return [(store, "is_torn", lambda *_: False) for store in (sqlite, sqlite_writes, batches)]
+    return [(store, "is_torn", lambda *_: False) for store in (sqlite, writes, batches)]
 
 
 @mutant
@@ -229,7 +230,7 @@ def _() -> list[Patch]:
 
     def transact_singly(self: sqlite.SqliteStore, batch: Batch) -> Any:
         self._db.execute("begin immediate")
-        answers = sqlite_writes.apply_singly(self._db, batch.groups)
+        answers = writes.apply_singly(self._db, batch.groups)
         self._db.execute("rollback")
         return Committed({index: answer for index, answer in answers.items() if not isinstance(answer, Applied)})
 

@@ -54,8 +54,8 @@ from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
-from perdure.stores.sqlite import SqliteStore
-from perdure.stores.sqlite_files import checked_name
+from perdure.stores.sqlite.files import checked_name
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.worker.moving import WorkerSettings
 from perdure.worker.worker import Worker
 
@@ -485,7 +485,7 @@ def store_for(url: str) -> Store:
 
 def _postgres(url: str) -> Store:
     try:
-        from perdure.stores.postgres import PostgresStore  # noqa: PLC0415 - its driver is an extra
+        from perdure.stores.postgres.store import PostgresStore  # noqa: PLC0415 - its driver is an extra
     except ModuleNotFoundError as error:
         raise BadOption(f"Postgres needs the package {error.name}: pip install 'perdure[postgres]'") from None
     return PostgresStore(url)

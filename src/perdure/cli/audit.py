@@ -22,7 +22,7 @@ from perdure.cli.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output import counted, grid, is_for_people, print_json, print_lines, screen, span, visible
 from perdure.cli.remedies import remedy
 from perdure.errors import NotADatabase
-from perdure.stores.sqlite_audit import Audit, Checked, audit_of
+from perdure.stores.sqlite.checks.audit import Audit, Checked, audit_of
 
 EXAMPLES = {"audit": "perdure audit --url sqlite:///shop.db\nperdure audit --url postgresql://db/shop --verbose"}
 
@@ -57,9 +57,9 @@ def audit(*, url: Url = DEFAULT_URL, as_json: AsJson = False, verbose: Verbose =
 def _seen(url: str) -> Audit:
     try:
         if is_postgres(url):
-            from perdure.stores import postgres_audit  # noqa: PLC0415 - its driver is an extra
+            from perdure.stores.postgres.checks import audit  # noqa: PLC0415 - its driver is an extra
 
-            return asyncio.run(postgres_audit.audit_of(url))
+            return asyncio.run(audit.audit_of(url))
         path = existing(url)
         assert path is not None
         return audit_of(path.absolute())

@@ -18,9 +18,9 @@ from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, que
 from perdure.clock import SystemClock
 from perdure.errors import StoreError
 from perdure.stores.health import WorkerSeen
-from perdure.stores.sqlite_audit import audit_of
-from perdure.stores.sqlite_files import strange_kind
-from perdure.stores.sqlite_health import VERSION, Health, has_reset_race, health_of
+from perdure.stores.sqlite.checks.audit import audit_of
+from perdure.stores.sqlite.checks.health import VERSION, Health, has_reset_race, health_of
+from perdure.stores.sqlite.files import strange_kind
 
 # SQLite writes the log back every 1,000 pages, about 4 MB; this many bytes mean that it cannot.
 LARGE_LOG = 64 * 2**20

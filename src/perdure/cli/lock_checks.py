@@ -13,8 +13,8 @@ from pathlib import Path
 from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.output import counted, visible
 from perdure.stores.health import WorkerSeen
-from perdure.stores.locks import is_held
-from perdure.stores.sqlite_health import locks_of, log_of, shared_memory_of
+from perdure.stores.sqlite.checks.health import locks_of, log_of, shared_memory_of
+from perdure.stores.sqlite.locks import is_held
 
 # A lock that is never seen free in this many seconds is held by somebody who should not.
 LOCK_PATIENCE = 1.0

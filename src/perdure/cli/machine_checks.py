@@ -19,7 +19,7 @@ from typing import IO
 import perdure
 from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.output import size_text
-from perdure.stores import sqlite_health
+from perdure.stores.sqlite.checks import health
 
 NEWEST_PYTHON = (3, 13)
 LITTLE_SPACE, TOO_LITTLE_SPACE = 100 * 2**20, 50 * 2**20
@@ -43,10 +43,10 @@ def check_python() -> Finding:
 
 
 def check_sqlite() -> Finding:
-    found = f"SQLite {sqlite_health.VERSION}"
-    if not sqlite_health.is_new_enough():
+    found = f"SQLite {health.VERSION}"
+    if not health.is_new_enough():
         return trouble("sqlite", f"{found} is too old", "use a Python with SQLite 3.38 or newer")
-    if not sqlite_health.syncs_commits():
+    if not health.syncs_commits():
         return trouble("sqlite", f"{found} does not sync its commits", "use a Python with another build of SQLite")
     return ok("sqlite", f"{found}, every commit is synced (synchronous = full)")
 

@@ -16,7 +16,7 @@ from perdure.cli.exits import Mistake
 from perdure.cli.opening import existing, file_of, is_postgres, location, refuse_memory
 from perdure.cli.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output import is_for_people, print_json, screen
-from perdure.stores.sqlite_schema import script_from, version_in
+from perdure.stores.sqlite.schema import script_from, version_in
 
 EXAMPLES = {
     "migrate": """\
@@ -51,14 +51,14 @@ def migrate(
 def _roles(url: str) -> str:
     if not is_postgres(url):
         raise Mistake("a SQLite file has no roles, whoever may write the file may do everything; name a Postgres URL")
-    from perdure.stores.postgres_migrating import roles  # noqa: PLC0415 - its driver is an extra
+    from perdure.stores.postgres.migration import roles  # noqa: PLC0415 - its driver is an extra
 
     return roles(url)
 
 
 def _script(url: str) -> str:
     if is_postgres(url):
-        from perdure.stores.postgres_migrating import planned  # noqa: PLC0415 - its driver is an extra
+        from perdure.stores.postgres.migration import planned  # noqa: PLC0415 - its driver is an extra
 
         todo, script = asyncio.run(planned(url))
         found, wanted = todo.found, todo.wanted
@@ -75,7 +75,7 @@ def _version(url: str) -> int:
 def _migrated(app: "perdure.Perdure", url: str) -> tuple[int, int]:
     """The versions before and after."""
     if is_postgres(url):
-        from perdure.stores.postgres_migrating import migrated  # noqa: PLC0415 - its driver is an extra
+        from perdure.stores.postgres.migration import migrated  # noqa: PLC0415 - its driver is an extra
 
         done = asyncio.run(migrated(url))
         return done.found, done.wanted

@@ -13,7 +13,7 @@ from perdure.cli.hints import hint
 from perdure.cli.opening import MEMORY, file_of, is_postgres
 from perdure.cli.options import DEFAULT_QUEUE
 from perdure.errors import StoreError
-from perdure.stores import sqlite_health
+from perdure.stores.sqlite.checks import health
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo
@@ -106,8 +106,8 @@ def _sentence(info: "RunInfo", queue: str, others: list[str], module: str) -> st
 
 async def _workers(url: str) -> "tuple[WorkerSeen, ...]":
     if is_postgres(url):
-        from perdure.stores.postgres_look import workers_of  # noqa: PLC0415 - its driver is an extra
+        from perdure.stores.postgres.checks.inspection import workers_of  # noqa: PLC0415 - its driver is an extra
 
         return await workers_of(url)
     path = file_of(url)
-    return () if path is None else sqlite_health.workers_of(path)
+    return () if path is None else health.workers_of(path)

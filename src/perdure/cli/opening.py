@@ -16,9 +16,9 @@ from perdure.cli.exits import Mistake, Trouble
 from perdure.cli.hints import hint, nearest
 from perdure.cli.output import LogFormatter
 from perdure.errors import RunNotFound, without_password
-from perdure.stores.postgres_address import SCHEMES
-from perdure.stores.sqlite import has_runs
-from perdure.stores.sqlite_files import strange_kind
+from perdure.stores.postgres.address import SCHEMES
+from perdure.stores.sqlite.files import strange_kind
+from perdure.stores.sqlite.store import has_runs
 
 FILE = "sqlite:///"
 MEMORY = "sqlite://"
@@ -55,7 +55,7 @@ def _is_no_outage(record: logging.LogRecord) -> bool:
 async def refuse_strange(url: str) -> None:
     """Trouble when the database has no tables of ours."""
     # Its driver is an extra, and takes its time to load.
-    from perdure.stores.postgres_look import has_tables  # noqa: PLC0415 - as above
+    from perdure.stores.postgres.checks.inspection import has_tables  # noqa: PLC0415 - as above
 
     if not await has_tables(url):
         raise Trouble(

@@ -17,13 +17,13 @@ from perdure.cli.output import counted, size_text, span
 from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen
-from perdure.stores.postgres_audit import audit_of
-from perdure.stores.postgres_health import PostgresHealth, health_of
-from perdure.stores.postgres_links import AGAIN
-from perdure.stores.postgres_links import remedy as remedy_of
-from perdure.stores.postgres_look import due_of
-from perdure.stores.postgres_rights import lacking_rights
-from perdure.stores.postgres_schema import OLDEST
+from perdure.stores.postgres.checks.audit import audit_of
+from perdure.stores.postgres.checks.health import PostgresHealth, health_of
+from perdure.stores.postgres.checks.inspection import due_of
+from perdure.stores.postgres.checks.privileges import lacking_rights
+from perdure.stores.postgres.connections import AGAIN
+from perdure.stores.postgres.connections import remedy as remedy_of
+from perdure.stores.postgres.schema import OLDEST
 
 # A worker has seven connections at most; with fewer left the next one may not come up.
 FEW_CONNECTIONS = 10

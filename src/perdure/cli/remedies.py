@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from perdure.cli.hints import hint
 from perdure.cli.options import DEFAULT_NAMESPACE
-from perdure.stores.sqlite_audit import Violation
+from perdure.stores.sqlite.checks.audit import Violation
 
 
 class Remedy(NamedTuple):

@@ -12,7 +12,7 @@ from perdure.cli.hints import hint
 from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from perdure.cli.output import counted, span
 from perdure.stores.health import Contents, Due, WorkerSeen
-from perdure.stores.sqlite_audit import Violation
+from perdure.stores.sqlite.checks.audit import Violation
 
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Committed, Failed, Outcome, Unknown
 from perdure.stores.operations import Batch
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 
 
 class Fault(Enum):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from perdure.stores.answers import Committed, Outcome
 from perdure.stores.operations import Batch
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 
 _COMMITTED = Committed({})
 

@@ -7,9 +7,9 @@ from typing import ClassVar, TypeVar
 
 from perdure.stores.answers import Committed, Outcome
 from perdure.stores.operations import Batch
-from perdure.stores.postgres import PostgresStore
-from perdure.stores.postgres_writes import Writes
-from perdure.stores.steps import Steps
+from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.postgres.writing.batches import Writes
+from perdure.stores.rules.questions import Steps
 from perdure.testing.faults import Faulty
 
 T = TypeVar("T")

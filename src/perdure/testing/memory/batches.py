@@ -3,7 +3,7 @@
 In:   a view and a batch.
 Out:  one statement after another, and at the end its outcome if it is committed.
 
-The order is that of `stores/writes.py`: starts first, ends last; when a group is refused
+The order is that of `stores/rules/batch.py`: starts first, ends last; when a group is refused
 half-way, all is undone and each group is applied for itself.
 """
 
@@ -38,7 +38,7 @@ from perdure.stores.operations import (
     TakeMessage,
 )
 from perdure.stores.records import RunRow
-from perdure.stores.sorting import Answers, Sorted, answer_group, is_refused, is_torn
+from perdure.stores.rules.sorting import Answers, Sorted, answer_group, is_refused, is_torn
 from perdure.testing.memory import claim_statements as claims
 from perdure.testing.memory import end_statements as ends
 from perdure.testing.memory import loss_statements as losses

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from perdure.kernel.quarantine import is_suspect, suspects_at_once
 from perdure.stores.answers import Applied
-from perdure.stores.claiming import MOST_DUE
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.records import RunRow
+from perdure.stores.rules.claims import MOST_DUE
 from perdure.testing.memory.tables import Ripe
 from perdure.testing.memory.view import Progress, Steps, View
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from perdure.stores.answers import APPLIED, Answer, Applied, Closed, Full, Missing, Posted
 from perdure.stores.operations import MoveMessages, PostMessage, TakeMessage, TellRun
 from perdure.stores.records import RunRow
-from perdure.stores.sorting import answer_group
+from perdure.stores.rules.sorting import answer_group
 from perdure.testing.memory.run_statements import find_run, find_runs
 from perdure.testing.memory.tables import InboxRow
 from perdure.testing.memory.view import Progress, Refused, Steps, View

@@ -13,7 +13,7 @@ from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch
 from perdure.stores.port import Store
 from perdure.stores.queries import queries
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.memory import Done, MemoryStore, Tables, Transaction
 
 TABLES = ("events", "inbox", "attempts", "payloads", "runs", "workers", "sqlite_sequence")

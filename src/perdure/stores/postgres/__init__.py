@@ -1,0 +1,1 @@
+"""Postgres: many processes on many machines, every commit synced to disk."""

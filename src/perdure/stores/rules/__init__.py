@@ -1,0 +1,1 @@
+"""What operations and reads mean, for any database: generators that ask named questions."""

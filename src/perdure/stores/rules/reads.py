@@ -1,0 +1,406 @@
+"""What every store can be asked, whatever the database.
+
+In:   a database that answers questions, each as it can.
+Out:  records.
+
+A row that cannot be read raises Garbled; then the same is asked once more, row by row, and what cannot be read
+is a value among the others, or raised when it was asked for by itself.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.errors import RunUnreadable
+from perdure.kernel.events import Event
+from perdure.kernel.messages import Message
+from perdure.stores import rows
+from perdure.stores.listing import Dialect, counting, leads_of, listing
+from perdure.stores.records import (
+    EVENTS_PAGE,
+    UNREAD_PAGE,
+    Attempt,
+    LoadedRun,
+    NewMessage,
+    RunFilter,
+    RunRow,
+    UnreadPage,
+    WakingWorkflow,
+    WorkerRow,
+)
+from perdure.stores.rows import Garbled
+from perdure.stores.rules.questions import Query, Question, Several, Steps, Text
+from perdure.stores.unreadable import misfit, run_row, worker_row
+
+T = TypeVar("T")
+
+# No run has so high a priority.
+ABOVE_ALL = 2**62
+PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of")
+
+
+class Reads:
+    """The reading half of a store."""
+
+    url: str
+
+    async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:
+        """Ask; when the answer cannot be read, another way, or the same once more to learn what is wrong."""
+        raise NotImplementedError
+
+    _dialect: Dialect
+
+    # Runs of a worker
+
+    async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
+        return await self._ask(
+            lambda: _load_all(run_ids, worker_id), lambda: _load_singly(self.url, run_ids, worker_id)
+        )
+
+    async def owned_runs(self, worker_id: str) -> list[str]:
+        found = await self._rows("owned_run_ids", worker_id=worker_id)
+        # One whose id is no text could not be asked for.
+        return [run_id for (run_id,) in found if type(run_id) is str]
+
+    async def new_messages(self, worker_id: str, after: int) -> tuple[list[NewMessage], int]:
+        return await self._ask(
+            lambda: _new_messages(worker_id, after, lambda _, *row: rows.message_of(*row)),
+            lambda: _new_messages(worker_id, after, self._message_or_not),
+        )
+
+    def _message_or_not(self, run_id: str, *row: Any) -> Message | RunUnreadable:
+        try:
+            return rows.message_of(*row)
+        except Garbled as error:
+            return unreadable(self.url, run_id, None, error)
+
+    async def last_message(self) -> int:
+        ((number,),) = await self._rows("last_message")
+        return int(number)
+
+    async def next_wake(
+        self, namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool = False
+    ) -> int | None:
+        found = await self._ask(lambda: next_wakes(namespace, queues, workflows, suspects=suspects))
+        # A time that is no number never comes; what is below zero is a turn.
+        return min((max(at, -1) for at in found if type(at) is int), default=None)
+
+    # Runs for everybody
+
+    async def run(self, namespace: str, run_id: str) -> RunRow | None:
+        return _only(await self._runs(Query("run", {"namespace": namespace, "run_id": run_id})))
+
+    async def latest_run(self, namespace: str, workflow_id: str) -> RunRow | None:
+        return _only(await self._runs(Query("latest_run", {"namespace": namespace, "workflow_id": workflow_id})))
+
+    async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
+        leads = leads_of(wanted)
+        if len(leads) > 1:
+            counted = Text(*counting(wanted, leads))
+            ((*counts,),) = await self._ask(lambda: _found(counted))
+            leads = [leads[counts.index(min(counts))]]
+        return await self._runs(Text(*listing(wanted, self._dialect, leads[0] if leads else None)))
+
+    async def held_counts(self, namespace: str) -> dict[str, int]:
+        return dict(await self._rows("held_counts", namespace=namespace))
+
+    async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
+        sought = {"namespace": namespace, "now": now, "limit": limit}
+        found = await self._runs(Query("overdue", sought), Query("overdue_all", sought))
+        return [row for row in found if isinstance(row, RunRow)][:limit]
+
+    async def next_close(self, namespace: str, now: int) -> int | None:
+        ((at,),) = await self._rows("next_close", namespace=namespace, now=now)
+        # A time that is no number never comes.
+        return at if type(at) is int else None
+
+    async def ended_or_held(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
+        return await self._runs(Query("ended_or_held", {"run_ids": run_ids}))
+
+    async def _runs(self, question: Question, slowly: Question | None = None) -> list[RunRow | RunUnreadable]:
+        """The runs a query finds, those that cannot be read as such."""
+        return await self._ask(lambda: _run_rows(question), lambda: _each_run(self.url, slowly or question))
+
+    # What belongs to a run
+
+    async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
+        asked = {"run_id": row.run_id, "after": after, "limit": limit - (after < 1)}
+        found = await self._of_run(row.run_id, row.workflow_id, Query("events", asked), rows.event_of)
+        try:
+            if after < 1:
+                found.insert(0, rows.first_event(row))
+            closing = rows.closing_event(row) if len(found) < limit else None
+        except Garbled as error:
+            raise unreadable(self.url, row.run_id, row.workflow_id, error) from None
+        if closing is not None and closing.seq > after:
+            found.append(closing)
+        return found[:limit]
+
+    async def last_event_at(self, run_id: str) -> int | None:
+        found = await self._rows("last_event", run_id=run_id)
+        return found[0][1] if found and type(found[0][1]) is int else None
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        return await self._of_run(run_id, run_id, Query("attempts", {"run_id": run_id}), rows.attempt_of)
+
+    async def unread(self, run_id: str) -> list[Message]:
+        found: list[Message] = []
+        is_last = False
+        while not is_last:
+            page, _ = await self.unread_page(run_id, found[-1].number if found else 0, UNREAD_PAGE)
+            found += page
+            is_last = len(page) < UNREAD_PAGE
+        return found
+
+    async def unread_page(self, run_id: str, after: int, limit: int) -> UnreadPage:
+        def ask() -> Steps[UnreadPage]:
+            found = (yield Query("unread_page", {"run_id": run_id, "after": after, "limit": limit})).rows
+            messages = [rows.message_of(*row) for _, *row in found if row[0] is not None]
+            return UnreadPage(messages, found[0][0] if found else 0)
+
+        try:
+            return await self._ask(ask)
+        except Garbled as error:
+            raise unreadable(self.url, run_id, run_id, error) from None
+
+    async def set_aside(self, run_id: str) -> list[Message]:
+        return await self._of_run(run_id, run_id, Query("set_aside", {"run_id": run_id}), rows.message_of)
+
+    async def _of_run(self, run_id: str, id: str, question: Query, record: Callable[..., T]) -> list[T]:
+        """Records of one run; RunUnreadable."""
+
+        def ask() -> Steps[list[T]]:
+            found = yield question
+            return [record(*row) for row in found.rows]
+
+        try:
+            return await self._ask(ask)
+        except Garbled as error:
+            raise unreadable(self.url, run_id, id, error) from None
+
+    # Workers
+
+    async def waking_workflows(self, namespace: str, queue: str, most: int) -> list[WakingWorkflow]:
+        found = await self._ask(lambda: _waking_workflows(namespace, queue, most))
+        # What is no text or no number there is a finding of the audit.
+        return [
+            each for each in found if type(each.workflow) is str and type(each.updated_at) is type(each.wake_at) is int
+        ]
+
+    async def owners(self) -> list[object]:
+        return [owner for (owner,) in await self._rows("owners")]
+
+    async def workers(self) -> list[WorkerRow]:
+        return await self._ask(_workers, _each_worker)
+
+    async def _rows(self, name: str, **parameters: object) -> Sequence[Any]:
+        return await self._ask(lambda: _found(Query(name, parameters)))
+
+
+def _found(question: Question) -> Steps[Sequence[Any]]:
+    return (yield question).rows
+
+
+def unreadable(url: str, run_id: str, id: object, error: Garbled) -> RunUnreadable:
+    return RunUnreadable(url, run_id, id if isinstance(id, str) else run_id, str(error))
+
+
+def _only(found: list[RunRow | RunUnreadable]) -> RunRow | None:
+    """The one that was found, if there is one; RunUnreadable."""
+    if not found:
+        return None
+    if isinstance(found[0], RunUnreadable):
+        raise found[0]
+    return found[0]
+
+
+# Rows of runs
+
+
+def run_rows(name: str, **parameters: object) -> Steps[list[RunRow]]:
+    """The runs a named query finds, with what is too large for their rows; Garbled, and which run it is."""
+    found = yield from _each_run("", Query(name, parameters))
+    for each in found:
+        if isinstance(each, RunUnreadable):
+            raise Garbled(f"run {each.id!r} cannot be read: {each.trouble}")
+    return [each for each in found if isinstance(each, RunRow)]
+
+
+def _run_rows(question: Question) -> Steps[list[RunRow | RunUnreadable]]:
+    return [*(yield from _quick_rows(question))]
+
+
+def _quick_rows(question: Question) -> Steps[list[RunRow]]:
+    found = yield from _whole_rows(question)
+    try:
+        return msgspec.convert(found, list[RunRow])
+    except msgspec.ValidationError as error:
+        raise Garbled(misfit(error)) from None
+
+
+def _each_run(url: str, question: Question) -> Steps[list[RunRow | RunUnreadable]]:
+    found = yield from _whole_rows(question)
+    return [run_row(url, columns) for columns in found]
+
+
+def _whole_rows(question: Question) -> Steps[list[dict[str, object]]]:
+    """Rows of runs, by column, with what is too large for them."""
+    found = (yield question).dicts()
+    lacking = [row for row in found if _lacks_input(row) or _lacks_outcome(row)]
+    if lacking:
+        payloads = yield Query("payloads_of", {"run_ids": [row["run_id"] for row in lacking]})
+        bodies = {(run_id, seq): body for run_id, seq, body in payloads.rows}
+        for row in lacking:
+            if _lacks_input(row):
+                row["input"] = bodies.get((row["run_id"], 1))
+            if _lacks_outcome(row):
+                row["outcome"] = bodies.get((row["run_id"], row["last_seq"]))
+    return found
+
+
+def _lacks_input(row: dict[str, object]) -> bool:
+    return row["input"] is None
+
+
+def _lacks_outcome(row: dict[str, object]) -> bool:
+    return row["outcome"] is None and row["closed_at"] is not None
+
+
+# Bringing runs back to life
+
+
+def _load_all(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun | RunUnreadable]]:
+    return [*(yield from _load(run_ids, worker_id))]
+
+
+def _load_singly(url: str, run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun | RunUnreadable]]:
+    found: list[LoadedRun] = []
+    troubles: list[RunUnreadable] = []
+    for run_id in run_ids:
+        try:
+            found += yield from _load([run_id], worker_id)
+        except Garbled as error:
+            ((id,),) = (yield Query("workflow_id", {"run_id": run_id})).rows
+            troubles.append(unreadable(url, run_id, id, error))
+    return [*sorted(found, key=lambda each: _by_priority(each.row)), *troubles]
+
+
+def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
+    found = yield from _quick_rows(Query("owned_runs", {"run_ids": run_ids, "worker_id": worker_id}))
+    owned = sorted(found, key=_by_priority)
+    ids = [row.run_id for row in owned]
+    for row in owned:
+        rows.check_start(row)
+    # Of one that may have many, messages are read a page at a time, while other runs go on.
+    few = [row.run_id for row in owned if row.messages <= UNREAD_PAGE]
+    asked = {"run_ids": ids, "few_ids": few, "most": EVENTS_PAGE}
+    of_children, of_events, unread, failed = (yield Several(PARTS_OF_RUNS, asked)).rows
+    children: dict[str, set[str]] = {}
+    for parent_id, run_id in of_children:
+        if type(run_id) is not str:
+            raise Garbled(f"one of its children has the id {run_id!r}, which is no text")
+        children.setdefault(parent_id, set()).add(run_id)
+    events = _by_run((yield from _with_payloads(of_events)), rows.event_of)
+    for run_id, first in events.items():
+        if first[-1].seq == EVENTS_PAGE:
+            yield from _read_to_end(run_id, first)
+    messages: dict[str, list[Message] | None] = dict.fromkeys(set(ids) - set(few))
+    messages |= _by_run(unread, rows.message_of)
+    attempts = _by_run(failed, rows.attempt_of)
+    return [
+        LoadedRun(
+            row,
+            events.get(row.run_id, []),
+            messages.get(row.run_id, []),
+            attempts.get(row.run_id, []),
+            frozenset(children.get(row.run_id, ())),
+        )
+        for row in owned
+    ]
+
+
+def _read_to_end(run_id: str, events: list[Event]) -> Steps[None]:
+    """The rest of a long history, a page at a time: what is done with one keeps nobody waiting for long."""
+    is_last = False
+    while not is_last:
+        page = yield Query("events", {"run_id": run_id, "after": events[-1].seq, "limit": EVENTS_PAGE})
+        events += [rows.event_of(*row) for row in page.rows]
+        is_last = page.count < EVENTS_PAGE
+
+
+def _with_payloads(of_events: Sequence[Sequence[Any]]) -> Steps[Sequence[Sequence[Any]]]:
+    """Events with the bodies that are too large for their rows, where the database was not asked for them yet."""
+    lacking = sorted({run_id for run_id, *_, body in of_events if body is None})
+    if not lacking:
+        return of_events
+    payloads = yield Query("payloads_of_events", {"run_ids": lacking, "most": EVENTS_PAGE})
+    bodies = {(run_id, seq): body for run_id, seq, body in payloads.rows}
+    return [(*row[:-1], bodies.get((row[0], row[1]))) if row[-1] is None else row for row in of_events]
+
+
+def _by_run(found: Iterable[Sequence[Any]], record: Callable[..., T]) -> dict[str, list[T]]:
+    by_run: dict[str, list[T]] = {}
+    for run_id, *columns in found:
+        by_run.setdefault(run_id, []).append(record(*columns))
+    return by_run
+
+
+def _by_priority(row: RunRow) -> tuple[int, str]:
+    return -row.priority, row.run_id
+
+
+# Watching
+
+
+def _new_messages(
+    worker_id: str, after: int, read: Callable[..., Message | RunUnreadable]
+) -> Steps[tuple[list[NewMessage], int]]:
+    ((last,),) = (yield Query("last_message", {})).rows
+    found = (yield Query("new_messages", {"worker_id": worker_id, "after": after})).rows
+    news = [NewMessage(run_id, read(run_id, *row), had) for run_id, had, *row in found]
+    return news, last
+
+
+def next_wakes(
+    namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool
+) -> Steps[list[int | None]]:
+    """When the next free run of each queue becomes ripe."""
+    known = {"namespace": namespace, "workflows": workflows}
+    found: list[int | None] = []
+    for queue in queues:
+        found += [at for (at,) in (yield Query("next_wakes", known | {"queue": queue})).rows]
+    for queue in queues if suspects else ():
+        found += [at for (at,) in (yield Query("next_suspect", known | {"queue": queue})).rows]
+    return found
+
+
+def _waking_workflows(namespace: str, queue: str, most: int) -> Steps[list[WakingWorkflow]]:
+    """From one workflow to the next without what is between, level by level, as the index has them."""
+    found: dict[str, WakingWorkflow] = {}
+    known = {"namespace": namespace, "queue": queue}
+    row = (yield Query("next_waking_level", known | {"priority": ABOVE_ALL})).first
+    for _ in range(most):
+        if row is None:
+            break
+        level, workflow, wake_at, updated_at = row
+        found.setdefault(workflow, WakingWorkflow(workflow, wake_at, updated_at))
+        last = known | {"priority": level, "workflow": workflow}
+        row = (yield Query("next_waking", last)).first or (yield Query("next_waking_level", last)).first
+    return list(found.values())
+
+
+# Workers
+
+
+def _workers() -> Steps[list[WorkerRow]]:
+    found = yield Query("workers", {})
+    try:
+        return msgspec.convert(found.dicts(), list[WorkerRow])
+    except msgspec.ValidationError as error:
+        raise Garbled(str(error)) from None
+
+
+def _each_worker() -> Steps[list[WorkerRow]]:
+    found = [worker_row(columns) for columns in (yield Query("workers", {})).dicts()]
+    return [worker for worker in found if worker is not None]

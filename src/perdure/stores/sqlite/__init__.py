@@ -1,0 +1,1 @@
+"""SQLite: one file, one writer per process, every commit synced to disk."""

@@ -1,0 +1,50 @@
+"""Columns: whether each of every row holds what it is for, which SQLite itself does not see to.
+
+In:   a connection to a file with our tables.
+Out:  the rows with a number that is none, or text that is no text.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+
+from perdure.stores.sqlite.unreadable import is_text
+
+# What a row of each table is called.
+_NAMES = {
+    "runs": "''",
+    "events": "'event ' || seq || ': '",
+    "inbox": "'message ' || number || ': '",
+    "payloads": "'payload ' || seq || ': '",
+    "attempts": "'attempt ' || attempt || ': '",
+    "workers": "'worker ' || worker_id || ': '",
+}
+_WHOSE = {"runs": "run_id, workflow_id", "workers": "null, null"}
+
+
+def misfits(db: sqlite3.Connection) -> Iterator[tuple[str | None, str | None, str]]:
+    """Rows with a column that holds what does not belong there: run_id, workflow_id, and which column."""
+    db.create_function("is_text", 1, is_text, deterministic=True)
+    for table in _NAMES:
+        yield from db.execute(_question(db, table))
+
+
+def _question(db: sqlite3.Connection, table: str) -> str:
+    columns = {name: kind.lower() for _, name, kind, *_ in db.execute(f"pragma table_info({table})")}
+    texts = [name for name, kind in columns.items() if kind == "text"]
+    # All texts of a row at once; what is between two of them keeps halves of characters apart.
+    together = " || char(10) || ".join(f"coalesce({name}, '')" for name in texts)
+    kinds = [f"typeof({name}) not in ('{kind}', 'null')" for name, kind in columns.items()]
+    broken = " or ".join([*kinds, f"not is_text(cast({together} as blob))"])
+    if table == "runs":
+        broken += " or run_id is null"
+    which = " ".join(f"when {_is_misfit(name, kind)} then '{name}'" for name, kind in columns.items())
+    of_its_run = f"run_id, (select workflow_id from runs where runs.run_id = {table}.run_id)"  # noqa: S608 - as below
+    whose = _WHOSE.get(table, of_its_run)
+    told = f"{_NAMES[table]} || 'its ' || case {which} else 'run_id' end || ' holds what does not belong there'"
+    return f"select {whose}, {told} from {table} where {broken}"  # noqa: S608 - names of the schema only
+
+
+def _is_misfit(name: str, kind: str) -> str:
+    if kind != "text":
+        return f"typeof({name}) not in ('{kind}', 'null')"
+    return f"typeof({name}) not in ('text', 'null') or not is_text(cast(coalesce({name}, '') as blob))"

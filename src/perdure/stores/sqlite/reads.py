@@ -1,0 +1,48 @@
+"""What the SQLite store reads, from a connection of its own, so that no read waits for a write."""
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import TypeGuard, TypeVar, cast
+
+from perdure.errors import StoreUnavailable
+from perdure.stores.listing import SQLITE
+from perdure.stores.rules.questions import Steps
+from perdure.stores.rules.reads import Reads
+from perdure.stores.sqlite.executor import answer
+from perdure.stores.sqlite.unreadable import ask, is_undecodable
+from perdure.threads import Threads
+
+T = TypeVar("T")
+
+
+def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
+    """Whether the file is to blame, and not a row or what was asked: it cannot be used now, or is damaged."""
+    is_about_it = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+    return is_about_it and not is_undecodable(error)
+
+
+class SqliteReads(Reads):
+    """The reading half of the store; on a thread of its own where there are threads."""
+
+    _dialect = SQLITE
+    _reader: sqlite3.Connection
+    _readers: Threads | None = None
+
+    async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:
+        asked = partial(
+            ask, self._reader, lambda db: answer(db, quickly()), lambda db: answer(db, (slowly or quickly)())
+        )
+        try:
+            if self._readers is None:
+                return asked()
+            return cast("T", await self._readers.run(asked))
+        except sqlite3.DatabaseError as error:
+            if not is_about_file(error):
+                raise
+            raise self._unavailable(error) from None
+
+    def _unavailable(self, error: sqlite3.Error) -> StoreUnavailable:
+        if type(error) is sqlite3.DatabaseError:
+            return StoreUnavailable(self.url, f"the file is damaged: {error}; restore a backup of it")
+        return StoreUnavailable(self.url, f"{error}; nothing was changed, try again")
