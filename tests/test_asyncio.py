@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perdure import NotAllowedInWorkflow, RunFailed, Signal, Workflow, activity, sleep, workflow
-from perdure.engine.port import OwnedRun
+from perdure.engine.ports import OwnedRun
 from perdure.kernel.events import RunCompleted
 from perdure.testing import Environment
 from perdure.worker import generators, replacements

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from perdure.engine import heartbeat
-from perdure.engine.heartbeat import GIVE_UP_SECONDS, Heartbeat
+from perdure.engine.leasing import heartbeat
+from perdure.engine.leasing.heartbeat import GIVE_UP_SECONDS, Heartbeat
 
 
 class Heart:

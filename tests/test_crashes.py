@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import Run, RunCancelled, RunClosed, RunEvent, StoreUnavailable, Workflow
-from perdure.engine.port import OwnedRun
+from perdure.engine.ports import OwnedRun
 from perdure.stores import rows
 from perdure.testing import Crash, Environment, Fault
 from perdure.worker.program import Program

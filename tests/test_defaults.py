@@ -8,7 +8,7 @@ import pytest
 
 from perdure import BadValue, IdConflict, Retry, Signal, Workflow, activity, continue_as_new, workflow
 from perdure.authoring.functions import Activity, WorkflowOptions
-from perdure.engine.port import StartRequest
+from perdure.engine.ports import StartRequest
 from perdure.testing import Environment
 
 go = Signal("go", int)

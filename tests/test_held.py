@@ -11,7 +11,7 @@ import pytest
 
 from perdure import Run, Signal, Workflow, activity, workflow
 from perdure.authoring.functions import WorkflowOptions
-from perdure.engine.port import Hold
+from perdure.engine.ports import Hold
 from perdure.kernel.quarantine import quarantine_report
 from perdure.testing import Environment
 

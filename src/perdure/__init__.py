@@ -19,7 +19,7 @@ _HOMES = {
         "UnreadMessage",
         "Wait",
     ),
-    "perdure.authoring.attempts": (
+    "perdure.authoring.activity_context": (
         "Attempt",
         "attempt",
         "resource",
@@ -118,9 +118,9 @@ if TYPE_CHECKING:
     from perdure.app import SyncRun as SyncRun
     from perdure.app import UnreadMessage as UnreadMessage
     from perdure.app import Wait as Wait
-    from perdure.authoring.attempts import Attempt as Attempt
-    from perdure.authoring.attempts import attempt as attempt
-    from perdure.authoring.attempts import resource as resource
+    from perdure.authoring.activity_context import Attempt as Attempt
+    from perdure.authoring.activity_context import attempt as attempt
+    from perdure.authoring.activity_context import resource as resource
     from perdure.authoring.calls import at as at
     from perdure.authoring.calls import continue_as_new as continue_as_new
     from perdure.authoring.calls import info as info

@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from perdure.engine import lease
 from perdure.engine.committer import Committer
+from perdure.engine.engine import StoreEngine
 from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
-from perdure.engine.heartbeat import Heartbeat
-from perdure.engine.lease import Lease
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.leasing import lease
+from perdure.engine.leasing.heartbeat import Heartbeat
+from perdure.engine.leasing.lease import Lease
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Committed, Fenced, Outcome, Unknown

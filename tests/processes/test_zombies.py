@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perdure import Perdure, activity, workflow
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.engine import StoreEngine
 from perdure.errors import StoreUnavailable
 from tests.processes.clients import Client, Oracle, Witness
 from tests.processes.sites import Node, Site, steps, until

@@ -21,7 +21,7 @@ import msgspec
 
 import tests.programs.abilities  # noqa: F401 - what programs are drawn from
 from perdure.authoring.calls import ContinueAsNew
-from perdure.engine.port import OwnedRun
+from perdure.engine.ports import OwnedRun
 from perdure.kernel import events
 from perdure.kernel.commands import Command, FireTimer, ReceiveMessage, RecordOutcome, TakeNote
 from perdure.kernel.events import ActivityCompleted, CancelRequested, ChildCompleted, Event, Patched, ValueRecorded

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from perdure.clock import SystemClock
-from perdure.engine import owning
+from perdure.engine import ownership
 from perdure.engine.committer import Dropped
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.engine import StoreEngine
 from perdure.errors import StoreError
 from perdure.kernel.status import Status
 from perdure.worker import activities, effects
@@ -81,8 +81,8 @@ def _() -> list[Patch]:
         finally:
             owned.state = state
 
-    real = owning.OwningEngine.record_attempt
-    return [(owning.OwningEngine, "record_attempt", record_attempt)]
+    real = ownership.OwningEngine.record_attempt
+    return [(ownership.OwningEngine, "record_attempt", record_attempt)]
 
 
 @mended

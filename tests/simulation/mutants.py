@@ -15,8 +15,9 @@ import msgspec
 
 from perdure import ids
 from perdure.clock import SystemClock
-from perdure.engine import committer, groups, heartbeat, lease, owning
+from perdure.engine import committer, groups, ownership
 from perdure.engine.committer import Committer, Question
+from perdure.engine.leasing import heartbeat, lease
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
@@ -252,7 +253,7 @@ def _() -> list[Patch]:
     real_decide = kernel_run.decide
     # To the millisecond: where moments are finer than that, being equal does not happen.
     exact = (SystemClock, "is_over", lambda self, at: self.now() >= at)
-    return [(owning, "decide", decide), exact]
+    return [(ownership, "decide", decide), exact]
 
 
 @mutant
@@ -268,7 +269,7 @@ def _() -> list[Patch]:
         real_add(self, at - 60_000 if isinstance(call, pending.PendingTimer) else at, run, call)
 
     real_decide, real_add = kernel_run.decide, alarms.Alarms.add
-    return [(owning, "decide", decide), (alarms.Alarms, "add", add)]
+    return [(ownership, "decide", decide), (alarms.Alarms, "add", add)]
 
 
 # Messages and parking
@@ -346,7 +347,7 @@ def _() -> list[Patch]:
     def record_attempt(self: Any, owned: Any, attempt: Any, then: Callable[[], None]) -> None:
         self._ask_as_owner(owned, lambda answer: then() if isinstance(answer, Applied) else None)
 
-    return [(owning.OwningEngine, "record_attempt", record_attempt)]
+    return [(ownership.OwningEngine, "record_attempt", record_attempt)]
 
 
 # Children and cancelling
@@ -374,8 +375,8 @@ def _() -> list[Patch]:
         finally:
             owned.traits = traits
 
-    real = owning.OwningEngine._close_in_company
-    return [(owning.OwningEngine, "_close_in_company", close_in_company)]
+    real = ownership.OwningEngine._close_in_company
+    return [(ownership.OwningEngine, "_close_in_company", close_in_company)]
 
 
 @mutant

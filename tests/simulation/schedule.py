@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.heartbeat import GIVE_UP_SECONDS
+from perdure.engine.leasing.heartbeat import GIVE_UP_SECONDS
 from perdure.errors import IdConflict
 from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.kernel.traits import TASK_PREFIX

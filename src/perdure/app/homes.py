@@ -9,7 +9,7 @@ from asyncio.events import _get_running_loop
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from perdure.authoring.runtime import current
-from perdure.engine.port import Engine
+from perdure.engine.ports import Engine
 from perdure.errors import AnotherLoop, NotAllowedInWorkflow, NotOpen
 
 

@@ -32,11 +32,11 @@ from perdure.authoring.functions import (
 from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import conflicts
-from perdure.engine.heartbeat import Heartbeat
+from perdure.engine.engine import StoreEngine
+from perdure.engine.held import tell_how_many
 from perdure.engine.hindrances import tell_missing
-from perdure.engine.holds import tell_how_many
-from perdure.engine.port import MAX_UNREAD, Engine, OwnedRun, StartRequest
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.leasing.heartbeat import Heartbeat
+from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, StartRequest
 from perdure.errors import (
     AnotherLoop,
     BadArguments,

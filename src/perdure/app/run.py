@@ -27,9 +27,9 @@ from perdure.authoring.functions import workflows
 from perdure.authoring.signals import Signal
 from perdure.codec import ValueType
 from perdure.engine.endings import ending_of, stopped
+from perdure.engine.held import way_out
 from perdure.engine.hindrances import told_time
-from perdure.engine.holds import way_out
-from perdure.engine.port import Ending, Engine, OwnedRun
+from perdure.engine.ports import Ending, Engine, OwnedRun
 from perdure.errors import BadOption, PerdureError, RunFailed, RunNotFound, RunUnreadable
 from perdure.ids import checked_id
 from perdure.kernel.messages import SignalSent

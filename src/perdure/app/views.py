@@ -18,7 +18,7 @@ from perdure.engine.hindrances import (
     hindrance_of,
     told_missing,
 )
-from perdure.engine.port import Engine
+from perdure.engine.ports import Engine
 from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure

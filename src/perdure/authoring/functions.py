@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Se
 import msgspec
 
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.refusals import refuse_unrepeatable
+from perdure.authoring.lint.check import refuse_unrepeatable
 from perdure.authoring.registry import Registry, checked_name
 from perdure.authoring.runtime import current
 from perdure.codec import Arguments, Signature, ValueType

@@ -21,8 +21,8 @@ from perdure.cli.neglect import Neglect
 from perdure.cli.output import errors, is_for_people, print_coloured_json, print_json
 from perdure.cli.patience import OutOfReach, Patience
 from perdure.cli.progress import Progress
+from perdure.engine.held import AWAITED_RUN_HELD
 from perdure.engine.hindrances import CODE_MISSING
-from perdure.engine.holds import AWAITED_RUN_HELD
 from perdure.errors import StoreUnavailable, without_password
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure import codec
-from perdure.engine.port import Engine, OwnedRun, StartRequest
+from perdure.engine.ports import Engine, OwnedRun, StartRequest
 from perdure.errors import BadOption, IdConflict, RunClosed
 from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, helpful, resolve
 from perdure.stores.records import RunRow

@@ -5,7 +5,7 @@ from typing import assert_never
 import msgspec
 
 from perdure import errors
-from perdure.engine.port import Ending
+from perdure.engine.ports import Ending
 from perdure.kernel.events import (
     Closing,
     RunCancelled,

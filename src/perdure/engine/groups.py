@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from perdure.engine.committer import Group, Settlement
-from perdure.engine.port import Advance, Host, OwnedRun
+from perdure.engine.ports import Advance, Host, OwnedRun
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message

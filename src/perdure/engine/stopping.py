@@ -16,8 +16,8 @@ from perdure.clock import Clock
 from perdure.engine.committer import Committer, Settlement
 from perdure.engine.deadlines import Deadlines
 from perdure.engine.endings import ending, told_to_parent
-from perdure.engine.lease import Lease
-from perdure.engine.port import Ending
+from perdure.engine.leasing.lease import Lease
+from perdure.engine.ports import Ending
 from perdure.errors import RunUnreadable
 from perdure.ids import Ids
 from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from perdure.clock import Clock
 from perdure.engine.awaited import Awaited
 from perdure.engine.deadlines import Deadlines
-from perdure.engine.lease import Lease
+from perdure.engine.leasing.lease import Lease
 from perdure.engine.outages import Outage
-from perdure.engine.port import Host
+from perdure.engine.ports import Host
 from perdure.errors import PerdureError, RunUnreadable
 from perdure.kernel.messages import Message
 from perdure.stores.port import Store

@@ -15,8 +15,8 @@ import msgspec
 from perdure.app import Perdure, Run, RunEvent
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import Workflow
-from perdure.engine.port import MAX_UNREAD
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.engine import StoreEngine
+from perdure.engine.ports import MAX_UNREAD
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds

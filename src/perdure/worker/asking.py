@@ -16,7 +16,7 @@ import msgspec
 from perdure.authoring.functions import Activity, BoundCall, Workflow, recorded_attributes
 from perdure.authoring.info import Info
 from perdure.authoring.signals import Signal
-from perdure.engine.port import OwnedRun
+from perdure.engine.ports import OwnedRun
 from perdure.errors import BadOption, NeverAwaited
 from perdure.kernel.events import CancelRequested
 from perdure.worker.loop import RunLoop, RunTimer, current_branch

@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.engine import conflicts, endings
 from perdure.engine.outages import Outage
-from perdure.engine.port import Ending, Engine, StartRequest
+from perdure.engine.ports import Ending, Engine, StartRequest
 from perdure.errors import BadOption, IdConflict, NotOpen, PerdureError, StoreUnavailable
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.conflict import GiveIt, OnConflict

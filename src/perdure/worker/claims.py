@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from perdure.clock import Alarm
 from perdure.engine.outages import Outage
-from perdure.engine.port import Engine
+from perdure.engine.ports import Engine
 from perdure.errors import PerdureError, StoreUnavailable
 
 log = logging.getLogger("perdure.worker")

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.authoring.attempts import running
-from perdure.engine.port import Engine
+from perdure.authoring.activity_context import running
+from perdure.engine.ports import Engine
 from perdure.errors import BadInput
 from perdure.kernel import events
 from perdure.kernel.commands import FireTimer, RecordOutcome

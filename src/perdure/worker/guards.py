@@ -24,9 +24,9 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NoReturn, TypeVar
 
-from perdure.authoring.refusals import Checked, as_one, is_accepted, look, unseen
-from perdure.authoring.unrepeatable import RULES, Rule, rule_of, rule_of_method
-from perdure.authoring.uses import span_of
+from perdure.authoring.lint.bytecode import span_of
+from perdure.authoring.lint.check import Checked, as_one, is_accepted, look, unseen
+from perdure.authoring.lint.rules import RULES, Rule, rule_of, rule_of_method
 from perdure.errors import NotAllowedInWorkflow
 from perdure.worker.loop import RunLoop
 

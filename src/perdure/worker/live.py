@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, assert_never
 import msgspec
 
 from perdure.authoring.functions import Workflow
-from perdure.engine.port import OwnedRun
+from perdure.engine.ports import OwnedRun
 from perdure.errors import BadInput
 from perdure.kernel.commands import FireTimer, ReceiveMessage, RecordOutcome
 from perdure.kernel.events import Event

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.calls import ContinueAsNew
-from perdure.engine.holds import tell_unreadable
-from perdure.engine.port import Advance, Engine, HandBack, Hold, StartRequest
+from perdure.engine.held import tell_unreadable
+from perdure.engine.ports import Advance, Engine, HandBack, Hold, StartRequest
 from perdure.errors import RunUnreadable
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
-from perdure.engine.port import Engine, HandBack, Park
+from perdure.engine.ports import Engine, HandBack, Park
 from perdure.worker.live import LiveRun
 from perdure.worker.unworked import Unworked
 

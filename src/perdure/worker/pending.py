@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from perdure import codec
-from perdure.authoring.attempts import Attempt
+from perdure.authoring.activity_context import Attempt
 from perdure.authoring.functions import Activity, Workflow
 from perdure.authoring.signals import Signal
 from perdure.ids import LONGEST_ID, child_run_id

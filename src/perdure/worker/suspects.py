@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from perdure.clock import Alarm
-from perdure.engine.port import Engine
+from perdure.engine.ports import Engine
 from perdure.kernel.quarantine import MOST_TOGETHER, is_suspect, patience_ms
 from perdure.stores.records import RunRow
 from perdure.worker.live import LiveRun

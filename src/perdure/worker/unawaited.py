@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from perdure.authoring.functions import Activity, Function, Workflow
-from perdure.authoring.refusals import look
+from perdure.authoring.lint.check import look
 from perdure.errors import NeverAwaited
 from perdure.worker.loop import RunLoop
 

@@ -6,7 +6,7 @@ Out:  one warning for each queue that nobody works, and each name that nobody ha
 
 import logging
 
-from perdure.engine.port import Engine
+from perdure.engine.ports import Engine
 from perdure.worker.live import LiveRun
 from perdure.worker.pending import PendingChild, PendingTask
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.authoring.functions import Workflow, workflows
 from perdure.clock import Alarm
-from perdure.engine.port import Engine, HandBack, OwnedRun, StartRequest
+from perdure.engine.ports import Engine, HandBack, OwnedRun, StartRequest
 from perdure.kernel.messages import Message
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN

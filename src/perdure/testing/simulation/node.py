@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from perdure.app import Perdure
 from perdure.clock import SystemClock
-from perdure.engine.heartbeat import Heartbeat
-from perdure.engine.store_engine import StoreEngine
+from perdure.engine.engine import StoreEngine
+from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.stores.answers import Applied, Committed, Failed, Outcome, Unknown

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from perdure.clock import LongWait
-from perdure.engine.heartbeat import Heartbeat
+from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.watch import Watch
 from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.stores.answers import Applied, Committed

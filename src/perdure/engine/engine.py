@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from perdure.clock import Clock
+from perdure.engine.client import RequestEngine
 from perdure.engine.committer import OwnersQuestion
 from perdure.engine.groups import deliver
-from perdure.engine.heartbeat import Heartbeat
 from perdure.engine.hindrances import NoCode, Served, has_code, told_missing
+from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.outages import Outage
-from perdure.engine.owning import READ_AGAIN_MS
-from perdure.engine.port import MAX_UNREAD, Host, OwnedRun
-from perdure.engine.requests import RequestEngine
+from perdure.engine.ownership import READ_AGAIN_MS
+from perdure.engine.ports import MAX_UNREAD, Host, OwnedRun
 from perdure.engine.watch import Watch
 from perdure.errors import (
     NotOpen,

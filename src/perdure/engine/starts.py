@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.port import OwnedRun, StartRequest
+from perdure.engine.ports import OwnedRun, StartRequest
 from perdure.ids import Ids, stamp_of
 from perdure.kernel.traits import PLAIN
 from perdure.stores.operations import InsertRichRun, InsertRun, Operation, SupersedeRun

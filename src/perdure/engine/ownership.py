@@ -19,12 +19,12 @@ from perdure.engine.committer import Committer, Dropped, OwnersQuestion, Settlem
 from perdure.engine.deadlines import Deadlines
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.groups import Arrival, ChildStart, StoreAdvance, StoreClosing
-from perdure.engine.holds import tell_unreadable
-from perdure.engine.insertions import insertion, new_run, run_id_after
-from perdure.engine.lease import Lease
+from perdure.engine.held import tell_unreadable
+from perdure.engine.leasing.lease import Lease
 from perdure.engine.outages import Outage
-from perdure.engine.port import Ending, HandBack, Hold, OwnedRun, Park, Release, StartRequest
-from perdure.engine.reading import ReadingEngine
+from perdure.engine.ports import Ending, HandBack, Hold, OwnedRun, Park, Release, StartRequest
+from perdure.engine.reads import ReadingEngine
+from perdure.engine.starts import insertion, new_run, run_id_after
 from perdure.engine.stopping import stop_child, stop_children
 from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.ids import Ids

@@ -18,8 +18,8 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.committer import Committer
+from perdure.engine.held import tell_blamed
 from perdure.engine.hindrances import Served, served_by
-from perdure.engine.holds import tell_blamed
 from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
 from perdure.stores.answers import Applied, Committed, Failed, Freed, Moved, Unknown

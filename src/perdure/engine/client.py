@@ -9,9 +9,9 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engine.committer import Dropped, Settlement, Unavailable
 from perdure.engine.groups import StartGroup
-from perdure.engine.insertions import new_run
-from perdure.engine.owning import OwningEngine
-from perdure.engine.port import MAX_UNREAD, Ending, OwnedRun, StartRequest
+from perdure.engine.ownership import OwningEngine
+from perdure.engine.ports import MAX_UNREAD, Ending, OwnedRun, StartRequest
+from perdure.engine.starts import new_run
 from perdure.engine.stopping import Stopping, first_of
 from perdure.errors import InboxFull, NotOpen, RunClosed, RunNotFound, RunNotHeld, RunUnreadable, StoreError
 from perdure.ids import Ids

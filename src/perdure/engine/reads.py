@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from perdure.clock import Clock
 from perdure.engine.awaited import Awaited
 from perdure.engine.endings import ending_of
+from perdure.engine.held import Holds
 from perdure.engine.hindrances import Hindered
-from perdure.engine.holds import Holds
-from perdure.engine.port import Ending, Host, OwnedRun
+from perdure.engine.ports import Ending, Host, OwnedRun
 from perdure.errors import NotOpen, RunNotFound, RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from perdure.authoring.unrepeatable import Rule, loaded, path_of, rule_of
-from perdure.authoring.uses import Imported, Nested, Reading, Span, Use, raised_in_groups, read
+from perdure.authoring.lint.bytecode import Imported, Nested, Reading, Span, Use, raised_in_groups, read
+from perdure.authoring.lint.rules import Rule, loaded, path_of, rule_of
 from perdure.errors import NotAllowedInWorkflow
 
 SIDE_EFFECTS = frozenset({"perdure.side_effect", "perdure.authoring.calls.side_effect"})

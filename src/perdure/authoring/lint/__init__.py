@@ -1,0 +1,1 @@
+"""Finds workflow code that a replay would not repeat, before it runs."""

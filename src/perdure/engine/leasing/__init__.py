@@ -1,0 +1,1 @@
+"""A worker's lease: renewed while it lives, taken over when it is gone."""
