@@ -18,8 +18,8 @@ from perdure import NotAllowedInWorkflow, RunFailed, Signal, Workflow, activity,
 from perdure.engine.ports import OwnedRun
 from perdure.kernel.events import RunCompleted
 from perdure.testing import Environment
-from perdure.worker import generators, replacements
-from perdure.worker.loop import RunLoop
+from perdure.worker.loop import asyncio_patch, generators
+from perdure.worker.loop.loop import RunLoop
 from perdure.worker.program import Program
 
 knock = Signal("knock", int)
@@ -687,17 +687,17 @@ REPLACED: list[tuple[Callable[..., Any], str]] = [
 
 @pytest.mark.parametrize(("function", "signature"), REPLACED, ids=[function.__qualname__ for function, _ in REPLACED])
 def test_what_is_replaced_looks_as_before(function: Callable[..., Any], signature: str) -> None:
-    replacements.install(RunLoop)
+    asyncio_patch.install(RunLoop)
     assert str(inspect.signature(function)) == signature
     assert function.__module__.startswith("asyncio.")
     assert function.__code__.co_qualname == function.__qualname__
-    assert (function.__qualname__ in replacements._choices) is True
+    assert (function.__qualname__ in asyncio_patch._choices) is True
     is_async = function.__qualname__ not in {"gather", "as_completed", "all_tasks"}
     assert inspect.iscoroutinefunction(function) is is_async
 
 
 async def test_outside_workflows_asyncio_is_the_librarys() -> None:
-    replacements.install(RunLoop)
+    asyncio_patch.install(RunLoop)
 
     async def quick(text: str) -> str:
         return text

@@ -13,7 +13,7 @@ import pytest
 
 from perdure import Perdure, Retry, RunFailed, Signal, activity, sleep, workflow
 from perdure.testing import Environment
-from perdure.worker.exits import is_for_the_process
+from perdure.worker.loop.exits import is_for_the_process
 
 word = Signal("word", int)
 tries: list[str] = []

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from perdure import ActivityFailed, Retry, RunFailed, RunNotFound, activity, workflow
 from perdure.kernel.failure import Failure
 from perdure.testing import Environment
-from perdure.worker.failures import LONGEST_MESSAGE, LONGEST_TRACEBACK, failure_of, revive
+from perdure.worker.failures.failures import LONGEST_MESSAGE, LONGEST_TRACEBACK, failure_of, revive
 
 MOMENT = datetime(2030, 1, 2, tzinfo=UTC)
 
@@ -426,7 +426,7 @@ def test_a_type_of_the_started_program_is_found_where_it_is_imported(tmp_path: P
     """A script run by hand and a worker that imports it call its classes differently."""
     (tmp_path / "shop.py").write_text(
         "import sys\n"
-        "from perdure.worker.failures import failure_of, revive\n"
+        "from perdure.worker.failures.failures import failure_of, revive\n"
         "class ShopError(Exception): pass\n"
         "if __name__ == '__main__':\n"
         "    failure = failure_of(ShopError('x'))\n"
@@ -434,7 +434,8 @@ def test_a_type_of_the_started_program_is_found_where_it_is_imported(tmp_path: P
         "    print(failure.type)\n"
     )
     importing = (
-        "import sys, shop; from perdure.worker.failures import revive; from perdure.kernel.failure import Failure;"
+        "import sys, shop; from perdure.worker.failures.failures import revive; "
+        "from perdure.kernel.failure import Failure;"
         "print(type(revive(Failure(sys.argv[1], 'x'))) is shop.ShopError)"
     )
     for how in (["shop.py"], ["-m", "shop"]):

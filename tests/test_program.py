@@ -11,9 +11,9 @@ import pytest
 
 from perdure import RunFailed, Signal, Status, activity, sleep, workflow
 from perdure.testing import Environment
-from perdure.worker import loop as run_loop
-from perdure.worker.loop import RunLoop
-from perdure.worker.unwinding import graveyard
+from perdure.worker.loop import loop as run_loop
+from perdure.worker.loop.eviction import graveyard
+from perdure.worker.loop.loop import RunLoop
 
 never = Signal("never", int)
 log: list[str] = []

@@ -30,7 +30,7 @@ from perdure.stores.sqlite import store as sqlite
 from perdure.stores.sqlite.locks import FileLock
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.worker.effects import Effects
-from perdure.worker.moving import Mover
+from perdure.worker.executor import Mover
 from perdure.worker.parking import Parking
 from perdure.worker.worker import Worker
 from tests.processes import workflows

@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from perdure.worker.generators import watch_generators
+from perdure.worker.loop.generators import watch_generators
 from tests.programs import histories
 from tests.programs.checks import check, recorded, replay
 from tests.programs.drawing import FEW_PARTS, MOST_PARTS

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.worker.generators import watch_generators
-from perdure.worker.loop import RunTask
+from perdure.worker.loop.generators import watch_generators
+from perdure.worker.loop.loop import RunTask
 from tests.programs.checks import check, replay
 from tests.programs.drawing import abilities, drawn
 from tests.programs.world import Differs

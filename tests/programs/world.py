@@ -28,10 +28,17 @@ from perdure.kernel.events import ActivityCompleted, CancelRequested, ChildCompl
 from perdure.kernel.messages import SignalSent
 from perdure.kernel.run import RunState, decide, evolve
 from perdure.kernel.status import Status
-from perdure.worker.failures import failure_of
-from perdure.worker.pending import Pending, PendingActivity, PendingChild, PendingSignal, PendingTimer, PendingValue
+from perdure.worker.calls.pending import (
+    Pending,
+    PendingActivity,
+    PendingChild,
+    PendingSignal,
+    PendingTimer,
+    PendingValue,
+)
+from perdure.worker.failures.failures import failure_of
+from perdure.worker.loop.eviction import graveyard
 from perdure.worker.program import UNRESTORED, Mismatch, Program
-from perdure.worker.unwinding import graveyard
 from tests.programs.drawing import Part
 from tests.programs.performing import Broken, drawn_program, really_run
 

@@ -30,8 +30,10 @@ from perdure.stores.sqlite import store as sqlite
 from perdure.testing.memory import batches, loss_statements, worker_statements
 from perdure.testing.simulation.database import ProcessStore
 from perdure.testing.simulation.store import SimulatedStore
-from perdure.worker import alarms, asking, effects, live, moving, pending, tasks
-from perdure.worker.loop import Branch
+from perdure.worker import effects, live_run, runtime, timers
+from perdure.worker import executor as moving
+from perdure.worker.calls import pending, tasks
+from perdure.worker.loop.loop import Branch
 from perdure.worker.worker import Worker
 
 Patch = tuple[object, str, Any]
@@ -265,11 +267,11 @@ def _() -> list[Patch]:
             return Event(state.seq + 1, max(now, state.at), command.place, TimerFired(command.fire_at))
         return real_decide(state, command, now)
 
-    def add(self: alarms.Alarms, at: int, run: live.LiveRun, call: Any) -> None:
+    def add(self: timers.Alarms, at: int, run: live_run.LiveRun, call: Any) -> None:
         real_add(self, at - 60_000 if isinstance(call, pending.PendingTimer) else at, run, call)
 
-    real_decide, real_add = kernel_run.decide, alarms.Alarms.add
-    return [(ownership, "decide", decide), (alarms.Alarms, "add", add)]
+    real_decide, real_add = kernel_run.decide, timers.Alarms.add
+    return [(ownership, "decide", decide), (timers.Alarms, "add", add)]
 
 
 # Messages and parking
@@ -285,7 +287,7 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Message deleted before its event."""
 
-    def read(self: moving.Mover, run: live.LiveRun, inbox: live.Inbox) -> Any:
+    def read(self: moving.Mover, run: live_run.LiveRun, inbox: live_run.Inbox) -> Any:
         for waiting in inbox.unread.values():
             for message in waiting:
                 if message.number not in gone:
@@ -302,16 +304,16 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Two messages swapped."""
 
-    def add(self: live.Inbox, message: Any) -> bool:
+    def add(self: live_run.Inbox, message: Any) -> bool:
         is_new = real_add(self, message)
-        waiting = self.unread.get(live._key(message.body), deque())
+        waiting = self.unread.get(live_run._key(message.body), deque())
         if is_new and len(waiting) > 1:
             waiting[-1], waiting[-2] = waiting[-2], waiting[-1]
-            self._put(live._key(message.body))
+            self._put(live_run._key(message.body))
         return is_new
 
-    real_add = live.Inbox.add
-    return [(live.Inbox, "add", add)]
+    real_add = live_run.Inbox.add
+    return [(live_run.Inbox, "add", add)]
 
 
 @mutant
@@ -333,11 +335,11 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Attempt counted twice."""
 
-    def add(self: live.Retries, attempt: Any) -> None:
+    def add(self: live_run.Retries, attempt: Any) -> None:
         real_add(self, msgspec.structs.replace(attempt, attempt=attempt.attempt + 1))
 
-    real_add = live.Retries.add
-    return [(live.Retries, "add", add)]
+    real_add = live_run.Retries.add
+    return [(live_run.Retries, "add", add)]
 
 
 @mutant
@@ -383,7 +385,7 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Cancel lost after completion race."""
 
-    def stop(self: moving.Mover, run: live.LiveRun, message: Any) -> Any:
+    def stop(self: moving.Mover, run: live_run.LiveRun, message: Any) -> Any:
         if run.program.fresh and not run.running:
             self._engine.set_aside(run.owned, message)
             return moving.Read.DONE
@@ -415,7 +417,7 @@ def _() -> list[Patch]:
         return real(activity.options(retry=Retry(max_attempts=1)), arguments)
 
     real = tasks.input_of
-    return [(asking, "input_of", input_of)]
+    return [(runtime, "input_of", input_of)]
 
 
 # Replay
@@ -431,7 +433,7 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Results delivered two per drain."""
 
-    def start(self: effects.Effects, run: live.LiveRun, calls: list[Any]) -> None:
+    def start(self: effects.Effects, run: live_run.LiveRun, calls: list[Any]) -> None:
         loop = run.program.loop
         for number, call in enumerate(calls):
             is_first = number + 1 < len(calls) and isinstance(calls[number + 1], pending.PendingActivity)
@@ -450,7 +452,7 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Replay that re-runs a recorded step."""
 
-    def replay(self: moving.Mover, run: live.LiveRun, history: list[Event]) -> None:
+    def replay(self: moving.Mover, run: live_run.LiveRun, history: list[Event]) -> None:
         real_replay(self, run, history)
         for event in history[:1]:
             if event.kind == "ActivityCompleted" and not run.is_gone:
@@ -458,14 +460,14 @@ def _() -> list[Patch]:
                 if call is not None:
                     self._effects._start_activity(run, call)
 
-    def run_activity(self: asking.Asking, *args: Any) -> Any:
+    def run_activity(self: runtime.Asking, *args: Any) -> Any:
         call = real_run(self, *args)
         recorded[self.owned.run_id, call.place] = call
         return call
 
     recorded: dict[tuple[str, str], Any] = {}
-    real_replay, real_run = moving.Mover._replay, asking.Asking.run_activity
-    return [(moving.Mover, "_replay", replay), (asking.Asking, "run_activity", run_activity)]
+    real_replay, real_run = moving.Mover._replay, runtime.Asking.run_activity
+    return [(moving.Mover, "_replay", replay), (runtime.Asking, "run_activity", run_activity)]
 
 
 # Poison and hearts

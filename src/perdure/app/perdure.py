@@ -56,7 +56,7 @@ from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite.files import checked_name
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.worker.moving import WorkerSettings
+from perdure.worker.executor import WorkerSettings
 from perdure.worker.worker import Worker
 
 if TYPE_CHECKING:

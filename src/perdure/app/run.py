@@ -35,7 +35,7 @@ from perdure.ids import checked_id
 from perdure.kernel.messages import SignalSent
 from perdure.kernel.status import Status
 from perdure.stores.records import RunFilter, RunRow
-from perdure.worker.failures import revive
+from perdure.worker.failures.failures import revive
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from perdure.clock import Alarm, Clock
 from perdure.threads import Threads
-from perdure.worker.exits import EXITS, is_for_the_process
+from perdure.worker.loop.exits import EXITS, is_for_the_process
 
 Ended: TypeAlias = Callable[[BaseException | None, Any], None]
 

@@ -24,9 +24,9 @@ from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.conflict import GiveIt, OnConflict
 from perdure.kernel.events import ChildCompleted, ChildFailed
 from perdure.stores.records import RunRow
-from perdure.worker.failures import failure_of
-from perdure.worker.live import LiveRun
-from perdure.worker.pending import PendingChild
+from perdure.worker.calls.pending import PendingChild
+from perdure.worker.failures.failures import failure_of
+from perdure.worker.live_run import LiveRun
 
 log = logging.getLogger("perdure.worker")
 

@@ -20,11 +20,18 @@ from perdure.kernel.events import ActivityCompleted, ValueRecorded
 from perdure.kernel.retry import is_retryable, next_attempt_at
 from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import ActivityRunner, Manner, manner_of, run_at_once
-from perdure.worker.alarms import END, Alarms, End
+from perdure.worker.calls.pending import (
+    Pending,
+    PendingActivity,
+    PendingChild,
+    PendingSignal,
+    PendingTimer,
+    PendingValue,
+)
 from perdure.worker.children import Children
-from perdure.worker.failures import failure_of
-from perdure.worker.live import LiveRun
-from perdure.worker.pending import Pending, PendingActivity, PendingChild, PendingSignal, PendingTimer, PendingValue
+from perdure.worker.failures.failures import failure_of
+from perdure.worker.live_run import LiveRun
+from perdure.worker.timers import END, Alarms, End
 
 Raw = msgspec.Raw
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from perdure.engine.ports import Engine, HandBack, Park
-from perdure.worker.live import LiveRun
+from perdure.worker.live_run import LiveRun
 from perdure.worker.unworked import Unworked
 
 SWEEP_MS = 1000

@@ -28,10 +28,7 @@ from perdure.kernel.events import (
     ValueRecorded,
 )
 from perdure.kernel.failure import Failure
-from perdure.worker.asking import Asking
-from perdure.worker.failures import failure_of, revive
-from perdure.worker.loop import RunTask
-from perdure.worker.pending import (
+from perdure.worker.calls.pending import (
     Pending,
     PendingActivity,
     PendingChild,
@@ -40,7 +37,10 @@ from perdure.worker.pending import (
     PendingTimer,
     PendingValue,
 )
-from perdure.worker.tasks import Task
+from perdure.worker.calls.tasks import Task
+from perdure.worker.failures.failures import failure_of, revive
+from perdure.worker.loop.loop import RunTask
+from perdure.worker.runtime import Asking
 
 UNRESTORED = object()
 

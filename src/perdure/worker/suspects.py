@@ -16,7 +16,7 @@ from perdure.clock import Alarm
 from perdure.engine.ports import Engine
 from perdure.kernel.quarantine import MOST_TOGETHER, is_suspect, patience_ms
 from perdure.stores.records import RunRow
-from perdure.worker.live import LiveRun
+from perdure.worker.live_run import LiveRun
 
 # A timer that is due by then is about to let the run's code go on, and that may be what kills.
 SOON_MS = 1000

@@ -24,7 +24,7 @@ from typing import Any
 from perdure.authoring.functions import Activity, Function, Workflow
 from perdure.authoring.lint.check import look
 from perdure.errors import NeverAwaited
-from perdure.worker.loop import RunLoop
+from perdure.worker.loop.loop import RunLoop
 
 _CALLS = frozenset({Activity._call.__code__, Workflow._call.__code__})
 _CALLING = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})

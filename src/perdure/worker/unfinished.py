@@ -7,8 +7,8 @@ Out:  one warning that names them: they are done again, by whoever has their run
 import logging
 from collections.abc import Iterable
 
-from perdure.worker.live import LiveRun
-from perdure.worker.pending import PendingActivity
+from perdure.worker.calls.pending import PendingActivity
+from perdure.worker.live_run import LiveRun
 
 log = logging.getLogger("perdure.worker")
 

@@ -7,8 +7,8 @@ Out:  one warning for each queue that nobody works, and each name that nobody ha
 import logging
 
 from perdure.engine.ports import Engine
-from perdure.worker.live import LiveRun
-from perdure.worker.pending import PendingChild, PendingTask
+from perdure.worker.calls.pending import PendingChild, PendingTask
+from perdure.worker.live_run import LiveRun
 
 log = logging.getLogger("perdure.worker")
 

@@ -14,14 +14,14 @@ from perdure.kernel.messages import Message
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
+from perdure.worker.calls.tasks import task_names, with_tasks
 from perdure.worker.claims import Claims
-from perdure.worker.generators import watch_generators
-from perdure.worker.guards import guarded
-from perdure.worker.live import NOT_COUNTED, LiveRun, Reading
-from perdure.worker.moving import REPLAY_SLICE, Mover, WorkerSettings
+from perdure.worker.executor import REPLAY_SLICE, Mover, WorkerSettings
+from perdure.worker.live_run import NOT_COUNTED, LiveRun, Reading
+from perdure.worker.loop.generators import watch_generators
+from perdure.worker.loop.guards import guarded
 from perdure.worker.parking import MANY, SOON_MS, SWEEP_MS, Parking
 from perdure.worker.suspects import Suspects
-from perdure.worker.tasks import task_names, with_tasks
 from perdure.worker.unawaited import watch_calls
 from perdure.worker.unfinished import tell_unfinished
 

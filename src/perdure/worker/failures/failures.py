@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from perdure.kernel.failure import NO_ATTRIBUTES, UNKNOWN_ARGUMENTS, Failure
-from perdure.worker.keepsakes import keep, restore
-from perdure.worker.loaded import class_named, name_of
+from perdure.worker.failures.classes import class_named, name_of
+from perdure.worker.failures.values import keep, restore
 
 _OURS = str(Path(__file__).parent.parent)
 LONGEST_MESSAGE = 4000

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from perdure.worker import primitives
+from perdure.worker.loop import asyncio_functions
 
 log = logging.getLogger("perdure.worker")
 
@@ -75,15 +75,15 @@ def install(loop_type: object) -> None:
     if _loop_type is not None:
         return
     _loop_type = loop_type
-    _replace(asyncio.gather, gather, primitives.gather)
-    _replace(asyncio.wait_for, wait_for, primitives.wait_for)
-    _replace(asyncio.as_completed, as_completed, primitives.as_completed)
-    _replace(asyncio.all_tasks, all_tasks, primitives.all_tasks)
-    _replace(asyncio.TaskGroup.__aexit__, _group_exit, primitives.leave_group)
-    _replace(asyncio.Timeout.__aenter__, _timeout_enter, primitives.enter_timeout)
-    _replace(asyncio.Timeout.__aexit__, _timeout_exit, primitives.leave_timeout)
-    _replace(asyncio.Condition.wait, _condition_wait, primitives.wait_for_notice)
-    _replace(asyncio.Semaphore.acquire, _semaphore_acquire, primitives.acquire_permit)
+    _replace(asyncio.gather, gather, asyncio_functions.gather)
+    _replace(asyncio.wait_for, wait_for, asyncio_functions.wait_for)
+    _replace(asyncio.as_completed, as_completed, asyncio_functions.as_completed)
+    _replace(asyncio.all_tasks, all_tasks, asyncio_functions.all_tasks)
+    _replace(asyncio.TaskGroup.__aexit__, _group_exit, asyncio_functions.leave_group)
+    _replace(asyncio.Timeout.__aenter__, _timeout_enter, asyncio_functions.enter_timeout)
+    _replace(asyncio.Timeout.__aexit__, _timeout_exit, asyncio_functions.leave_timeout)
+    _replace(asyncio.Condition.wait, _condition_wait, asyncio_functions.wait_for_notice)
+    _replace(asyncio.Semaphore.acquire, _semaphore_acquire, asyncio_functions.acquire_permit)
 
 
 def _replace(library: Any, chooser: Any, ours: Callable[..., Any]) -> None:

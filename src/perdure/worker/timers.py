@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable
 
 from perdure.clock import Alarm, Clock
-from perdure.worker.live import LiveRun
-from perdure.worker.pending import PendingActivity, PendingTimer
+from perdure.worker.calls.pending import PendingActivity, PendingTimer
+from perdure.worker.live_run import LiveRun
 
 
 class End:

@@ -13,11 +13,11 @@ from perdure.authoring.functions import Activity, Workflow
 from perdure.authoring.signals import Signal
 from perdure.ids import LONGEST_ID, child_run_id
 from perdure.kernel.traits import OnParentClose
-from perdure.worker.loop import RunTimer
-from perdure.worker.tasks import Task
+from perdure.worker.calls.tasks import Task
+from perdure.worker.loop.loop import RunTimer
 
 if TYPE_CHECKING:
-    from perdure.worker.asking import Asking
+    from perdure.worker.runtime import Asking
 
 _ANY = codec.ValueType(Any)
 

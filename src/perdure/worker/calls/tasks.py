@@ -17,7 +17,7 @@ import msgspec
 from perdure.authoring.functions import Activity, Workflow, WorkflowOptions, activities
 from perdure.kernel.retry import Retry
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.worker.loaded import class_named, name_of
+from perdure.worker.failures.classes import class_named, name_of
 
 
 class TaskInput(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from perdure.kernel.messages import Body, ChildFailure, ChildResult, Message, Si
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import Attempt
-from perdure.worker.pending import (
+from perdure.worker.calls.pending import (
     Pending,
     PendingActivity,
     PendingChild,

@@ -30,12 +30,12 @@ from perdure.kernel.overdue import timed_out
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores import rows
 from perdure.worker.activities import ActivityRunner
+from perdure.worker.calls.pending import Pending
 from perdure.worker.effects import Effects
-from perdure.worker.exits import EXITS
-from perdure.worker.failures import failure_of
-from perdure.worker.live import MESSAGES_SLICE, Inbox, LiveRun, Step
-from perdure.worker.loop import NeverWaits
-from perdure.worker.pending import Pending
+from perdure.worker.failures.failures import failure_of
+from perdure.worker.live_run import MESSAGES_SLICE, Inbox, LiveRun, Step
+from perdure.worker.loop.exits import EXITS
+from perdure.worker.loop.loop import NeverWaits
 from perdure.worker.program import UNRESTORED, Mismatch
 
 log = logging.getLogger("perdure.worker")

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from types import CodeType
 from typing import Any, Protocol, TypeAlias
 
-from perdure.worker.unwinding import bury_unless_unwound
+from perdure.worker.loop.eviction import bury_unless_unwound
 
 log = logging.getLogger("perdure.worker")
 

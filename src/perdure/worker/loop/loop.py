@@ -21,11 +21,11 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 
 from perdure.errors import NotAllowedInWorkflow
 from perdure.kernel.retry import LONGEST_SECONDS
-from perdure.worker import replacements
-from perdure.worker.exits import EXITS, is_for_the_process
-from perdure.worker.generators import Generators
-from perdure.worker.primitives import RunFuture
-from perdure.worker.unwinding import MOST_REFUSALS, Evicted, bury_unless_unwound
+from perdure.worker.loop import asyncio_patch
+from perdure.worker.loop.asyncio_functions import RunFuture
+from perdure.worker.loop.eviction import MOST_REFUSALS, Evicted, bury_unless_unwound
+from perdure.worker.loop.exits import EXITS, is_for_the_process
+from perdure.worker.loop.generators import Generators
 
 log = logging.getLogger("perdure.worker")
 
@@ -188,7 +188,7 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def begin(self, work: Work) -> RunTask:
         """Make the run's main task."""
-        replacements.install(RunLoop)
+        asyncio_patch.install(RunLoop)
         # It hashes like any task of its run, but needs no keeping: the program holds it. Its branch is the root.
         self._main = task = self._made_task(work, Context())
         return task

@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from perdure.codec import ValueType
-from perdure.worker.loaded import class_named, name_of
+from perdure.worker.failures.classes import class_named, name_of
 
 LARGEST = 4000
 DEEPEST = 10

@@ -28,7 +28,7 @@ from perdure.authoring.lint.bytecode import span_of
 from perdure.authoring.lint.check import Checked, as_one, is_accepted, look, unseen
 from perdure.authoring.lint.rules import RULES, Rule, rule_of, rule_of_method
 from perdure.errors import NotAllowedInWorkflow
-from perdure.worker.loop import RunLoop
+from perdure.worker.loop.loop import RunLoop
 
 W = TypeVar("W")
 

@@ -19,8 +19,7 @@ from perdure.authoring.signals import Signal
 from perdure.engine.ports import OwnedRun
 from perdure.errors import BadOption, NeverAwaited
 from perdure.kernel.events import CancelRequested
-from perdure.worker.loop import RunLoop, RunTimer, current_branch
-from perdure.worker.pending import (
+from perdure.worker.calls.pending import (
     Pending,
     PendingActivity,
     PendingCall,
@@ -30,7 +29,8 @@ from perdure.worker.pending import (
     PendingTimer,
     PendingValue,
 )
-from perdure.worker.tasks import Task, input_of
+from perdure.worker.calls.tasks import Task, input_of
+from perdure.worker.loop.loop import RunLoop, RunTimer, current_branch
 
 
 class Asides:

@@ -1,0 +1,1 @@
+"""Durable calls: what workflow code can wait for, one file per kind."""

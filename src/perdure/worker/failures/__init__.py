@@ -1,0 +1,1 @@
+"""Errors of user code: what is recorded of them, and how they are raised again."""
