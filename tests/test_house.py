@@ -16,10 +16,11 @@ LAYERS = [
     "kernel",
     "stores",
     "engine",
-    "authoring",
+    "views diagnostics authoring",
     "worker http",
     "app",
-    "pipeline ai dashboard",
+    "pipeline ai",
+    "dashboard",
     "cli",
     "testing",
 ]

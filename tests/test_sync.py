@@ -44,7 +44,7 @@ from perdure import (
     resource,
     workflow,
 )
-from perdure.app.sync_bridge import MOST_AT_ONCE
+from perdure.app.sync.bridge import MOST_AT_ONCE
 from tools.generate_sync import BY_NAME, TARGET, CannotCarryOver, class_text, generated
 
 T = TypeVar("T")
@@ -534,7 +534,7 @@ def test_a_traceback_begins_at_the_users_line_and_is_short(app: SyncPerdure) -> 
         app.run(fails_with, "no luck")
     frames = traceback.extract_tb(caught.value.__traceback__)
     assert frames[0].line == 'app.run(fails_with, "no luck")'
-    assert {Path(frame.filename).parent.name for frame in frames[1:]} == {"app"}
+    assert {Path(frame.filename).parent.name for frame in frames[1:]} == {"app", "sync"}
     assert len(frames) <= 7
     assert isinstance(caught.value.__cause__, ValueError)
 

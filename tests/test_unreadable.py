@@ -23,9 +23,9 @@ from perdure import (
     sleep,
     workflow,
 )
-from perdure.app.views import moment
 from perdure.stores.sqlite.checks.audit import audit_of
 from perdure.testing import Environment
+from perdure.views.run import moment
 
 said = Signal("said", str)
 NO_TEXT = "cast(x'7bff7d' as text)"

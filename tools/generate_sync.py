@@ -1,7 +1,7 @@
 """`make generate`: write the sync classes anew from the async ones.
 
 In:   the source of the classes in TWINS.
-Out:  sync.py: the same public methods, properties and docstrings, each waiting for its async original.
+Out:  generated.py: the same public methods, properties and docstrings, each waiting for its async original.
 What cannot be carried over is an error here, not a gap there.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
-TARGET = SOURCE / "perdure" / "app" / "sync.py"
+TARGET = SOURCE / "perdure" / "app" / "sync" / "generated.py"
 
 HEAD = '''"""Perdure and its handles for code that does not await.
 
@@ -282,7 +282,7 @@ def names_in(text: str) -> set[str]:
 def preamble(classes: str, modules: list[Module]) -> str:
     """The imports and type variables that the classes need."""
     homes = {"Iterator": "collections.abc"}
-    homes |= dict.fromkeys(("SyncHandle", "SyncApp"), "perdure.app.sync_bridge")
+    homes |= dict.fromkeys(("SyncHandle", "SyncApp"), "perdure.app.sync.bridge")
     variables: dict[str, str] = {}
     for module in modules:
         homes |= module.imports

@@ -14,12 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 from urllib.parse import unquote
 
-from perdure.app import checks
-from perdure.app.homes import Home, refuse_in_workflows
+from perdure.app import options as checks
 from perdure.app.interrupts import end_at_the_callers_line
+from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, final_ending, handle_of, page_of, result_of
 from perdure.app.shutdown import Shutdown, shutdown
-from perdure.app.views import Page
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import (
     DEFAULTS,
@@ -56,11 +55,12 @@ from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite.files import checked_name
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.views.run import Page
 from perdure.worker.executor import WorkerSettings
 from perdure.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from perdure.app.sync import SyncPerdure
+    from perdure.app.sync.generated import SyncPerdure
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -211,7 +211,7 @@ class Perdure:
 
         The engine runs on a thread of its own; any thread may use the bridge and its handles.
         """
-        from perdure.app.sync import SyncPerdure  # noqa: PLC0415 - it is generated from this class
+        from perdure.app.sync.generated import SyncPerdure  # noqa: PLC0415 - it is generated from this class
 
         return SyncPerdure(self)
 

@@ -8,20 +8,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from perdure.app import checks
-from perdure.app.homes import Home
-from perdure.app.views import (
-    FailedAttempt,
-    Page,
-    RunEvent,
-    RunInfo,
-    UnreadMessage,
-    Wait,
-    event_view,
-    message_view,
-    moment,
-    run_view,
-)
+from perdure.app import options
+from perdure.app.open_apps import Home
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import workflows
 from perdure.authoring.signals import Signal
@@ -35,6 +23,18 @@ from perdure.ids import checked_id
 from perdure.kernel.messages import SignalSent
 from perdure.kernel.status import Status
 from perdure.stores.records import RunFilter, RunRow
+from perdure.views.run import (
+    FailedAttempt,
+    Page,
+    RunEvent,
+    RunInfo,
+    UnreadMessage,
+    Wait,
+    event_view,
+    message_view,
+    moment,
+    run_view,
+)
 from perdure.worker.failures.failures import revive
 
 R_co = TypeVar("R_co", covariant=True)
@@ -155,7 +155,7 @@ class Run(Generic[R_co]):
 
         RunUnreadable where an event cannot be read, after those before it.
         """
-        after = checks.count("after", after, 0)
+        after = options.count("after", after, 0)
         engine, size = self._engine, EVENTS_PAGE
         while True:
             # Looked at first: what is written after this look is read by the next one.

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.app.views import moment as engine_moment
 from perdure.cli.output import grid, moment, print_lines, visible
+from perdure.views.run import moment as engine_moment
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo

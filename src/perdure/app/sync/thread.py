@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from perdure.app.homes import refuse_in_workflows
+from perdure.app.open_apps import refuse_in_workflows
 from perdure.app.perdure import Perdure
 from perdure.errors import NotOpen, OpenElsewhere, WouldDeadlock
 

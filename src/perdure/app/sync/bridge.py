@@ -12,11 +12,11 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from perdure.app.homes import Home, refuse_in_workflows
+from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.perdure import Perdure
 from perdure.app.run import Run
 from perdure.app.shutdown import shutdown
-from perdure.app.sync_thread import Left, LoopThread, look_at
+from perdure.app.sync.thread import Left, LoopThread, look_at
 from perdure.errors import BadOption, NotOpen
 
 T = TypeVar("T")

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ParamSpec, TypeVar, overload
 
 from perdure.app.run import Run
-from perdure.app.sync_bridge import SyncApp, SyncHandle
-from perdure.app.views import FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
+from perdure.app.sync.bridge import SyncApp, SyncHandle
 from perdure.authoring.durations import Duration
 from perdure.authoring.functions import BoundCall, ConflictPolicy, Workflow
 from perdure.authoring.signals import Signal
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
+from perdure.views.run import FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
 
 P = ParamSpec("P")
 R = TypeVar("R")
