@@ -11,7 +11,7 @@ import pytest
 
 from perdure import Signal, activity, workflow
 from perdure.authoring.functions import workflows
-from perdure.cli.schemas import misfit
+from perdure.cli.input.schemas import misfit
 from perdure.codec import ValueType
 from perdure.engine.hindrances import has_code, served_by, told_missing
 from perdure.stores.records import WorkerRow

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.commands import COMMANDS
+from perdure.cli.command_table import COMMANDS
 from tests.cli.shell import PATIENCE, Shell, Zygote
 
 LOOKING = {"list", "show", "events", "doctor", "audit"}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from perdure.cli.commands import COMMANDS, load
+from perdure.cli.command_table import COMMANDS, load
 from tests.cli.shell import Shell
 
 

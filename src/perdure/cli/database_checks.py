@@ -11,9 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.hints import hint
 from perdure.cli.lock_checks import check_locks, check_permissions
-from perdure.cli.output import counted, size_text, span
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import counted, size_text, span
 from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.clock import SystemClock
 from perdure.errors import StoreError

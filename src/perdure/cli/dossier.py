@@ -8,9 +8,9 @@ A history may be long; only what is shown of it is kept.
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import perdure
-from perdure.cli.exits import warn
 from perdure.cli.history import error_in, input_in
-from perdure.cli.output import visible
+from perdure.cli.output.errors import warn
+from perdure.cli.output.tables import visible
 from perdure.errors import RunNotFound, RunUnreadable
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import typer
 import typer.main
 
 import perdure
-from perdure.cli import exits, streams
-from perdure.cli.commands import HELP, Commands
+from perdure.cli.command_table import HELP, Commands
+from perdure.cli.output import console, errors
 
 # Typer brings its own Click or uses the one installed; its errors are known by their common root.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -52,28 +52,28 @@ def perdure_command(
 
 def main() -> None:
     """Run the command line of this process, and end the process."""
-    exits.leave(outcome(sys.argv[1:]))
+    errors.leave(outcome(sys.argv[1:]))
 
 
 def outcome(arguments: list[str]) -> int:
     """Run one command; answers its exit code."""
-    streams.prepare()
+    console.prepare()
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except UsageError as error:
-        return exits.say_usage(error)
-    except exits.TOLD as error:
-        return exits.tell(error)
+        return errors.say_usage(error)
+    except errors.TOLD as error:
+        return errors.tell(error)
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
+        return errors.INTERRUPTED
     except OSError as error:
         if error.errno == errno.EPIPE:
-            streams.stop_writing()
-            return exits.OK
-        exits.say(f"{error.strerror or error}: {error.filename}" if error.filename else f"{error.strerror or error}")
-        streams.stop_writing()
-        return exits.FAILED
+            console.stop_writing()
+            return errors.OK
+        errors.say(f"{error.strerror or error}: {error.filename}" if error.filename else f"{error.strerror or error}")
+        console.stop_writing()
+        return errors.FAILED
     return code
 
 
@@ -89,7 +89,7 @@ def _run(arguments: list[str]) -> int:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
-    return exits.OK
+    return errors.OK
 
 
 def _complete(command: Any) -> int:
@@ -98,5 +98,5 @@ def _complete(command: Any) -> int:
     try:
         command.main([], prog_name="perdure", complete_var=COMPLETING)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else exits.FAILED
-    return exits.OK
+        return end.code if isinstance(end.code, int) else errors.FAILED
+    return errors.OK

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from perdure.cli.output import compact, counted, distance, span, visible
+from perdure.cli.output.tables import compact, counted, distance, span, visible
 from perdure.kernel.traits import TASK_PREFIX
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.cli.output import grid, moment, print_lines, visible
+from perdure.cli.output.tables import grid, moment, print_lines, visible
 from perdure.views.run import moment as engine_moment
 
 if TYPE_CHECKING:

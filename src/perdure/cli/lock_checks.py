@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.output import counted, visible
+from perdure.cli.output.tables import counted, visible
 from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite.checks.health import locks_of, log_of, shared_memory_of
 from perdure.stores.sqlite.locks import is_held

@@ -18,7 +18,7 @@ from typing import IO
 
 import perdure
 from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.output import size_text
+from perdure.cli.output.tables import size_text
 from perdure.stores.sqlite.checks import health
 
 NEWEST_PYTHON = (3, 13)

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from perdure.cli.exits import warn
-from perdure.cli.hints import hint
-from perdure.cli.opening import MEMORY, file_of, is_postgres
-from perdure.cli.options import DEFAULT_QUEUE
+from perdure.cli.input.database import MEMORY, file_of, is_postgres
+from perdure.cli.input.options import DEFAULT_QUEUE
+from perdure.cli.output.errors import warn
+from perdure.cli.output.suggestions import hint
 from perdure.errors import StoreError
 from perdure.stores.sqlite.checks import health
 

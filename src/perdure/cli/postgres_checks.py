@@ -11,9 +11,9 @@ from datetime import timedelta
 import msgspec
 
 from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.hints import hint
-from perdure.cli.opening import location
-from perdure.cli.output import counted, size_text, span
+from perdure.cli.input.database import location
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import counted, size_text, span
 from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen

@@ -6,8 +6,8 @@ Out:  one sentence.
 
 from typing import NamedTuple
 
-from perdure.cli.hints import hint
-from perdure.cli.options import DEFAULT_NAMESPACE
+from perdure.cli.input.options import DEFAULT_NAMESPACE
+from perdure.cli.output.suggestions import hint
 from perdure.stores.sqlite.checks.audit import Violation
 
 

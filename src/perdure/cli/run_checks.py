@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.hints import hint
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE
-from perdure.cli.output import counted, span
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import counted, span
 from perdure.stores.health import Contents, Due, WorkerSeen
 from perdure.stores.sqlite.checks.audit import Violation
 

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.cli.exits import Mistake, warn
-from perdure.cli.hints import did_you_mean, hint
 from perdure.cli.history import wait_texts
 from perdure.cli.holds import MOVABLE, note_of, report_of
-from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
-from perdure.cli.output import (
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
+from perdure.cli.output.errors import Mistake, warn
+from perdure.cli.output.suggestions import did_you_mean, hint
+from perdure.cli.output.tables import (
     distance,
     is_for_people,
     plain_table,

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 import perdure
-from perdure.cli.exits import TOLD
-from perdure.cli.opening import client
+from perdure.cli.input.database import client
+from perdure.cli.output.errors import TOLD
 
 MOST_OFFERED = 50
 

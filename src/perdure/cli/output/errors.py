@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from perdure.cli.hints import hint
-from perdure.cli.streams import is_coloured
+from perdure.cli.output.console import is_coloured
+from perdure.cli.output.suggestions import hint
 from perdure.errors import BadInput, IdConflict, PerdureError, RunFailed, RunTimedOut, StoreUnavailable
 
 OK = 0

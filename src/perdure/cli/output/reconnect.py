@@ -12,8 +12,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from perdure.cli.opening import is_postgres
-from perdure.cli.output import print_warning
+from perdure.cli.input.database import is_postgres
+from perdure.cli.output.tables import print_warning
 from perdure.errors import StoreUnavailable
 
 T = TypeVar("T")

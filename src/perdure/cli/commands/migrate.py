@@ -12,10 +12,10 @@ from typing import Annotated, TypeAlias
 import typer
 
 import perdure
-from perdure.cli.exits import Mistake
-from perdure.cli.opening import existing, file_of, is_postgres, location, refuse_memory
-from perdure.cli.options import DEFAULT_URL, AsJson, Url
-from perdure.cli.output import is_for_people, print_json, screen
+from perdure.cli.input.database import existing, file_of, is_postgres, location, refuse_memory
+from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
+from perdure.cli.output.errors import Mistake
+from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.stores.sqlite.schema import script_from, version_in
 
 EXAMPLES = {

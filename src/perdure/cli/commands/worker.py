@@ -18,13 +18,13 @@ from rich.text import Text
 import perdure
 from perdure.app.shutdown import SIGNALS, shutdown
 from perdure.authoring.functions import activities, workflows
-from perdure.cli.exits import Mistake, Trouble, say, warn
-from perdure.cli.modules import load
-from perdure.cli.opening import location, refuse_memory
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, Namespace, Url
-from perdure.cli.output import LogFormatter, counted, screen
-from perdure.cli.reloading import Reloader
-from perdure.cli.settings import configured_modules
+from perdure.cli.input.config import configured_modules
+from perdure.cli.input.database import location, refuse_memory
+from perdure.cli.input.modules import load
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, Namespace, Url
+from perdure.cli.input.reload import Reloader
+from perdure.cli.output.errors import Mistake, Trouble, say, warn
+from perdure.cli.output.tables import LogFormatter, counted, screen
 
 # How long the interpreter lets one thread run before another gets its turn, in seconds. The loop and
 # the threads of activities take turns; with Python's own 5 ms a busy thread would hold up every commit.

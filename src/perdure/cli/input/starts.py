@@ -7,9 +7,9 @@ Out:  a call that is known to be right, before any database is opened.
 from typing import Any, NamedTuple
 
 import perdure
-from perdure.cli.inputs import attributes, json_given
-from perdure.cli.modules import workflow_named
-from perdure.cli.options import DEFAULT_QUEUE
+from perdure.cli.input.modules import workflow_named
+from perdure.cli.input.options import DEFAULT_QUEUE
+from perdure.cli.input.values import attributes, json_given
 from perdure.kernel.conflict import OnConflict
 
 EXAMPLE = """'{"order": "o-17"}' by name, or '["o-17"]' in order"""

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import perdure
-from perdure.cli.exits import Mistake, Trouble
-from perdure.cli.hints import hint, nearest
-from perdure.cli.output import LogFormatter
+from perdure.cli.output.errors import Mistake, Trouble
+from perdure.cli.output.suggestions import hint, nearest
+from perdure.cli.output.tables import LogFormatter
 from perdure.errors import RunNotFound, without_password
 from perdure.stores.postgres.address import SCHEMES
 from perdure.stores.sqlite.files import strange_kind

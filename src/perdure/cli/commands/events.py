@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.text import Text
 
-from perdure.cli.exits import INTERRUPTED
 from perdure.cli.history import arguments_in, line_of, place_in
-from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
-from perdure.cli.output import (
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
+from perdure.cli.output.errors import INTERRUPTED
+from perdure.cli.output.reconnect import Patience
+from perdure.cli.output.tables import (
     errors,
     grid,
     is_for_people,
@@ -29,7 +30,6 @@ from perdure.cli.output import (
     screen,
     span,
 )
-from perdure.cli.patience import Patience
 from perdure.errors import RunUnreadable, StoreUnavailable
 
 if TYPE_CHECKING:

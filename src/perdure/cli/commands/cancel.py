@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from perdure.cli.exits import FAILED, OK, TIMED_OUT, Mistake, warn
-from perdure.cli.following import watch
-from perdure.cli.hints import hint
 from perdure.cli.holds import is_stuck
-from perdure.cli.inputs import duration
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url, Waiting
+from perdure.cli.input.values import duration
 from perdure.cli.neglect import warn_if_nobody_works
-from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url, Waiting
-from perdure.cli.output import is_for_people, moment, print_json, screen, status_text
+from perdure.cli.output.errors import FAILED, OK, TIMED_OUT, Mistake, warn
+from perdure.cli.output.follow import watch
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import is_for_people, moment, print_json, screen, status_text
 from perdure.errors import RunUnreadable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from perdure.cli.modules import PERDURE
+from perdure.cli.input.modules import PERDURE
 
 LOOK_EVERY = 0.25
 RELOADED = "PERDURE_RELOADED"

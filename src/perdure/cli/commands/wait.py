@@ -11,13 +11,13 @@ from functools import partial
 import typer
 from rich.text import Text
 
-from perdure.cli.exits import INTERRUPTED
-from perdure.cli.following import follow
-from perdure.cli.hints import hint
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url, Waiting
 from perdure.cli.neglect import Neglect
-from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url, Waiting
-from perdure.cli.output import errors
+from perdure.cli.output.errors import INTERRUPTED
+from perdure.cli.output.follow import follow
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import errors
 
 EXAMPLES = {"wait": "perdure wait o-17 --timeout 5m"}
 

@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.streams import takes_unicode
+from perdure.cli.output.console import takes_unicode
 
 LONGEST_SHOWN = 100
 

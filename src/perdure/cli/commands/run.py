@@ -13,13 +13,8 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.exits import INTERRUPTED
-from perdure.cli.following import follow
-from perdure.cli.hints import hint
-from perdure.cli.inputs import duration
-from perdure.cli.neglect import Neglect
-from perdure.cli.opening import MEMORY
-from perdure.cli.options import (
+from perdure.cli.input.database import MEMORY
+from perdure.cli.input.options import (
     DEFAULT_NAMESPACE,
     DEFAULT_URL,
     Arguments,
@@ -37,8 +32,13 @@ from perdure.cli.options import (
     Timeout,
     Url,
 )
-from perdure.cli.output import errors
-from perdure.cli.starting import Call, Options
+from perdure.cli.input.starts import Call, Options
+from perdure.cli.input.values import duration
+from perdure.cli.neglect import Neglect
+from perdure.cli.output.errors import INTERRUPTED
+from perdure.cli.output.follow import follow
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import errors
 
 EXAMPLES = {
     "run": """\

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.text import Text
 
 import perdure
-from perdure.cli.exits import FAILED, OK, Trouble
-from perdure.cli.opening import existing, is_postgres
-from perdure.cli.options import DEFAULT_URL, AsJson, Url
-from perdure.cli.output import counted, grid, is_for_people, print_json, print_lines, screen, span, visible
+from perdure.cli.input.database import existing, is_postgres
+from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
+from perdure.cli.output.errors import FAILED, OK, Trouble
+from perdure.cli.output.tables import counted, grid, is_for_people, print_json, print_lines, screen, span, visible
 from perdure.cli.remedies import remedy
 from perdure.errors import NotADatabase
 from perdure.stores.sqlite.checks.audit import Audit, Checked, audit_of

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 import perdure
-from perdure.cli.hints import hint
-from perdure.cli.neglect import warn_if_nobody_works
-from perdure.cli.opening import idle, refuse_memory
-from perdure.cli.options import (
+from perdure.cli.input.database import idle, refuse_memory
+from perdure.cli.input.options import (
     DEFAULT_NAMESPACE,
     DEFAULT_URL,
     Arguments,
@@ -32,8 +30,10 @@ from perdure.cli.options import (
     Timeout,
     Url,
 )
-from perdure.cli.output import is_for_people, print_json, screen, status_text
-from perdure.cli.starting import Call, Options
+from perdure.cli.input.starts import Call, Options
+from perdure.cli.neglect import warn_if_nobody_works
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo

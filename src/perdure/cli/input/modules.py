@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import perdure
-from perdure.cli.exits import Mistake, Trouble
-from perdure.cli.hints import did_you_mean, nearest
+from perdure.cli.output.errors import Mistake, Trouble
+from perdure.cli.output.suggestions import did_you_mean, nearest
 
 # So many files are read to guess what was meant.
 MOST_READ = 50

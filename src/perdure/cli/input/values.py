@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from perdure.cli.exits import Mistake
+from perdure.cli.output.errors import Mistake
 from perdure.kernel.retry import LONGEST_SECONDS
 
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from perdure.cli.hints import hint
 from perdure.cli.history import line_of, wait_texts
-from perdure.cli.output import print_warning, span, visible
-from perdure.cli.streams import takes_unicode
+from perdure.cli.output.console import takes_unicode
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import print_warning, span, visible
 
 if TYPE_CHECKING:
     from perdure import FailedAttempt

@@ -13,12 +13,12 @@ from rich.text import Text
 
 import perdure
 from perdure.cli.database_checks import check_database
-from perdure.cli.exits import FAILED, OK
 from perdure.cli.findings import Finding, State
+from perdure.cli.input.database import file_of, is_postgres, refuse_memory
+from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.machine_checks import check_disk, check_python, check_sqlite, is_full
-from perdure.cli.opening import file_of, is_postgres, refuse_memory
-from perdure.cli.options import DEFAULT_URL, AsJson, Url
-from perdure.cli.output import grid, is_for_people, print_json, print_lines, screen
+from perdure.cli.output.errors import FAILED, OK
+from perdure.cli.output.tables import grid, is_for_people, print_json, print_lines, screen
 
 STYLES = {State.OK: "green", State.WARNING: "bold yellow", State.TROUBLE: "bold red"}
 EXAMPLES = {"doctor": "perdure doctor --url sqlite:///shop.db\nperdure doctor --url postgresql://db/shop --json"}

@@ -15,8 +15,8 @@ import typer
 import typer.core
 import typer.main
 
-from perdure.cli.settings import defaults
-from perdure.cli.streams import is_coloured
+from perdure.cli.input.config import defaults
+from perdure.cli.output.console import is_coloured
 
 HELP = {"help_option_names": ["-h", "--help"]}
 HEADING = re.compile(r"^(Usage:|\S[^:\n]*:$)", re.MULTILINE)
@@ -36,21 +36,21 @@ SECTIONS = {
         "worker": Entry("worker:work", "Work the runs of these modules' workflows until Ctrl-C or SIGTERM."),
     },
     "Look": {
-        "list": Entry("listing:list_runs", "Show runs, newest first."),
+        "list": Entry("list:list_runs", "Show runs, newest first."),
         "show": Entry("show:show", "Show one run: where it stands, what it waits for, what went wrong."),
         "events": Entry("events:events", "Show what a run has done so far, step by step."),
         "wait": Entry("wait:wait", "Wait until a run has ended, and print its result."),
     },
     "Steer": {
-        "signal": Entry("signals:send", "Send a signal to a run; it is on disk when this returns."),
-        "resume": Entry("resuming:resume", "Let a held run go on, or all of them."),
-        "cancel": Entry("ending:cancel", "Ask a run to stop; it may clean up first."),
-        "terminate": Entry("ending:terminate", "End a run at once, without clean-up."),
+        "signal": Entry("signal:send", "Send a signal to a run; it is on disk when this returns."),
+        "resume": Entry("resume:resume", "Let a held run go on, or all of them."),
+        "cancel": Entry("cancel:cancel", "Ask a run to stop; it may clean up first."),
+        "terminate": Entry("cancel:terminate", "End a run at once, without clean-up."),
     },
     "Care": {
         "doctor": Entry("doctor:doctor", "Check that Perdure can work well here; changes nothing."),
         "audit": Entry("audit:audit", "Check that everything in the database is consistent; changes nothing."),
-        "migrate": Entry("migrating:migrate", "Bring the tables of a database up to date."),
+        "migrate": Entry("migrate:migrate", "Bring the tables of a database up to date."),
         "completion": Entry("completion:completion", "Print the script that lets a shell complete commands."),
     },
 }
@@ -97,7 +97,7 @@ class Commands(typer.core.TyperGroup):
 def load(name: str) -> Any:
     """The command of this name, with the code behind it."""
     file, _, function = COMMANDS[name].home.partition(":")
-    home = import_module(f"perdure.cli.{file}")
+    home = import_module(f"perdure.cli.commands.{file}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     examples = getattr(home, "EXAMPLES", {}).get(name)
     alone.command(name, cls=Shown, context_settings=HELP, epilog=examples)(getattr(home, function))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from perdure.cli.exits import OK, Mistake, warn
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AnyRunName, AsJson, Namespace, Url
 from perdure.cli.neglect import warn_if_nobody_works
-from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AnyRunName, AsJson, Namespace, Url
-from perdure.cli.output import is_for_people, print_json, screen
+from perdure.cli.output.errors import OK, Mistake, warn
+from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.errors import RunClosed, RunNotHeld, RunUnreadable
 
 if TYPE_CHECKING:

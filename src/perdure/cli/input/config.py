@@ -8,8 +8,8 @@ import os
 from importlib import import_module
 from pathlib import Path
 
-from perdure.cli.exits import Mistake
-from perdure.cli.hints import did_you_mean
+from perdure.cli.output.errors import Mistake
+from perdure.cli.output.suggestions import did_you_mean
 
 KINDS: dict[str, type] = {"url": str, "namespace": str, "modules": list}
 EXAMPLE = 'url = "sqlite:///shop.db"'

@@ -9,12 +9,12 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.exits import Trouble, warn
-from perdure.cli.inputs import json_given
-from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
-from perdure.cli.output import compact, is_for_people, print_json, screen
-from perdure.cli.schemas import misfit
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
+from perdure.cli.input.schemas import misfit
+from perdure.cli.input.values import json_given
+from perdure.cli.output.errors import Trouble, warn
+from perdure.cli.output.tables import compact, is_for_people, print_json, screen
 
 if TYPE_CHECKING:
     from perdure.app import Wait

@@ -4,9 +4,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from perdure.cli.completion import run_ids
-from perdure.cli.hints import note
-from perdure.cli.inputs import duration
+from perdure.cli.commands.completion import run_ids
+from perdure.cli.input.values import duration
+from perdure.cli.output.suggestions import note
 from perdure.kernel.conflict import OnConflict
 
 DEFAULT_URL = "sqlite:///perdure.db"

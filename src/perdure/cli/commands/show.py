@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from perdure.cli.commands.list import listed
 from perdure.cli.dossier import Dossier, collected
-from perdure.cli.hints import hint
 from perdure.cli.history import error_in, line_of, traceback_in, wait_texts
 from perdure.cli.holds import print_hold
-from perdure.cli.listing import listed
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
 from perdure.cli.neglect import neglected
-from perdure.cli.opening import client, found
-from perdure.cli.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
-from perdure.cli.output import (
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import (
     compact,
     counted,
     distance,

@@ -1,0 +1,1 @@
+"""The commands, one file each under its own name."""

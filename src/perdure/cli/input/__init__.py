@@ -1,0 +1,1 @@
+"""What a command is given: options, values, modules, config file, database."""
