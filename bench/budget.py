@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from bench.null_store import NullStore
 from bench.workflows import fifty_steps, no_step
 from perdure import Perdure, Workflow
-from perdure.testing.null_store import NullStore
 
 REFERENCE_SPIN_MS = 7.0
 SPINS = 4

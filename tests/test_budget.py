@@ -13,10 +13,10 @@ from types import FrameType
 import pytest
 
 import perdure
+from bench.null_store import NullStore
 from bench.workflows import fifty_steps, no_step
 from perdure import Perdure, Workflow
 from perdure.testing import VirtualClock
-from perdure.testing.null_store import NullStore
 
 OURS = f"{Path(perdure.__file__).parent}/"
 RUNS, STEPS = 200, 50

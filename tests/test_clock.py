@@ -7,7 +7,7 @@ from typing import NamedTuple
 from perdure import activity, workflow
 from perdure.clock import DRIFT, LONGEST_WAIT_MS, SharedClock, SystemClock, ToldTime
 from perdure.testing import Environment, VirtualClock
-from perdure.testing.simulation.loop import NodeLoop
+from tests.simulation.simulator.loop import NodeLoop
 
 
 def test_a_moment_is_not_over_within_its_own_millisecond() -> None:

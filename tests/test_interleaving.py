@@ -32,8 +32,8 @@ from perdure.stores.operations import (
     TakeMessage,
 )
 from perdure.stores.records import RunRow
-from perdure.testing.memory import Blocked, Done, MemoryStore, Progress, Tables, Transaction
 from tests import test_store_conformance as conformance
+from tests.simulation.memory import Blocked, Done, MemoryStore, Progress, Tables, Transaction
 from tests.test_store_contract import WORKER, a_message, a_park, a_ripe_run, a_run, an_end, an_event
 from tests.test_store_families import a_child, a_close, a_live_child, a_stop
 

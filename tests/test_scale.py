@@ -36,8 +36,8 @@ from perdure.stores.rules.reads import _found
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.sqlite.writes import apply_together
 from perdure.testing import Environment
-from perdure.testing.memory.reads import _is_listed
 from perdure.threads import Threads
+from tests.simulation.memory.reads import _is_listed
 
 nudge = Signal("nudge", int)
 

@@ -47,7 +47,7 @@ from perdure.stores.rules.questions import Text
 from perdure.stores.rules.reads import _quick_rows
 from perdure.stores.sqlite.executor import answer
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.memory import MemoryStore, Tables
+from tests.simulation.memory import MemoryStore, Tables
 from tests.test_store_contract import an_event
 
 # Few of everything, so that much collides.

@@ -52,7 +52,7 @@ from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import migrations
 from perdure.stores.records import LoadedRun, RunFilter
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.memory import MemoryStore
+from tests.simulation.memory import MemoryStore
 
 WORKER = "w-1"
 

@@ -20,7 +20,7 @@ from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.records import WorkerRow
 from perdure.stores.rules.questions import Text
 from perdure.stores.rules.reads import _quick_rows
-from perdure.testing.memory import MemoryStore, Tables
+from tests.simulation.memory import MemoryStore, Tables
 from tests.test_store_conformance import BEGIN, QUICK, comparable, histories, looked_at, losses, memory_dump
 
 # Quicker than to truncate them.

@@ -15,7 +15,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from perdure.testing.simulation import Tape
 from tests.pythons import installed, said
 from tests.simulation import reach, shrinking
 from tests.simulation.hunting import hunt
@@ -24,6 +23,7 @@ from tests.simulation.known import known_seeds
 from tests.simulation.mutants import MENDED, MUTANTS
 from tests.simulation.running import Failure, lived, run_all
 from tests.simulation.schedule import Schedule
+from tests.simulation.simulator import Tape
 
 SHRINK_TRIES = 1000
 

@@ -23,8 +23,8 @@ from perdure.errors import (
     RunTimedOut,
     StoreUnavailable,
 )
-from perdure.testing.simulation import Node
 from tests.simulation.programs import Part, sim_run, sim_signals
+from tests.simulation.simulator import Node
 
 ENDS = (RunCancelled, RunTerminated, RunTimedOut, RunFailed)
 

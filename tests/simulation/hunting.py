@@ -6,10 +6,10 @@ from statistics import median
 
 import msgspec
 
-from perdure.testing.simulation import Tape
 from tests.simulation import mended  # noqa: F401 - it plants some more
 from tests.simulation.mutants import switched_on
 from tests.simulation.running import Failure, lived, quietly
+from tests.simulation.simulator import Tape
 
 # Each round begins with other seeds.
 FAR = 1_000_000

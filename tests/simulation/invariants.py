@@ -14,8 +14,8 @@ from typing import Any
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.answers import Committed
 from perdure.stores.operations import Batch, StopChildren
-from perdure.testing.simulation import Database, SqliteDatabase
 from tests.simulation.sight import Memory, Seen, SeenEvent, SeenMessage, SeenRun, look
+from tests.simulation.simulator import Database, SqliteDatabase
 
 CLOSED = {"COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT", "CONTINUED"}
 NOTES = {"CancelRequested", "Patched"}

@@ -27,14 +27,14 @@ from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import TURN, queries
 from perdure.stores.sqlite import executor, writes
 from perdure.stores.sqlite import store as sqlite
-from perdure.testing.memory import batches, loss_statements, worker_statements
-from perdure.testing.simulation.database import ProcessStore
-from perdure.testing.simulation.store import SimulatedStore
 from perdure.worker import effects, live_run, runtime, timers
 from perdure.worker import executor as moving
 from perdure.worker.calls import pending, tasks
 from perdure.worker.loop.loop import Branch
 from perdure.worker.worker import Worker
+from tests.simulation.memory import batches, loss_statements, worker_statements
+from tests.simulation.simulator.database import ProcessStore
+from tests.simulation.simulator.store import SimulatedStore
 
 Patch = tuple[object, str, Any]
 Make: TypeAlias = "Callable[[], list[Patch]]"

@@ -11,8 +11,8 @@ hardly ever draws these, so some schedules are built around such a scene.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perdure.testing.simulation import AT_COMMIT, Fault, Moment, Tape
 from tests.simulation.programs import FAR, NEAR
+from tests.simulation.simulator import AT_COMMIT, Fault, Moment, Tape
 
 KINDS = tuple(fault for fault in Fault if fault is not Fault.CRASH_LOOP)
 # Those by which no worker is lost, so that no run comes closer to being held.

@@ -31,7 +31,7 @@ from perdure import (
     sleep,
     workflow,
 )
-from perdure.testing.simulation import Node, Tape
+from tests.simulation.simulator import Node, Tape
 
 Part: TypeAlias = list[Any]
 

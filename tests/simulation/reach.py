@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from perdure.testing.simulation import Fault
+from tests.simulation.simulator import Fault
 
 # So many seeds must reach everything.
 ENOUGH = 1000

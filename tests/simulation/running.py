@@ -13,9 +13,9 @@ from statistics import median
 
 import msgspec
 
-from perdure.testing.simulation import Tape
 from tests.simulation.invariants import Violation
 from tests.simulation.schedule import Report, Schedule
+from tests.simulation.simulator import Tape
 
 BITE = 50
 # After so many there is no need to look for more.

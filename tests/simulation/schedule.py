@@ -17,8 +17,6 @@ from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun
-from perdure.testing.simulation import MemoryDatabase, Node, SqliteDatabase, State, Tape, World
-from perdure.testing.simulation.loop import NeverCalm
 from tests.simulation import model, plans
 from tests.simulation.clients import ENDS, AwaitResult, CancelRun, OfRun, Request, SendSignal, StartRun, TerminateRun
 from tests.simulation.invariants import Violation, Witness
@@ -34,6 +32,8 @@ from tests.simulation.programs import (
     sim_run,
 )
 from tests.simulation.sight import SeenRun
+from tests.simulation.simulator import MemoryDatabase, Node, SqliteDatabase, State, Tape, World
+from tests.simulation.simulator.loop import NeverCalm
 
 # After the faults are over, everything ends within so much time and so many steps. Two poisoned runs are the longest:
 # nine deaths each, and where a dead process holds no lock each is seen a lease later, which came to 956 s.

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from perdure.testing.simulation import Tape
 from tests.simulation.running import Failure, lived
+from tests.simulation.simulator import Tape
 
 
 class _Tries:

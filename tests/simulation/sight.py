@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.testing.memory import Tables
-from perdure.testing.simulation import Database, MemoryDatabase, SqliteDatabase
+from tests.simulation.memory import Tables
+from tests.simulation.simulator import Database, MemoryDatabase, SqliteDatabase
 
 
 class SeenRun(NamedTuple):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perdure.testing.simulation import Tape
 from tests.simulation import reach, shrinking
 from tests.simulation.hunting import caught
 from tests.simulation.known import known, known_seeds
 from tests.simulation.mutants import MENDED, MUTANTS, switched_on
 from tests.simulation.running import Failure, lived, run_all
+from tests.simulation.simulator import Tape
 
 SEEDS = 1000
 # Planted bugs that need a rare moment; `make mutants` looks for all of them.

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from perdure.stores.queries import BEFORE_ALL_TURNS
-from perdure.testing.memory.tables import InboxRow, Table, Tables
+from tests.simulation.memory.tables import InboxRow, Table, Tables
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -15,9 +15,9 @@ import msgspec
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Committed, Failed, Outcome
 from perdure.stores.operations import Batch
-from perdure.testing.memory.batches import apply_batch
-from perdure.testing.memory.tables import Tables
-from perdure.testing.memory.view import Blocked, Progress, View
+from tests.simulation.memory.batches import apply_batch
+from tests.simulation.memory.tables import Tables
+from tests.simulation.memory.view import Blocked, Progress, View
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ from perdure.stores.answers import Applied
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.records import RunRow
 from perdure.stores.rules.claims import MOST_DUE
-from perdure.testing.memory.tables import Ripe
-from perdure.testing.memory.view import Progress, Steps, View
+from tests.simulation.memory.tables import Ripe
+from tests.simulation.memory.view import Progress, Steps, View
 
 _LEVEL = Progress("claim_runs")
 _SUSPECTS = Progress("claim_suspects")

@@ -15,7 +15,7 @@ from perdure.stores.operations import AppendEvent, RecordAttempt
 from perdure.stores.records import RunRow, WorkerRow
 
 if TYPE_CHECKING:
-    from perdure.testing.memory.view import View
+    from tests.simulation.memory.view import View
 
 K = TypeVar("K")
 V = TypeVar("V")

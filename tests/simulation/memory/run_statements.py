@@ -25,7 +25,7 @@ from perdure.stores.operations import (
     SupersedeRun,
 )
 from perdure.stores.records import RunRow
-from perdure.testing.memory.view import Blocked, Refused, Steps, View
+from tests.simulation.memory.view import Blocked, Refused, Steps, View
 
 
 def find_run(view: View, run_id: str, is_right: Callable[[RunRow], bool]) -> Steps[RunRow | None]:

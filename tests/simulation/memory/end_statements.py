@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from perdure.stores.answers import Applied, Asked, Moved
 from perdure.stores.operations import CloseFreeRun, EndRun, StopChildren
 from perdure.stores.records import RunRow
-from perdure.testing.memory.run_statements import find_run, find_runs
-from perdure.testing.memory.tables import InboxRow
-from perdure.testing.memory.view import Progress, Refused, Steps, View
+from tests.simulation.memory.run_statements import find_run, find_runs
+from tests.simulation.memory.tables import InboxRow
+from tests.simulation.memory.view import Progress, Refused, Steps, View
 
 _CLOSE_CHILDREN = Progress("close_unbegun_children")
 _STOP_CHILDREN = Progress("stop_children")

@@ -14,10 +14,10 @@ from perdure.clock import Clock, SystemClock
 from perdure.errors import BadOption, StoreUnavailable
 from perdure.stores.answers import Answer, Failed, Outcome
 from perdure.stores.operations import Batch, Operation
-from perdure.testing.memory.reads import MemoryReads
-from perdure.testing.memory.tables import Tables
-from perdure.testing.memory.transaction import Transaction
-from perdure.testing.memory.view import Blocked
+from tests.simulation.memory.reads import MemoryReads
+from tests.simulation.memory.tables import Tables
+from tests.simulation.memory.transaction import Transaction
+from tests.simulation.memory.view import Blocked
 
 Submit: TypeAlias = Callable[[Transaction, Callable[[Outcome], None]], None]
 

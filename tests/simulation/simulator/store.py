@@ -16,7 +16,7 @@ from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Answer, Outcome
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
-from perdure.testing.simulation.database import Write
+from tests.simulation.simulator.database import Write
 
 URL = "sqlite://"
 

@@ -39,13 +39,13 @@ from perdure.stores.operations import (
 )
 from perdure.stores.records import RunRow
 from perdure.stores.rules.sorting import Answers, Sorted, answer_group, is_refused, is_torn
-from perdure.testing.memory import claim_statements as claims
-from perdure.testing.memory import end_statements as ends
-from perdure.testing.memory import loss_statements as losses
-from perdure.testing.memory import message_statements as messages
-from perdure.testing.memory import run_statements as runs
-from perdure.testing.memory import worker_statements as workers
-from perdure.testing.memory.view import Progress, Refused, Steps, View
+from tests.simulation.memory import claim_statements as claims
+from tests.simulation.memory import end_statements as ends
+from tests.simulation.memory import loss_statements as losses
+from tests.simulation.memory import message_statements as messages
+from tests.simulation.memory import run_statements as runs
+from tests.simulation.memory import worker_statements as workers
+from tests.simulation.memory.view import Progress, Refused, Steps, View
 
 Groups = Sequence[Sequence[Operation]]
 

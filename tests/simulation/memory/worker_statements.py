@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from perdure.stores.answers import Moved
 from perdure.stores.operations import DeleteWorker, NoteWorkflows, RaiseEpoch, RegisterWorker
 from perdure.stores.records import WorkerRow
-from perdure.testing.memory.loss_statements import owned_by
-from perdure.testing.memory.view import Progress, Refused, Steps, View
+from tests.simulation.memory.loss_statements import owned_by
+from tests.simulation.memory.view import Progress, Refused, Steps, View
 
 _LOCK = Progress("lock_worker")
 

@@ -17,11 +17,11 @@ from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.stores.answers import Applied, Committed, Failed, Outcome, Unknown
 from perdure.stores.operations import AppendEvent, Batch, ClaimRuns, RecordAttempt
-from perdure.testing.simulation.database import Database, answered
-from perdure.testing.simulation.faults import DEADLY, Fault, Moment
-from perdure.testing.simulation.loop import NodeLoop
-from perdure.testing.simulation.store import URL, ReadJob, SimulatedStore, WriteJob
 from perdure.worker.worker import Worker
+from tests.simulation.simulator.database import Database, answered
+from tests.simulation.simulator.faults import DEADLY, Fault, Moment
+from tests.simulation.simulator.loop import NodeLoop
+from tests.simulation.simulator.store import URL, ReadJob, SimulatedStore, WriteJob
 
 # More often than a lease has to be renewed.
 BEAT_MS = 3000

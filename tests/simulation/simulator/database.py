@@ -14,7 +14,7 @@ from perdure.stores.operations import Batch
 from perdure.stores.port import Store
 from perdure.stores.queries import queries
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.testing.memory import Done, MemoryStore, Tables, Transaction
+from tests.simulation.memory import Done, MemoryStore, Tables, Transaction
 
 TABLES = ("events", "inbox", "attempts", "payloads", "runs", "workers", "sqlite_sequence")
 
@@ -61,7 +61,7 @@ class SqliteDatabase:
         if self.db.in_transaction:
             self.db.execute("rollback")
         for table in TABLES:
-            self.db.execute(f"delete from {table}")  # noqa: S608 - the names stand above
+            self.db.execute(f"delete from {table}")
         self.holders: dict[str, object] = {}
         self.writes = 0
         self.has_locks = True

@@ -20,7 +20,7 @@ from perdure.stores.records import (
     WorkerRow,
 )
 from perdure.stores.rows import Garbled
-from perdure.testing.memory.tables import InboxRow, Tables
+from tests.simulation.memory.tables import InboxRow, Tables
 
 
 class MemoryReads:

@@ -9,8 +9,8 @@ from perdure.stores.answers import Applied, Blamed, Freed, Moved, Paused
 from perdure.stores.operations import FreeOrphans, FreeRuns, HoldRun, NoteLosses, ResumeRun
 from perdure.stores.records import RunRow
 from perdure.stores.rows import deaths_of
-from perdure.testing.memory.run_statements import find_run, find_runs, hold_run
-from perdure.testing.memory.view import Progress, Steps, View
+from tests.simulation.memory.run_statements import find_run, find_runs, hold_run
+from tests.simulation.memory.view import Progress, Steps, View
 
 _JUDGE = Progress("judge_worker")
 

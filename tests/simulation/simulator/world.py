@@ -23,12 +23,12 @@ from perdure.engine.watch import Watch
 from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, RaiseEpoch
-from perdure.testing.simulation.database import Database
-from perdure.testing.simulation.faults import AT_COMMIT, Fault, Moment
-from perdure.testing.simulation.node import Node, State
-from perdure.testing.simulation.store import ReadJob, WriteJob
-from perdure.testing.simulation.tape import Tape
 from perdure.worker.worker import Worker
+from tests.simulation.simulator.database import Database
+from tests.simulation.simulator.faults import AT_COMMIT, Fault, Moment
+from tests.simulation.simulator.node import Node, State
+from tests.simulation.simulator.store import ReadJob, WriteJob
+from tests.simulation.simulator.tape import Tape
 
 FIRST_MS = 1_800_000_000_000
 # Time passes by no more than this at once, so that leases of idle processes are renewed in time.

@@ -8,9 +8,9 @@ from perdure.stores.answers import APPLIED, Answer, Applied, Closed, Full, Missi
 from perdure.stores.operations import MoveMessages, PostMessage, TakeMessage, TellRun
 from perdure.stores.records import RunRow
 from perdure.stores.rules.sorting import answer_group
-from perdure.testing.memory.run_statements import find_run, find_runs
-from perdure.testing.memory.tables import InboxRow
-from perdure.testing.memory.view import Progress, Refused, Steps, View
+from tests.simulation.memory.run_statements import find_run, find_runs
+from tests.simulation.memory.tables import InboxRow
+from tests.simulation.memory.view import Progress, Refused, Steps, View
 
 _POST = Progress("post_messages")
 _COUNT = Progress("count_posted")
