@@ -17,7 +17,7 @@ LOOKS = 10
 
 
 @workflow
-async def waits_to_go() -> int:
+async def waits_for_go() -> int:
     return await go.receive()
 
 
@@ -52,7 +52,7 @@ async def ended(client: Environment, *run_ids: str) -> None:
 async def test_a_look_asks_for_so_many_awaited_runs_and_no_more(client: Environment, many: int) -> None:
     """All of them at every look would be 50,000 questions for each result of 50,000."""
     async with client:
-        runs = [await client.start(waits_to_go) for _ in range(many)]
+        runs = [await client.start(waits_for_go) for _ in range(many)]
         results = [asyncio.ensure_future(run.result()) for run in runs]
         await client.pass_time(1)
         asked = counted(client)
@@ -71,7 +71,7 @@ async def test_a_look_asks_for_so_many_awaited_runs_and_no_more(client: Environm
 
 async def test_an_end_is_told_though_many_others_are_awaited_and_nothing_changes_any_more(client: Environment) -> None:
     async with client:
-        runs = [await client.start(waits_to_go) for _ in range(700)]
+        runs = [await client.start(waits_for_go) for _ in range(700)]
         results = [asyncio.ensure_future(run.result()) for run in runs]
         await client.pass_time(0.1)
         # One that is neither among the first nor just at its turn.
@@ -88,7 +88,7 @@ async def test_an_end_is_told_though_many_others_are_awaited_and_nothing_changes
 async def test_the_ends_of_many_are_told_in_one_look(client: Environment) -> None:
     """They are asked for once each, and nobody waits for the next look while there are more."""
     async with client:
-        runs = [await client.start(waits_to_go) for _ in range(700)]
+        runs = [await client.start(waits_for_go) for _ in range(700)]
         results = [asyncio.ensure_future(run.result()) for run in runs]
         await client.pass_time(0.1)
         await ended(client, *(run.run_id for run in runs))

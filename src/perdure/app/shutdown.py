@@ -68,8 +68,8 @@ class Shutdown:
             await asyncio.Event().wait()
 
     def catch(self, numbers: Iterable[int] = SIGNALS) -> None:
-        """Handle those of these signals that nobody handles, if this is the main thread and anything is open."""
-        if self._open and threading.current_thread() is threading.main_thread():
+        """Handle those of these signals that nobody handles, if this is the main thread."""
+        if threading.current_thread() is threading.main_thread():
             self._replace(signal.SIG_DFL, self._handler, numbers)
 
     def release(self) -> None:

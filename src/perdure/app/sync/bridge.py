@@ -53,16 +53,18 @@ class Bridge:
         refuse_in_workflows()
         if not self._in_use.acquire(blocking=False):
             raise BadOption("this Perdure is open already; open it once and share it, any thread may use it")
+        if self._app._is_worker:
+            # The thread of the loop cannot, and it may have a run before it is known here to be open.
+            shutdown.catch()
         try:
             thread = LoopThread(self._app)
             thread.open()
         except BaseException:
             self._in_use.release()
+            shutdown.release()
             raise
         self._thread = thread
         _open.append(self)
-        # The thread of the loop could not; only the main thread may, and only if this is it.
-        shutdown.catch()
 
     def close(self, how: Left) -> None:
         refuse_in_workflows()
