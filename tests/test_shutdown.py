@@ -76,9 +76,10 @@ SCRIPT = textwrap.dedent("""\
     def forks() -> None:
         child = os.fork()
         if not child:
-            print("child", flush=True)
+            # In one piece each, for both write into one pipe.
+            os.write(1, b"child\\n")
             time.sleep(3600)
-        print(child, flush=True)
+        os.write(1, f"{child}\\n".encode())
         print(os.waitpid(child, 0)[1], flush=True)
 
 
