@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from perdure.app import options as checks
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.open_apps import Home, refuse_in_workflows
-from perdure.app.run import Run, final_ending, handle_of, page_of, result_of
+from perdure.app.run import Run, final_ending, handle_of, result_of
 from perdure.app.shutdown import Shutdown, shutdown
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.functions import (
@@ -55,7 +55,7 @@ from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.sqlite.files import checked_name
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.views.run import Page
+from perdure.views.run import Page, page_of
 from perdure.worker.executor import WorkerSettings
 from perdure.worker.worker import Worker
 

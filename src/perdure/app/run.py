@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -18,11 +18,13 @@ from perdure.engine.endings import ending_of, stopped
 from perdure.engine.held import way_out
 from perdure.engine.hindrances import told_time
 from perdure.engine.ports import Ending, Engine, OwnedRun
-from perdure.errors import BadOption, PerdureError, RunFailed, RunNotFound, RunUnreadable
+from perdure.errors import BadOption, PerdureError, RunFailed, RunNotFound
 from perdure.ids import checked_id
 from perdure.kernel.messages import SignalSent
 from perdure.kernel.status import Status
 from perdure.stores.records import RunFilter, RunRow
+from perdure.views import detail
+from perdure.views.detail import RunDetail
 from perdure.views.run import (
     FailedAttempt,
     Page,
@@ -30,21 +32,18 @@ from perdure.views.run import (
     RunInfo,
     UnreadMessage,
     Wait,
-    event_view,
+    attempt_view,
     message_view,
-    moment,
+    page_of,
     run_view,
 )
+from perdure.views.timeline import history_of
 from perdure.worker.failures.failures import revive
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
-EVENTS_PAGE = 500
-LARGEST_PAGE = 1000
 LONGEST_REASON = 1000
-# How often one who follows a run looks for more.
-FOLLOW_MS = 100
 
 _ANY = ValueType(Any)
 
@@ -156,24 +155,9 @@ class Run(Generic[R_co]):
         RunUnreadable where an event cannot be read, after those before it.
         """
         after = options.count("after", after, 0)
-        engine, size = self._engine, EVENTS_PAGE
-        while True:
-            # Looked at first: what is written after this look is read by the next one.
-            is_over = not follow or (await engine.read(self.run_id)).closed_at is not None
-            try:
-                page = await engine.events(self.run_id, after, size)
-            except RunUnreadable:
-                if size == 1:
-                    raise
-                size = 1
-                continue
-            for event in page:
-                yield event_view(event)
-                after = event.seq
-            if len(page) < size:
-                if is_over:
-                    return
-                await engine.pause(FOLLOW_MS)
+        async with aclosing(history_of(self._engine, self.run_id, after, follow=follow)) as history:
+            async for event in history:
+                yield event
 
     async def children(self, *, limit: int = 100, after: str | None = None) -> Page:
         """The runs this run has started, newest first."""
@@ -182,17 +166,7 @@ class Run(Generic[R_co]):
 
     async def attempts(self) -> list[FailedAttempt]:
         """The failed attempts of the run's activities that were, or will be, followed by another."""
-        return [
-            FailedAttempt(
-                found.place,
-                found.attempt,
-                found.name,
-                found.failure.summary,
-                moment(found.at),
-                None if found.next_at is None else moment(found.next_at),
-            )
-            for found in await self._engine.attempts(self.run_id)
-        ]
+        return [attempt_view(found) for found in await self._engine.attempts(self.run_id)]
 
     async def unread(self) -> list[UnreadMessage]:
         """What is in the run's inbox and was not taken yet, oldest first."""
@@ -229,26 +203,10 @@ def handle_of(home: Home, run: RunRow | OwnedRun, result: ValueType) -> Run[Any]
     return handle
 
 
-async def page_of(engine: Engine, wanted: RunFilter) -> Page:
-    """One page of the runs that match."""
-    limit = wanted.limit
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
-        raise BadOption(f"limit is {limit!r}; a page has 1 to {LARGEST_PAGE} runs")
-    rows = await engine.list_runs(RunFilter(**{**_fields(wanted), "limit": limit + 1}))
-    infos: list[RunInfo] = []
-    unreadable: list[RunUnreadable] = []
-    for row in rows[:limit]:
-        try:
-            if isinstance(row, RunUnreadable):
-                raise row
-            infos.append(await run_view(engine, row, is_listed=True))
-        except RunUnreadable as error:
-            unreadable.append(error)
-    return Page(infos, rows[limit - 1].run_id if len(rows) > limit else None, tuple(unreadable))
-
-
-def _fields(wanted: RunFilter) -> dict[str, Any]:
-    return {name: getattr(wanted, name) for name in wanted.__struct_fields__}
+async def detail_of(run: Run[Any]) -> RunDetail:
+    """Everything about a run."""
+    with run._told_by_id():
+        return await detail.detail_of(run._engine, run.run_id)
 
 
 async def final_ending(engine: Engine, run_id: str, owned: OwnedRun | None) -> Ending:

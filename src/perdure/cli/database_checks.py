@@ -13,7 +13,6 @@ from pathlib import Path
 from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.lock_checks import check_locks, check_permissions
 from perdure.cli.output.suggestions import hint
-from perdure.cli.output.tables import counted, size_text, span
 from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.clock import SystemClock
 from perdure.errors import StoreError
@@ -21,6 +20,7 @@ from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite.checks.audit import audit_of
 from perdure.stores.sqlite.checks.health import VERSION, Health, has_reset_race, health_of
 from perdure.stores.sqlite.files import strange_kind
+from perdure.views.words import counted, size_text, span
 
 # SQLite writes the log back every 1,000 pages, about 4 MB; this many bytes mean that it cannot.
 LARGE_LOG = 64 * 2**20

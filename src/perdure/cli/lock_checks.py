@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.output.tables import counted, visible
 from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite.checks.health import locks_of, log_of, shared_memory_of
 from perdure.stores.sqlite.locks import is_held
+from perdure.views.words import counted, visible
 
 # A lock that is never seen free in this many seconds is held by somebody who should not.
 LOCK_PATIENCE = 1.0

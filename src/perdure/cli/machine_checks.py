@@ -18,8 +18,8 @@ from typing import IO
 
 import perdure
 from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.output.tables import size_text
 from perdure.stores.sqlite.checks import health
+from perdure.views.words import size_text
 
 NEWEST_PYTHON = (3, 13)
 LITTLE_SPACE, TOO_LITTLE_SPACE = 100 * 2**20, 50 * 2**20

@@ -13,7 +13,6 @@ import msgspec
 from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.input.database import location
 from perdure.cli.output.suggestions import hint
-from perdure.cli.output.tables import counted, size_text, span
 from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen
@@ -24,6 +23,7 @@ from perdure.stores.postgres.checks.privileges import lacking_rights
 from perdure.stores.postgres.connections import AGAIN
 from perdure.stores.postgres.connections import remedy as remedy_of
 from perdure.stores.postgres.schema import OLDEST
+from perdure.views.words import counted, size_text, span
 
 # A worker has seven connections at most; with fewer left the next one may not come up.
 FEW_CONNECTIONS = 10

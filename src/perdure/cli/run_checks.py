@@ -10,9 +10,9 @@ from datetime import timedelta
 from perdure.cli.findings import Finding, ok, trouble, warning
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from perdure.cli.output.suggestions import hint
-from perdure.cli.output.tables import counted, span
 from perdure.stores.health import Contents, Due, WorkerSeen
 from perdure.stores.sqlite.checks.audit import Violation
+from perdure.views.words import counted, span
 
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000

@@ -19,13 +19,13 @@ from perdure.engine.hindrances import (
     told_missing,
 )
 from perdure.engine.ports import Engine
-from perdure.errors import RunUnreadable, StoreUnavailable
+from perdure.errors import BadOption, RunUnreadable, StoreUnavailable
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores.records import RunRow
+from perdure.stores.records import Attempt, RunFilter, RunRow
 from perdure.stores.rows import Garbled
 
 A = TypeVar("A")
@@ -33,6 +33,7 @@ B = TypeVar("B")
 
 # The first and the last moment that Python can tell.
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+LARGEST_PAGE = 1000
 
 
 class View:
@@ -184,6 +185,12 @@ def event_view(event: Event) -> RunEvent:
     return RunEvent(event.seq, moment(event.at), event.kind, event.place, body)
 
 
+def attempt_view(found: Attempt) -> FailedAttempt:
+    """A failed attempt, as people read it."""
+    at, next_at = moment(found.at), _moment_or_none(found.next_at)
+    return FailedAttempt(found.place, found.attempt, found.name, found.failure.summary, at, next_at)
+
+
 def message_view(message: Message) -> UnreadMessage:
     """A message, as people read it."""
     body, at = message.body, moment(message.at)
@@ -308,3 +315,21 @@ def _read(column: str, read: Callable[[A], B], given: A) -> B:
     except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError) as error:
         trouble = str(error).replace("`", "")
         raise Garbled(f"the {column} in its row cannot be read: {trouble}") from None
+
+
+async def page_of(engine: Engine, wanted: RunFilter) -> Page:
+    """One page of the runs that match."""
+    limit = wanted.limit
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
+        raise BadOption(f"limit is {limit!r}; a page has 1 to {LARGEST_PAGE} runs")
+    rows = await engine.list_runs(msgspec.structs.replace(wanted, limit=limit + 1))
+    infos: list[RunInfo] = []
+    unreadable: list[RunUnreadable] = []
+    for row in rows[:limit]:
+        try:
+            if isinstance(row, RunUnreadable):
+                raise row
+            infos.append(await run_view(engine, row, is_listed=True))
+        except RunUnreadable as error:
+            unreadable.append(error)
+    return Page(infos, rows[limit - 1].run_id if len(rows) > limit else None, tuple(unreadable))

@@ -19,10 +19,11 @@ import perdure
 from perdure.cli.input.database import existing, is_postgres
 from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output.errors import FAILED, OK, Trouble
-from perdure.cli.output.tables import counted, grid, is_for_people, print_json, print_lines, screen, span, visible
+from perdure.cli.output.tables import grid, is_for_people, print_json, print_lines, screen
 from perdure.cli.remedies import remedy
 from perdure.errors import NotADatabase
 from perdure.stores.sqlite.checks.audit import Audit, Checked, audit_of
+from perdure.views.words import counted, span, visible
 
 EXAMPLES = {"audit": "perdure audit --url sqlite:///shop.db\nperdure audit --url postgresql://db/shop --verbose"}
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from perdure.cli.holds import is_stuck
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url, Waiting
 from perdure.cli.input.values import duration
@@ -19,8 +18,10 @@ from perdure.cli.neglect import warn_if_nobody_works
 from perdure.cli.output.errors import FAILED, OK, TIMED_OUT, Mistake, warn
 from perdure.cli.output.follow import watch
 from perdure.cli.output.suggestions import hint
-from perdure.cli.output.tables import is_for_people, moment, print_json, screen, status_text
+from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
 from perdure.errors import RunUnreadable
+from perdure.views.held import is_stuck
+from perdure.views.words import moment
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.text import Text
 
-from perdure.cli.history import arguments_in, line_of, place_in
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
 from perdure.cli.output.errors import INTERRUPTED
@@ -28,9 +27,10 @@ from perdure.cli.output.tables import (
     print_json_line,
     print_lines,
     screen,
-    span,
 )
 from perdure.errors import RunUnreadable, StoreUnavailable
+from perdure.views.timeline import arguments_in, line_of, place_in
+from perdure.views.words import span
 
 if TYPE_CHECKING:
     from perdure.app import RunEvent

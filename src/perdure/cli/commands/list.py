@@ -5,7 +5,6 @@ Out:  a table for people, JSON for programs.
 """
 
 import asyncio
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,24 +12,16 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.cli.history import wait_texts
-from perdure.cli.holds import MOVABLE, note_of, report_of
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
 from perdure.cli.output.errors import Mistake, warn
 from perdure.cli.output.suggestions import did_you_mean, hint
-from perdure.cli.output.tables import (
-    distance,
-    is_for_people,
-    plain_table,
-    print_json,
-    print_lines,
-    screen,
-    span,
-    status_text,
-    visible,
-)
+from perdure.cli.output.tables import is_for_people, plain_table, print_json, print_lines, screen, status_text
 from perdure.kernel.status import HELD, HOLDS, Status
+from perdure.views.detail import listed
+from perdure.views.held import MOVABLE, note_of
+from perdure.views.timeline import wait_texts
+from perdure.views.words import distance, span, visible
 
 if TYPE_CHECKING:
     from perdure.app import Page, RunInfo
@@ -125,13 +116,6 @@ async def _page(url: str, namespace: str, filters: dict[str, Any], limit: int, a
             wanted["parent_id"] = (await found(app, wanted["parent_id"])).run_id
         cursor = None if after is None else (await found(app, after)).run_id
         return await app.list(**wanted, limit=limit, after=cursor)
-
-
-def listed(info: "RunInfo") -> dict[str, object]:
-    """A run for programs; its report as JSON, not as a text with JSON in it, and of its waits what there is to say."""
-    fields: dict[str, object] = {name: getattr(info, name) for name in info.__dataclass_fields__}
-    waits = [{name: value for name, value in asdict(wait).items() if value} for wait in info.waiting_for]
-    return fields | {"held_report": report_of(info), "waiting_for": waits}
 
 
 def _print_page(page: "Page", again: list[str], *, is_filtered: bool) -> None:

@@ -5,37 +5,23 @@ Out:  a page for people, JSON for programs.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from perdure.cli.commands.list import listed
-from perdure.cli.dossier import Dossier, collected
-from perdure.cli.history import error_in, line_of, traceback_in, wait_texts
-from perdure.cli.holds import print_hold
+from perdure.app.run import detail_of
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
 from perdure.cli.neglect import neglected
+from perdure.cli.output.errors import warn
+from perdure.cli.output.held import print_hold
 from perdure.cli.output.suggestions import hint
-from perdure.cli.output.tables import (
-    compact,
-    counted,
-    distance,
-    grid,
-    is_for_people,
-    moment,
-    print_json,
-    print_lines,
-    screen,
-    span,
-    status_text,
-    visible,
-)
+from perdure.cli.output.tables import grid, is_for_people, print_json, print_lines, screen, status_text
 from perdure.kernel.quarantine import is_suspect
-
-if TYPE_CHECKING:
-    from perdure.app import RunEvent, RunInfo, UnreadMessage
+from perdure.views.detail import RunDetail, fields_of
+from perdure.views.run import RunEvent, RunInfo, UnreadMessage
+from perdure.views.timeline import error_in, line_of, traceback_in, wait_texts
+from perdure.views.words import compact, counted, distance, moment, span, visible
 
 # Of an inbox so many messages are shown to people; JSON has all of them.
 MOST_UNREAD = 20
@@ -50,19 +36,21 @@ def show(
     name: RunName, *, url: Url = DEFAULT_URL, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
 ) -> None:
     """Show one run: where it stands, what it waits for, what went wrong."""
-    dossier = asyncio.run(_dossier(url, namespace, name))
+    detail = asyncio.run(_detail(url, namespace, name))
+    if detail.trouble is not None:
+        warn(str(detail.trouble))
     if is_for_people(as_json=as_json):
-        _print(screen(), dossier, asyncio.run(_warnings(url, dossier.info)))
+        _print(screen(), detail, asyncio.run(_warnings(url, detail.info)))
     else:
-        print_json(_fields(dossier))
+        print_json(fields_of(detail))
 
 
-async def _dossier(url: str, namespace: str, name: str) -> Dossier:
+async def _detail(url: str, namespace: str, name: str) -> RunDetail:
     async with client(url, namespace) as app:
-        return await collected(app, await found(app, name))
+        return await detail_of(await found(app, name))
 
 
-async def _warnings(url: str, info: "RunInfo") -> list[str]:
+async def _warnings(url: str, info: RunInfo) -> list[str]:
     """What keeps the run from going on: that nobody works a queue it waits for now."""
     is_ripe = info.status == "PENDING" and info.delayed_until is None
     found = await neglected(url, info, own=frozenset(() if is_ripe else (info.queue,)))
@@ -71,40 +59,23 @@ async def _warnings(url: str, info: "RunInfo") -> list[str]:
     return [text for text in found.values() if not text.endswith(tuple(shown))]
 
 
-def _fields(dossier: Dossier) -> dict[str, object]:
-    """The run for programs."""
-    return listed(dossier.info) | {
-        "parent_workflow_id": dossier.parent,
-        "input": dossier.input,
-        "result": dossier.result,
-        "events": dossier.events,
-        "failed_attempts": dossier.attempts,
-        "unread": dossier.unread,
-        "set_aside": dossier.set_aside,
-        "children": [
-            {"id": child.id, "run_id": child.run_id, "workflow": child.workflow, "status": child.status}
-            for child in dossier.children
-        ],
-    }
-
-
-def _print(console: Console, dossier: Dossier, warnings: list[str]) -> None:
-    table, info = grid(), dossier.info
-    for label, value in [*_identity(dossier), *_times(dossier), *_outcome(dossier, warnings), *_inbox(dossier)]:
+def _print(console: Console, detail: RunDetail, warnings: list[str]) -> None:
+    table, info = grid(), detail.info
+    for label, value in [*_identity(detail), *_times(detail), *_outcome(detail, warnings), *_inbox(detail)]:
         table.add_row(label, value)
     print_lines(console, table)
     if info.held is not None:
         console.print()
         print_hold(console, info)
     if info.status == "FAILED":
-        _print_tracebacks(console, dossier)
+        _print_tracebacks(console, detail)
     console.print()
     console.print(f"every step: {hint('events', info.id)}", style="dim", soft_wrap=True)
 
 
-def _identity(dossier: Dossier) -> list[Fact]:
+def _identity(detail: RunDetail) -> list[Fact]:
     """Which run it is, and what it belongs to."""
-    info = dossier.info
+    info = detail.info
     told: list[tuple[str, str | Text | None]] = [
         ("id", Text(info.id, style="bold")),
         ("run_id", info.run_id),
@@ -115,17 +86,17 @@ def _identity(dossier: Dossier) -> list[Fact]:
         ("entity", info.entity_id),
         ("correlation", info.correlation_id),
         ("attributes", Text(compact(info.attributes, LONGEST_VALUE)) if info.attributes else None),
-        ("parent", info.parent_id and f"{dossier.parent or 'a run that is gone'} ({info.parent_id})"),
+        ("parent", info.parent_id and f"{detail.parent or 'a run that is gone'} ({info.parent_id})"),
         ("continues", info.continued_from),
         ("goes on as", info.continued_to),
-        ("input", UNREADABLE if dossier.first is None else Text(compact(dossier.input, LONGEST_VALUE))),
+        ("input", UNREADABLE if detail.first is None else Text(compact(detail.input, LONGEST_VALUE))),
     ]
     return _those_there(told)
 
 
-def _times(dossier: Dossier) -> list[Fact]:
+def _times(detail: RunDetail) -> list[Fact]:
     """Where it stands, and since and until when."""
-    info, last = dossier.info, dossier.last
+    info, last = detail.info, detail.last
     told: list[tuple[str, str | Text | None]] = [
         ("status", status_text(info.status, info.held)),
         ("step", Text(visible(info.step)) if info.step else None),
@@ -151,17 +122,17 @@ def _lost(losses: int) -> str:
     return f"its workers died {losses} times in a row while it was in the same calls; it may be what they die of"
 
 
-def _event(event: "RunEvent") -> Text:
+def _event(event: RunEvent) -> Text:
     line = line_of(event)
     return Text(f"{event.seq}: {line.title}  {line.detail}")
 
 
-def _outcome(dossier: Dossier, warnings: list[str]) -> list[Fact]:
+def _outcome(detail: RunDetail, warnings: list[str]) -> list[Fact]:
     """How it ended, or what it waits for."""
-    info, facts = dossier.info, list[Fact]()
+    info, facts = detail.info, list[Fact]()
     if info.status == "COMPLETED":
-        result = Text(compact(dossier.result, LONGEST_VALUE), style="green")
-        facts.append(("result", result if dossier.has_result else UNREADABLE))
+        result = Text(compact(detail.result, LONGEST_VALUE), style="green")
+        facts.append(("result", result if detail.has_result else UNREADABLE))
     if info.error is not None:
         facts.append(("error" if info.status == "FAILED" else "reason", Text(visible(info.error), style="red")))
     facts += _labelled("waits for", [Text(text) for text in wait_texts(info.waiting_for, moment)])
@@ -170,33 +141,33 @@ def _outcome(dossier: Dossier, warnings: list[str]) -> list[Fact]:
         "failed attempts",
         [
             Text(f"{each.name}, attempt {each.attempt}, {distance(each.at)}: {visible(each.error)}", style="yellow")
-            for each in dossier.attempts
+            for each in detail.attempts
         ],
     )
     return facts
 
 
-def _inbox(dossier: Dossier) -> list[Fact]:
+def _inbox(detail: RunDetail) -> list[Fact]:
     """What has come for it, what it has started, and how much it has done."""
-    unread = [Text(_message(each)) for each in dossier.unread[:MOST_UNREAD]]
-    if len(dossier.unread) > MOST_UNREAD:
-        unread.append(Text(f"and {len(dossier.unread) - MOST_UNREAD:,} more", style="dim"))
-    aside = [Text(f"{_message(each)}: not what the code waits for", style="yellow") for each in dossier.set_aside]
+    unread = [Text(_message(each)) for each in detail.unread[:MOST_UNREAD]]
+    if len(detail.unread) > MOST_UNREAD:
+        unread.append(Text(f"and {len(detail.unread) - MOST_UNREAD:,} more", style="dim"))
+    aside = [Text(f"{_message(each)}: not what the code waits for", style="yellow") for each in detail.set_aside]
     children = [
         Text.assemble((child.id, "bold"), f"  {child.workflow}  ", status_text(child.status, child.held))
-        for child in dossier.children
+        for child in detail.children
     ]
-    if dossier.has_more_children:
-        children.append(Text(f"more: {hint('list', '--parent', dossier.info.run_id)}", style="dim"))
+    if detail.has_more_children:
+        children.append(Text(f"more: {hint('list', '--parent', detail.info.run_id)}", style="dim"))
     return [
         *_labelled("unread", unread),
         *_labelled("set aside", aside),
         *_labelled("children", children),
-        ("history", counted(dossier.events, "event") + ("" if dossier.is_whole else ", as far as it can be read")),
+        ("history", counted(detail.events, "event") + ("" if detail.trouble is None else ", as far as it can be read")),
     ]
 
 
-def _message(message: "UnreadMessage") -> str:
+def _message(message: UnreadMessage) -> str:
     return f"{_spoken(message.kind)} {message.name or ''} {compact(message.payload)}, {distance(message.at)}"
 
 
@@ -216,12 +187,12 @@ def _those_there(told: list[tuple[str, str | Text | None]]) -> list[Fact]:
     return [(label, value) for label, value in told if value]
 
 
-def _print_tracebacks(console: Console, dossier: Dossier) -> None:
+def _print_tracebacks(console: Console, detail: RunDetail) -> None:
     """Where the workflow raised; and, when it was an activity's error, where that did."""
     console.print()
-    if dossier.last is not None and dossier.last.kind == "RunFailed":
-        console.print(Text(traceback_in(dossier.last.body).rstrip(), style="red"), soft_wrap=True)
-    for event in dossier.causes:
+    if detail.last is not None and detail.last.kind == "RunFailed":
+        console.print(Text(traceback_in(detail.last.body).rstrip(), style="red"), soft_wrap=True)
+    for event in detail.causes:
         name = f"the activity {event.body['name']}" if "name" in event.body else f"the child {event.body['child_id']}"
         console.print(f"\nin {name}:", soft_wrap=True)
         console.print(Text(traceback_in(event.body).rstrip() or error_in(event.body), style="red"), soft_wrap=True)

@@ -14,7 +14,8 @@ from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Na
 from perdure.cli.input.schemas import misfit
 from perdure.cli.input.values import json_given
 from perdure.cli.output.errors import Trouble, warn
-from perdure.cli.output.tables import compact, is_for_people, print_json, screen
+from perdure.cli.output.tables import is_for_people, print_json, screen
+from perdure.views.words import compact
 
 if TYPE_CHECKING:
     from perdure.app import Wait

@@ -24,7 +24,8 @@ from perdure.cli.input.modules import load
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, Namespace, Url
 from perdure.cli.input.reload import Reloader
 from perdure.cli.output.errors import Mistake, Trouble, say, warn
-from perdure.cli.output.tables import LogFormatter, counted, screen
+from perdure.cli.output.tables import LogFormatter, screen
+from perdure.views.words import counted
 
 # How long the interpreter lets one thread run before another gets its turn, in seconds. The loop and
 # the threads of activities take turns; with Python's own 5 ms a busy thread would hold up every commit.

@@ -15,15 +15,16 @@ import typer
 
 import perdure
 from perdure import codec
-from perdure.cli.holds import is_stuck, print_hold
 from perdure.cli.neglect import Neglect
 from perdure.cli.output.errors import FAILED, OK, TIMED_OUT, say
+from perdure.cli.output.held import print_hold
 from perdure.cli.output.progress import Progress
 from perdure.cli.output.reconnect import OutOfReach, Patience
 from perdure.cli.output.tables import errors, is_for_people, print_coloured_json, print_json
 from perdure.engine.held import AWAITED_RUN_HELD
 from perdure.engine.hindrances import CODE_MISSING
 from perdure.errors import StoreUnavailable, without_password
+from perdure.views.held import is_stuck
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo

@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from perdure.cli.history import line_of, wait_texts
 from perdure.cli.output.console import takes_unicode
 from perdure.cli.output.suggestions import hint
-from perdure.cli.output.tables import print_warning, span, visible
+from perdure.cli.output.tables import print_warning
+from perdure.views.timeline import line_of, wait_texts
+from perdure.views.words import span, visible
 
 if TYPE_CHECKING:
     from perdure import FailedAttempt

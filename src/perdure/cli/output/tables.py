@@ -6,12 +6,9 @@ Out:  text on standard output; progress and trouble on standard error.
 
 import json
 import logging
-import re
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
-import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.highlighter import JSONHighlighter
 from rich.segment import Segment
@@ -19,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perdure.cli.output.console import takes_unicode
-
-LONGEST_SHOWN = 100
+from perdure.views.words import json_text, visible
 
 STYLES = {
     "PENDING": "cyan",
@@ -33,15 +29,6 @@ STYLES = {
     "TIMED_OUT": "bold red",
     "CONTINUED": "dim",
 }
-
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
-_SIZES = ((2**30, "GB"), (2**20, "MB"), (2**10, "kB"))
-# What could move a terminal's cursor or change its colours, turn the direction of what stands beside it, or is not seen
-# at all; but for the joiners that some scripts are written with.
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
-
 
 # Where it goes
 
@@ -87,25 +74,17 @@ def is_for_people(*, as_json: bool) -> bool:
 
 def print_json(value: object) -> None:
     """One JSON document."""
-    _write(_json(value, indent=2))
+    _write(json_text(value, indent=2))
 
 
 def print_json_line(value: object) -> None:
     """One JSON document on a line of its own, at once."""
-    _write(_json(value))
+    _write(json_text(value))
 
 
 def print_coloured_json(value: object) -> None:
     """One JSON document, for people."""
-    screen().print(JSONHighlighter()(_json(value, indent=2)), soft_wrap=True)
-
-
-def _json(value: object, indent: int | None = None) -> str:
-    """A value as JSON; what a terminal would not show as it is stands escaped, which says the same."""
-    document = msgspec.json.encode(value)
-    if indent is not None:
-        document = msgspec.json.format(document, indent=indent)
-    return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], document.decode())
+    screen().print(JSONHighlighter()(json_text(value, indent=2)), soft_wrap=True)
 
 
 def _write(text: str) -> None:
@@ -145,55 +124,8 @@ def print_lines(console: Console, table: RenderableType) -> None:
         console.print(line, soft_wrap=True)
 
 
-# Words
-
-
-def visible(text: str) -> str:
-    """A text of somebody else, harmless on a terminal."""
-    return _CONTROLS.sub("?", text)
-
-
-def counted(count: int, noun: str, nouns: str | None = None) -> str:
-    """So many of something: `1 event`, `2 events`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {nouns or noun + 's'}"
-
-
 def status_text(status: str, held: str | None = None) -> Text:
     """A status in its colour; a held run says so."""
     if held is not None:
         return Text(f"HELD ({held})", style="bold red")
     return Text(status, style=STYLES.get(status, ""))
-
-
-def compact(value: object, limit: int = LONGEST_SHOWN) -> str:
-    """A value as JSON on one line, cut where it gets long."""
-    text = _json(value)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
-
-
-def size_text(size: int) -> str:
-    """So many bytes, in the largest unit that fits."""
-    for unit, name in _SIZES:
-        if size >= unit:
-            return f"{size / unit:.0f} {name}" if size >= 10 * unit else f"{size / unit:.1f} {name}"
-    return counted(size, "byte")
-
-
-def span(duration: timedelta) -> str:
-    """A duration in the largest unit that fits."""
-    seconds = duration.total_seconds()
-    for size, unit in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{max(0, seconds) * 1000:.0f} ms"
-
-
-def distance(at: datetime) -> str:
-    """How far off a moment is."""
-    passed = datetime.now(UTC) - at
-    return f"{span(passed)} ago" if passed >= timedelta(0) else f"in {span(-passed)}"
-
-
-def moment(at: datetime) -> str:
-    """A moment on the reader's own clock, and how far off it is."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({distance(at)})"

@@ -1,20 +1,24 @@
-"""Events and waits in words.
+"""The timeline of a run: its events as they come, and events and waits in words.
 
-In:   events and waits of a run.
-Out:  a mark, a title and a detail for each, for tables and for progress.
+In:   the engine and a run; events and waits.
+Out:  events as views; a mark, a title and a detail for each, for tables, progress and pages.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
 
-from perdure.cli.output.tables import compact, counted, distance, span, visible
+from perdure.engine.ports import Engine
+from perdure.errors import RunUnreadable
 from perdure.kernel.traits import TASK_PREFIX
+from perdure.views.run import RunEvent, Wait, event_view
+from perdure.views.run import moment as engine_moment
+from perdure.views.words import compact, counted, distance, span, visible
 
-if TYPE_CHECKING:
-    from perdure.app import RunEvent, Wait
-
+EVENTS_PAGE = 500
+# How often one who follows a run looks for more.
+FOLLOW_MS = 100
 
 # A frame of ours and its lines of code; inside an exception group each line begins with the group's bars.
 OUR_FRAMES = re.compile(
@@ -22,6 +26,33 @@ OUR_FRAMES = re.compile(
     re.MULTILINE,
 )
 LONGEST_ARGUMENTS = 60
+
+
+async def history_of(
+    engine: Engine, run_id: str, after: int = 0, *, follow: bool = False
+) -> AsyncGenerator[RunEvent, None]:
+    """The events after this number, in order; `follow` goes on until the run has ended.
+
+    RunUnreadable where an event cannot be read, after those before it.
+    """
+    size = EVENTS_PAGE
+    while True:
+        # Looked at first: what is written after this look is read by the next one.
+        is_over = not follow or (await engine.read(run_id)).closed_at is not None
+        try:
+            page = await engine.events(run_id, after, size)
+        except RunUnreadable:
+            if size == 1:
+                raise
+            size = 1
+            continue
+        for event in page:
+            yield event_view(event)
+            after = event.seq
+        if len(page) < size:
+            if is_over:
+                return
+            await engine.pause(FOLLOW_MS)
 
 
 class Line(NamedTuple):
@@ -33,79 +64,79 @@ class Line(NamedTuple):
     detail: str
 
 
-def line_of(event: "RunEvent") -> Line:
+def line_of(event: RunEvent) -> Line:
     """What an event says."""
     told = LINES.get(event.kind)
     return Line("•", "", event.kind, compact(event.body) if event.body else "") if told is None else told(event)
 
 
-def _started(event: "RunEvent") -> Line:
+def _started(event: RunEvent) -> Line:
     return Line("▶", "bold", "started", f"{event.body['workflow']} {compact(input_in(event.body))}")
 
 
-def _activity_completed(event: "RunEvent") -> Line:
+def _activity_completed(event: RunEvent) -> Line:
     return Line("✓", "green", str(event.body["name"]), f"→ {compact(event.body['result'])}{_effort(event)}")
 
 
-def _activity_failed(event: "RunEvent") -> Line:
+def _activity_failed(event: RunEvent) -> Line:
     return Line("✗", "red", str(event.body["name"]), f"{error_in(event.body)}{_effort(event)}")
 
 
-def _timer_fired(event: "RunEvent") -> Line:
+def _timer_fired(event: RunEvent) -> Line:
     return Line("◷", "cyan", "timer", f"was due at {_clock(event.body['fire_at'])}")
 
 
-def _signal_received(event: "RunEvent") -> Line:
+def _signal_received(event: RunEvent) -> Line:
     return Line("✉", "magenta", f"signal {event.body['name']}", f"← {compact(event.body['payload'])}")
 
 
-def _value_recorded(event: "RunEvent") -> Line:
+def _value_recorded(event: RunEvent) -> Line:
     return Line("✎", "cyan", "value", f"→ {compact(event.body['value'])}")
 
 
-def _child_completed(event: "RunEvent") -> Line:
+def _child_completed(event: RunEvent) -> Line:
     return Line("✓", "green", f"child {event.body['child_id']}", f"→ {compact(event.body['result'])}")
 
 
-def _child_failed(event: "RunEvent") -> Line:
+def _child_failed(event: RunEvent) -> Line:
     return Line("✗", "red", f"child {event.body['child_id']}", error_in(event.body))
 
 
-def _cancel_requested(event: "RunEvent") -> Line:
+def _cancel_requested(event: RunEvent) -> Line:
     until = event.body.get("close_at")
     limit = "" if until is None else f"  closed at {_clock(until)} whatever it does"
     return Line("⚠", "yellow", "asked to stop", f"{reason_in(event.body)}{limit}")
 
 
-def _patched(event: "RunEvent") -> Line:
+def _patched(event: RunEvent) -> Line:
     return Line("✎", "cyan", f"change {event.body['change_id']}", "takes the new way")
 
 
-def _completed(event: "RunEvent") -> Line:
+def _completed(event: RunEvent) -> Line:
     return Line("✓", "bold green", "completed", f"→ {compact(event.body['result'])}")
 
 
-def _failed(event: "RunEvent") -> Line:
+def _failed(event: RunEvent) -> Line:
     return Line("✗", "bold red", "failed", error_in(event.body))
 
 
-def _cancelled(event: "RunEvent") -> Line:
+def _cancelled(event: RunEvent) -> Line:
     return Line("✗", "bold magenta", "cancelled", reason_in(event.body))
 
 
-def _terminated(event: "RunEvent") -> Line:
+def _terminated(event: RunEvent) -> Line:
     return Line("✗", "bold magenta", "terminated", reason_in(event.body))
 
 
-def _timed_out(event: "RunEvent") -> Line:
+def _timed_out(event: RunEvent) -> Line:
     return Line("✗", "bold red", "timed out", reason_in(event.body))
 
 
-def _continued(event: "RunEvent") -> Line:
+def _continued(event: RunEvent) -> Line:
     return Line("→", "bold", "continued", f"as {event.body['run_id']}")
 
 
-LINES: "dict[str, Callable[[RunEvent], Line]]" = {
+LINES: dict[str, Callable[[RunEvent], Line]] = {
     "RunStarted": _started,
     "ActivityCompleted": _activity_completed,
     "ActivityFailed": _activity_failed,
@@ -125,13 +156,13 @@ LINES: "dict[str, Callable[[RunEvent], Line]]" = {
 }
 
 
-def arguments_in(event: "RunEvent") -> str:
+def arguments_in(event: RunEvent) -> str:
     """What an activity was given, in short; nothing when it takes nothing."""
     given = event.body.get("arguments")
     return compact(given, LONGEST_ARGUMENTS) if given else ""
 
 
-def place_in(event: "RunEvent") -> str:
+def place_in(event: RunEvent) -> str:
     """The place of an event, where it says more than the event's name does."""
     body = event.body
     name = body.get("name") or (body.get("workflow") if event.kind.startswith("Child") else "")
@@ -167,12 +198,12 @@ def traceback_in(body: Mapping[str, object]) -> str:
     return visible(OUR_FRAMES.sub("", str(failure.get("traceback") or "")))
 
 
-def wait_texts(waits: "Iterable[Wait]", when: Callable[[datetime], str] = distance) -> list[str]:
+def wait_texts(waits: Iterable[Wait], when: Callable[[datetime], str] = distance) -> list[str]:
     """What a run waits for, each with its moment; timers last, for they often limit the wait for another."""
     return [_wait_text(wait, when) for wait in sorted(waits, key=lambda wait: wait.kind == "timer")]
 
 
-def _wait_text(wait: "Wait", when: Callable[[datetime], str]) -> str:
+def _wait_text(wait: Wait, when: Callable[[datetime], str]) -> str:
     due = "" if wait.until is None else f" due {when(wait.until)}"
     match wait.kind:
         case "timer":
@@ -191,20 +222,16 @@ def _wait_text(wait: "Wait", when: Callable[[datetime], str]) -> str:
     return f"{text}{due and f',{due}'}"
 
 
-def _effort(event: "RunEvent") -> str:
+def _effort(event: RunEvent) -> str:
     """How long the last attempt took, and how many there were."""
     started_at, attempts = event.body.get("started_at"), event.body.get("attempts", 1)
     parts = []
     if isinstance(started_at, int):
-        parts.append(span(event.at - _moment(started_at)))
+        parts.append(span(event.at - engine_moment(started_at)))
     if isinstance(attempts, int) and attempts > 1:
         parts.append(f"{attempts} attempts")
     return f"  ({', '.join(parts)})" if parts else ""
 
 
 def _clock(ms: object) -> str:
-    return f"{_moment(ms).astimezone():%H:%M:%S}" if isinstance(ms, int) else str(ms)
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+    return f"{engine_moment(ms).astimezone():%H:%M:%S}" if isinstance(ms, int) else str(ms)

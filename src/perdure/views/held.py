@@ -1,40 +1,40 @@
-"""Held runs: what the report says, for somebody who was just woken up.
+"""Held runs in words: why a run does not go on, and what to do.
 
 In:   a run that is held, and its report.
-Out:  the two sides, what the history says and where the code waits, and the remedy.
+Out:  the reason, the two sides (what the history says and where the code waits), and the remedy.
 """
 
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
 
-from perdure.cli.output.tables import grid, moment, print_lines, visible
+from perdure.views.run import RunInfo
 from perdure.views.run import moment as engine_moment
-
-if TYPE_CHECKING:
-    from perdure.app import RunInfo
+from perdure.views.words import moment
 
 MEANINGS = {
     "mismatch": "the workflow's code no longer fits the history of this run",
     "quarantine": "to go on with this run does harm, or is not possible",
     "paused": "somebody paused it",
 }
-# Held, but not stuck: somebody will let it go on.
+# Held, but not stuck: an operator will let it go on.
 MOVABLE = frozenset({"paused"})
 
 
-def is_stuck(info: "RunInfo") -> bool:
-    """Whether the run is held, and stays so until somebody has found out why."""
+def is_stuck(info: RunInfo) -> bool:
+    """Whether the run is held, and stays so until an operator has found out why."""
     return info.held is not None and info.held not in MOVABLE
 
 
-def report_of(info: "RunInfo") -> object:
+def meaning_of(info: RunInfo) -> str:
+    """What it means to be held for this reason."""
+    return MEANINGS.get(str(info.held), str(info.held))
+
+
+def report_of(info: RunInfo) -> object:
     """The report as a value, with its times as times; None when there is none."""
     if not info.held_report:
         return None
@@ -48,7 +48,7 @@ def report_of(info: "RunInfo") -> object:
     return report
 
 
-def note_of(info: "RunInfo") -> str:
+def note_of(info: RunInfo) -> str:
     """Why the run is held, in a few words: of one in quarantine what its report begins with."""
     meaning, report = MEANINGS.get(str(info.held), ""), report_of(info)
     trouble = report.get("trouble") if isinstance(report, Mapping) else None
@@ -57,18 +57,9 @@ def note_of(info: "RunInfo") -> str:
     return re.split(r"[,:;] ", trouble, maxsplit=1)[0] or meaning
 
 
-def print_hold(console: Console, info: "RunInfo") -> None:
-    """Say that the run is held, why, and what to do."""
-    reason = str(info.held)
-    console.print(Text.assemble(("held: ", "bold red"), (MEANINGS.get(reason, reason), "bold")), soft_wrap=True)
-    table = grid()
-    for label, text in _sides(report_of(info)):
-        table.add_row(label, Text(visible(text)))
-    print_lines(console, Padding(table, (0, 0, 0, 2)))
-    console.print(Text("  Nothing is lost: the run stays as it is until somebody acts.", style="dim"), soft_wrap=True)
-
-
-def _sides(report: object) -> list[tuple[str, str]]:
+def sides_of(info: RunInfo) -> list[tuple[str, str]]:
+    """What the report tells, each part under a label of its own."""
+    report = report_of(info)
     if not isinstance(report, Mapping):
         return [("report", str(report))] if report is not None else []
     told = [
@@ -96,7 +87,7 @@ def _deaths(report: Mapping[str, Any]) -> str:
 
 
 def _those_with_time(report: object) -> list[dict[str, Any]]:
-    """The deaths in a report; one that somebody wrote by hand may look otherwise."""
+    """The deaths in a report; a report that was written by hand may look otherwise."""
     deaths = report.get("deaths") if isinstance(report, Mapping) else None
     found = deaths if isinstance(deaths, list) else []
     return [death for death in found if isinstance(death, dict) and isinstance(death.get("at"), int | datetime)]

@@ -1,0 +1,150 @@
+"""One run in full: all that there is to know about it.
+
+In:   the engine and a run.
+Out:  the run as it stands, the ends of its history, what failed, what has come for it, what it has started.
+A history may be long; only what is shown of it is kept.
+"""
+
+from dataclasses import asdict
+from typing import NamedTuple
+
+from perdure.engine.ports import Engine
+from perdure.errors import RunNotFound, RunUnreadable
+from perdure.stores.records import RunFilter, RunRow
+from perdure.views.held import report_of
+from perdure.views.run import (
+    FailedAttempt,
+    RunEvent,
+    RunInfo,
+    UnreadMessage,
+    attempt_view,
+    message_view,
+    page_of,
+    run_view,
+)
+from perdure.views.timeline import error_in, history_of, input_in
+from perdure.views.words import visible
+
+MOST_CHILDREN = 20
+
+
+class RunDetail(NamedTuple):
+    """A run in full; `parent` is the id of the run that started this one.
+
+    Of a history that cannot be read to its end, `last` is the last event before that; none, if it is the first.
+    `trouble` says what cannot be read.
+    """
+
+    info: RunInfo
+    parent: str | None
+    first: RunEvent | None
+    last: RunEvent | None
+    trouble: RunUnreadable | None
+    causes: list[RunEvent]
+    attempts: list[FailedAttempt]
+    unread: list[UnreadMessage]
+    set_aside: list[UnreadMessage]
+    children: list[RunInfo]
+    has_more_children: bool
+
+    @property
+    def input(self) -> object:
+        """What the run was started with; None when that cannot be read."""
+        return None if self.first is None else input_in(self.first.body)
+
+    @property
+    def result(self) -> object:
+        """What the run has returned; None when it has not, or when that cannot be read."""
+        return self.last.body["result"] if self.has_result and self.last is not None else None
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the run has returned something that can be read."""
+        return self.last is not None and self.last.kind == "RunCompleted"
+
+    @property
+    def events(self) -> int:
+        """How many events can be read."""
+        return 0 if self.last is None else self.last.seq
+
+
+def listed(info: RunInfo) -> dict[str, object]:
+    """A run for programs; its report as JSON, not as a text with JSON in it, and of its waits what there is to say."""
+    fields: dict[str, object] = {name: getattr(info, name) for name in info.__dataclass_fields__}
+    waits = [{name: value for name, value in asdict(wait).items() if value} for wait in info.waiting_for]
+    return fields | {"held_report": report_of(info), "waiting_for": waits}
+
+
+def fields_of(detail: RunDetail) -> dict[str, object]:
+    """A run in full, for programs."""
+    return listed(detail.info) | {
+        "parent_workflow_id": detail.parent,
+        "input": detail.input,
+        "result": detail.result,
+        "events": detail.events,
+        "failed_attempts": detail.attempts,
+        "unread": detail.unread,
+        "set_aside": detail.set_aside,
+        "children": [
+            {"id": child.id, "run_id": child.run_id, "workflow": child.workflow, "status": child.status}
+            for child in detail.children
+        ],
+    }
+
+
+async def detail_of(engine: Engine, run_id: str) -> RunDetail:
+    """Everything about a run."""
+    info = await run_view(engine, await engine.read(run_id))
+    children = await page_of(engine, RunFilter(info.namespace, parent_id=run_id, limit=MOST_CHILDREN))
+    failed, first, last, trouble = [], None, None, None
+    attempts: list[FailedAttempt] = []
+    unread: list[UnreadMessage] = []
+    set_aside: list[UnreadMessage] = []
+    try:
+        async for last in history_of(engine, run_id):
+            first = first or last
+            if last.kind in {"ActivityFailed", "ChildFailed"}:
+                failed.append(last)
+        attempts = [attempt_view(each) for each in await engine.attempts(run_id)]
+        unread = [message_view(each) for each in await engine.unread(run_id)]
+        set_aside = [message_view(each) for each in await engine.misfits(run_id)]
+    except RunUnreadable as error:
+        # What can be read of it is shown all the same.
+        trouble = error
+    return RunDetail(
+        info=info,
+        parent=await _id_of(engine, info.parent_id),
+        first=first,
+        last=last,
+        trouble=trouble,
+        causes=_causes(info.error or "", failed),
+        attempts=attempts,
+        unread=unread,
+        set_aside=set_aside,
+        children=list(children),
+        has_more_children=children.cursor is not None,
+    )
+
+
+async def _id_of(engine: Engine, run_id: str | None) -> str | None:
+    if run_id is None:
+        return None
+    try:
+        return (await engine.read(run_id)).workflow_id
+    except RunNotFound:
+        return None
+    except RunUnreadable as error:
+        return error.rest.workflow_id if isinstance(error.rest, RunRow) else None
+
+
+def _causes(error: str, failed: list[RunEvent]) -> list[RunEvent]:
+    """The activities and children whose errors ended the run: the last that failed so, or all those in a group."""
+    if error.startswith("ExceptionGroup: "):
+        # A group names its errors by their types without modules.
+        return [event for event in failed if _without_module(error_in(event.body)) in error]
+    return [event for event in failed if error_in(event.body) == visible(error)][-1:]
+
+
+def _without_module(error: str) -> str:
+    kind, colon, message = error.partition(":")
+    return f"{kind.rpartition('.')[2]}{colon}{message}"
