@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.remedies import remedy
+from perdure.diagnostics.remedies import remedy
 from perdure.stores.rows import held_report
 from perdure.stores.sqlite.checks.audit import Violation, audit_of, invariants
 from perdure.testing import Environment

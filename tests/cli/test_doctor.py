@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli import database_checks, machine_checks
-from perdure.cli.database_checks import check_database
+from perdure.diagnostics import machine as machine_checks
+from perdure.diagnostics import sqlite as database_checks
+from perdure.diagnostics.sqlite import check_database
 from perdure.stores.sqlite.checks import health
 from tests.cli.modules import SHOP
 from tests.cli.shell import Answer, Shell, Zygote, command, environment

@@ -9,8 +9,8 @@ import asyncpg
 import msgspec
 import pytest
 
-from perdure.cli.findings import Finding, State
-from perdure.cli.postgres_checks import findings_of
+from perdure.diagnostics.findings import Finding, State
+from perdure.diagnostics.postgres import findings_of
 from perdure.stores.postgres.address import address_of
 from perdure.stores.postgres.checks.health import Hot, Open, health_of
 from perdure.stores.postgres.migration import migrated

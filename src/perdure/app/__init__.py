@@ -1,7 +1,6 @@
 """Perdure, the object a program opens, and Run, the handle of a run; their twins for code that does not await."""
 
 from perdure.app.perdure import Perdure as Perdure
-from perdure.app.perdure import store_for as store_for
 from perdure.app.run import Run as Run
 from perdure.app.sync.generated import SyncPerdure as SyncPerdure
 from perdure.app.sync.generated import SyncRun as SyncRun

@@ -12,7 +12,6 @@ from asyncio.events import _get_running_loop
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
-from urllib.parse import unquote
 
 from perdure.app import options as checks
 from perdure.app.interrupts import end_at_the_callers_line
@@ -45,16 +44,13 @@ from perdure.errors import (
     RunUnreadable,
     StoreUnavailable,
     UnknownWorkflow,
-    without_password,
 )
 from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
-from perdure.stores.sqlite.files import checked_name
-from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.urls import store_for
 from perdure.views.run import Page, page_of
 from perdure.worker.executor import WorkerSettings
 from perdure.worker.worker import Worker
@@ -463,32 +459,6 @@ def _bound(call: object) -> BoundCall[Any]:
     if not isinstance(call, BoundCall):
         raise BadOption(f"{call!r} is not a call; give start_many() calls: start_many(pack.call(1), pack.call(2))")
     return call
-
-
-def store_for(url: str) -> Store:
-    """The store behind a URL; BadOption when it names none."""
-    urls = "use sqlite:///file.db, sqlite:// for memory, or postgresql://host/database"
-    if not isinstance(url, str):
-        raise BadOption(f"the URL is of type {type(url).__name__}, not a text; {urls}")
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme in {"postgresql", "postgres"}:
-        return _postgres(url)
-    if not separator or scheme != "sqlite":
-        raise BadOption(f"the URL {without_password(url)!r} names no store; {urls}")
-    if not rest:
-        return SqliteStore(None)
-    if not rest.startswith("/") or rest == "/":
-        shown = without_password(url)
-        raise BadOption(f"the URL {shown!r} names no file; use sqlite:///file.db, or sqlite:////absolute/path.db")
-    return SqliteStore(checked_name(unquote(rest[1:])))
-
-
-def _postgres(url: str) -> Store:
-    try:
-        from perdure.stores.postgres.store import PostgresStore  # noqa: PLC0415 - its driver is an extra
-    except ModuleNotFoundError as error:
-        raise BadOption(f"Postgres needs the package {error.name}: pip install 'perdure[postgres]'") from None
-    return PostgresStore(url)
 
 
 def _request(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest:

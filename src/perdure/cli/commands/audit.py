@@ -5,7 +5,6 @@ Out:  every run that is not as it must be, how, and what to do; JSON for program
 It changes nothing, and keeps nobody from writing.
 """
 
-import asyncio
 import sys
 from datetime import timedelta
 from typing import Annotated, TypeAlias
@@ -16,13 +15,14 @@ from rich.console import Console
 from rich.text import Text
 
 import perdure
-from perdure.cli.input.database import existing, is_postgres
+from perdure.app.database import is_postgres
+from perdure.cli.input.database import existing
 from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output.errors import FAILED, OK, Trouble
+from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import grid, is_for_people, print_json, print_lines, screen
-from perdure.cli.remedies import remedy
+from perdure.diagnostics.audit import Audit, Checked, Inconsistency, audit_of, inconsistencies
 from perdure.errors import NotADatabase
-from perdure.stores.sqlite.checks.audit import Audit, Checked, audit_of
 from perdure.views.words import counted, span, visible
 
 EXAMPLES = {"audit": "perdure audit --url sqlite:///shop.db\nperdure audit --url postgresql://db/shop --verbose"}
@@ -30,24 +30,11 @@ EXAMPLES = {"audit": "perdure audit --url sqlite:///shop.db\nperdure audit --url
 Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", "-v", help="Show every check, and how long it took.")]
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """A run that is not as it must be, and what to do."""
-
-    check: str
-    invariant: str
-    namespace: str | None
-    workflow_id: str | None
-    run_id: str | None
-    found: str
-    has_ended: bool
-    remedy: str
-
-
 def audit(*, url: Url = DEFAULT_URL, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Check that everything in the database is consistent; changes nothing."""
     perdure.Perdure(url, worker=False)  # refuses a URL that names no database
     seen = _seen(url)
-    findings = [Finding(**msgspec.structs.asdict(each), remedy=remedy(each)) for each in seen.violations]
+    findings = inconsistencies(seen, hint)
     if is_for_people(as_json=as_json):
         _print(screen(), seen, findings, verbose=verbose)
     else:
@@ -57,19 +44,15 @@ def audit(*, url: Url = DEFAULT_URL, as_json: AsJson = False, verbose: Verbose =
 
 def _seen(url: str) -> Audit:
     try:
-        if is_postgres(url):
-            from perdure.stores.postgres.checks import audit  # noqa: PLC0415 - its driver is an extra
-
-            return asyncio.run(audit.audit_of(url))
-        path = existing(url)
-        assert path is not None
-        return audit_of(path.absolute())
+        if not is_postgres(url):
+            existing(url)
+        return audit_of(url)
     except NotADatabase as error:
         what = "schema" if is_postgres(url) else "file"
         raise Trouble(f"{error}; name another {what} with --url, or bring back a backup") from None
 
 
-def _shown(seen: Audit, findings: list[Finding]) -> dict[str, object]:
+def _shown(seen: Audit, findings: list[Inconsistency]) -> dict[str, object]:
     return {
         "ok": not findings,
         "runs": seen.runs,
@@ -79,7 +62,7 @@ def _shown(seen: Audit, findings: list[Finding]) -> dict[str, object]:
     }
 
 
-def _print(console: Console, seen: Audit, findings: list[Finding], *, verbose: bool) -> None:
+def _print(console: Console, seen: Audit, findings: list[Inconsistency], *, verbose: bool) -> None:
     if verbose:
         _print_checks(console, seen.checks)
     for finding in findings:
@@ -104,7 +87,7 @@ def _print_checks(console: Console, checks: tuple[Checked, ...]) -> None:
     console.print()
 
 
-def _print_finding(console: Console, finding: Finding) -> None:
+def _print_finding(console: Console, finding: Inconsistency) -> None:
     who = visible(finding.workflow_id or "the database")
     which = f" ({finding.run_id})" if finding.run_id is not None else ""
     console.print(Text.assemble((who, "bold"), which, ": ", visible(finding.found)), soft_wrap=True)

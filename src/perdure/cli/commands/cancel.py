@@ -14,11 +14,11 @@ from rich.text import Text
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url, Waiting
 from perdure.cli.input.values import duration
-from perdure.cli.neglect import warn_if_nobody_works
 from perdure.cli.output.errors import FAILED, OK, TIMED_OUT, Mistake, warn
 from perdure.cli.output.follow import watch
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
+from perdure.cli.output.unworked import warn_if_nobody_works
 from perdure.errors import RunUnreadable
 from perdure.views.held import is_stuck
 from perdure.views.words import moment

@@ -12,11 +12,12 @@ from typing import Annotated, TypeAlias
 import typer
 
 import perdure
-from perdure.cli.input.database import existing, file_of, is_postgres, location, refuse_memory
+from perdure.app.database import file_of, is_postgres, location
+from perdure.app.migration import migrated, planned, roles
+from perdure.cli.input.database import existing, refuse_memory
 from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import is_for_people, print_json, screen
-from perdure.stores.sqlite.schema import script_from, version_in
 
 EXAMPLES = {
     "migrate": """\
@@ -39,55 +40,34 @@ def migrate(
 ) -> None:
     """Bring the tables of a database up to date."""
     refuse_memory(url)
-    app = perdure.Perdure(url, worker=False)  # refuses a URL that names no database
+    perdure.Perdure(url, worker=False)  # refuses a URL that names no database
     if print_roles:
         _print(_roles(url))
     elif print_sql:
         _print(_script(url))
     else:
-        _tell(url, *_migrated(app, url), as_json=as_json)
+        _refuse_strange(url)
+        _tell(url, *asyncio.run(migrated(url)), as_json=as_json)
 
 
 def _roles(url: str) -> str:
     if not is_postgres(url):
         raise Mistake("a SQLite file has no roles, whoever may write the file may do everything; name a Postgres URL")
-    from perdure.stores.postgres.migration import roles  # noqa: PLC0415 - its driver is an extra
-
     return roles(url)
 
 
 def _script(url: str) -> str:
-    if is_postgres(url):
-        from perdure.stores.postgres.migration import planned  # noqa: PLC0415 - its driver is an extra
-
-        todo, script = asyncio.run(planned(url))
-        found, wanted = todo.found, todo.wanted
-    else:
-        found, wanted, script = script_from(_version(url))
-    return script or f"-- Nothing is to be done: the schema is {found}, and this Perdure knows up to {wanted}."
+    _refuse_strange(url)
+    todo = asyncio.run(planned(url))
+    nothing = f"-- Nothing is to be done: the schema is {todo.found}, and this Perdure knows up to {todo.wanted}."
+    return todo.script or nothing
 
 
-def _version(url: str) -> int:
+def _refuse_strange(url: str) -> None:
+    """Trouble when the URL names what can be no file of ours; one that is not there will be made."""
     path = file_of(url)
-    return 0 if path is None or not path.exists() else version_in(existing(url) or path)
-
-
-def _migrated(app: "perdure.Perdure", url: str) -> tuple[int, int]:
-    """The versions before and after."""
-    if is_postgres(url):
-        from perdure.stores.postgres.migration import migrated  # noqa: PLC0415 - its driver is an extra
-
-        done = asyncio.run(migrated(url))
-        return done.found, done.wanted
-    found = _version(url)
-    asyncio.run(_opened(app))
-    return found, _version(url)
-
-
-async def _opened(app: "perdure.Perdure") -> None:
-    """To open a file is to bring it up to date."""
-    async with app:
-        pass
+    if path is not None and path.exists():
+        existing(url)
 
 
 def _print(text: str) -> None:

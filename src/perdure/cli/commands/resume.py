@@ -13,9 +13,9 @@ from rich.text import Text
 
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AnyRunName, AsJson, Namespace, Url
-from perdure.cli.neglect import warn_if_nobody_works
 from perdure.cli.output.errors import OK, Mistake, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
+from perdure.cli.output.unworked import warn_if_nobody_works
 from perdure.errors import RunClosed, RunNotHeld, RunUnreadable
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.input.database import MEMORY
+from perdure.app.database import MEMORY
 from perdure.cli.input.options import (
     DEFAULT_NAMESPACE,
     DEFAULT_URL,
@@ -34,11 +34,11 @@ from perdure.cli.input.options import (
 )
 from perdure.cli.input.starts import Call, Options
 from perdure.cli.input.values import duration
-from perdure.cli.neglect import Neglect
 from perdure.cli.output.errors import INTERRUPTED
 from perdure.cli.output.follow import follow
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import errors
+from perdure.diagnostics.unworked import UnworkedQueues
 
 EXAMPLES = {
     "run": """\
@@ -101,9 +101,9 @@ class Work:
         opened_at = datetime.now(UTC)
         async with self._app as app:
             self._run = await self._call.start(app)
-            neglect = Neglect(app.url, self._call.module, self._call.queues)
+            queues = UnworkedQueues(app.url, self._call.module, self._call.queues, hint)
             return await follow(
-                app, self._run, opened_at, wait, neglect, as_json=as_json, too_late=self.say_how_to_go_on
+                app, self._run, opened_at, wait, queues, as_json=as_json, too_late=self.say_how_to_go_on
             )
 
     def say_how_to_go_on(self, what: str) -> None:

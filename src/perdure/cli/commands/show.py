@@ -12,11 +12,11 @@ from rich.text import Text
 from perdure.app.run import detail_of
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
-from perdure.cli.neglect import neglected
 from perdure.cli.output.errors import warn
 from perdure.cli.output.held import print_hold
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import grid, is_for_people, print_json, print_lines, screen, status_text
+from perdure.diagnostics.unworked import unworked
 from perdure.kernel.quarantine import is_suspect
 from perdure.views.detail import RunDetail, fields_of
 from perdure.views.run import RunEvent, RunInfo, UnreadMessage
@@ -53,7 +53,7 @@ async def _detail(url: str, namespace: str, name: str) -> RunDetail:
 async def _warnings(url: str, info: RunInfo) -> list[str]:
     """What keeps the run from going on: that nobody works a queue it waits for now."""
     is_ripe = info.status == "PENDING" and info.delayed_until is None
-    found = await neglected(url, info, own=frozenset(() if is_ripe else (info.queue,)))
+    found = await unworked(url, info, own=frozenset(() if is_ripe else (info.queue,)), hint=hint)
     # What it waits for is shown with the reason already.
     shown = [wait.reason for wait in info.waiting_for if wait.reason is not None]
     return [text for text in found.values() if not text.endswith(tuple(shown))]

@@ -31,9 +31,9 @@ from perdure.cli.input.options import (
     Url,
 )
 from perdure.cli.input.starts import Call, Options
-from perdure.cli.neglect import warn_if_nobody_works
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
+from perdure.cli.output.unworked import warn_if_nobody_works
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url, Waiting
-from perdure.cli.neglect import Neglect
 from perdure.cli.output.errors import INTERRUPTED
 from perdure.cli.output.follow import follow
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import errors
+from perdure.diagnostics.unworked import UnworkedQueues
 
 EXAMPLES = {"wait": "perdure wait o-17 --timeout 5m"}
 
@@ -43,9 +43,8 @@ async def _wait(name: str, timeout: float | None, url: str, namespace: str, *, a
     opened_at = datetime.now(UTC)
     async with client(url, namespace) as app:
         run = await found(app, name)
-        return await follow(
-            app, run, opened_at, timeout, Neglect(url), as_json=as_json, too_late=partial(say_how_to_go_on, name=name)
-        )
+        queues, too_late = UnworkedQueues(url, hint=hint), partial(say_how_to_go_on, name=name)
+        return await follow(app, run, opened_at, timeout, queues, as_json=as_json, too_late=too_late)
 
 
 def say_how_to_go_on(what: str, name: str) -> None:

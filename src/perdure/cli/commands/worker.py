@@ -16,10 +16,11 @@ import typer
 from rich.text import Text
 
 import perdure
+from perdure.app.database import location
 from perdure.app.shutdown import SIGNALS, shutdown
 from perdure.authoring.functions import activities, workflows
 from perdure.cli.input.config import configured_modules
-from perdure.cli.input.database import location, refuse_memory
+from perdure.cli.input.database import refuse_memory
 from perdure.cli.input.modules import load
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, Namespace, Url
 from perdure.cli.input.reload import Reloader

@@ -9,19 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import perdure
+from perdure.app.database import FILE, MEMORY, file_of, has_runs, strange_kind
 from perdure.cli.output.errors import Mistake, Trouble
 from perdure.cli.output.suggestions import hint, nearest
 from perdure.cli.output.tables import LogFormatter
 from perdure.errors import RunNotFound, without_password
-from perdure.stores.postgres.address import SCHEMES
-from perdure.stores.sqlite.files import strange_kind
-from perdure.stores.sqlite.store import has_runs
 
-FILE = "sqlite:///"
-MEMORY = "sqlite://"
 NEWEST = 200
 # What the engine tells of outages; a command says it itself, in its error or while it waits.
 OUTAGES = ("store_unavailable", "watch_failed")
@@ -32,12 +27,19 @@ async def client(url: str, namespace: str) -> "AsyncIterator[perdure.Perdure]":
     """A client of a database that exists; a command that only looks must not create one."""
     app = idle(url, namespace)
     path = existing(url)
-    if path is not None and not has_runs(path):
-        raise Trouble(f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL")
-    if is_postgres(url):
-        await refuse_strange(url)
+    if not await has_runs(url):
+        raise Trouble(_without_runs(url, path))
     async with app:
         yield app
+
+
+def _without_runs(url: str, path: Path | None) -> str:
+    if path is not None:
+        return f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL"
+    return (
+        f"{without_password(url)}: the database has no runs of Perdure in this schema; name another with --url or "
+        "PERDURE_URL (schema=... in it), or let `perdure migrate` make the tables"
+    )
 
 
 def idle(url: str, namespace: str) -> "perdure.Perdure":
@@ -52,18 +54,6 @@ def _is_no_outage(record: logging.LogRecord) -> bool:
     return not getattr(record, "event", "").startswith(OUTAGES)
 
 
-async def refuse_strange(url: str) -> None:
-    """Trouble when the database has no tables of ours."""
-    # Its driver is an extra, and takes its time to load.
-    from perdure.stores.postgres.checks.inspection import has_tables  # noqa: PLC0415 - as above
-
-    if not await has_tables(url):
-        raise Trouble(
-            f"{without_password(url)}: the database has no runs of Perdure in this schema; name another with --url or "
-            "PERDURE_URL (schema=... in it), or let `perdure migrate` make the tables"
-        )
-
-
 def existing(url: str) -> Path | None:
     """The file behind a URL, if it names one; Trouble when it is not there, or a folder, a pipe or the like."""
     refuse_memory(url)
@@ -76,22 +66,6 @@ def existing(url: str) -> Path | None:
     if path is not None and (kind := strange_kind(path)) is not None:
         raise Trouble(f"{url}: this is {kind}; name a file with --url or PERDURE_URL")
     return path
-
-
-def file_of(url: str) -> Path | None:
-    """The file behind a URL, if it names one."""
-    return Path(unquote(url.removeprefix(FILE))) if url.startswith(FILE) and url != FILE else None
-
-
-def location(url: str) -> str:
-    """Where the database is, whatever the folder of the reader: a file's absolute path."""
-    path = file_of(url)
-    return without_password(url) if path is None else str(path.absolute())
-
-
-def is_postgres(url: str) -> bool:
-    """Whether a URL names a Postgres database."""
-    return url.partition("://")[0] in SCHEMES
 
 
 def refuse_memory(url: str) -> None:

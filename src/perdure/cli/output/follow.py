@@ -15,12 +15,12 @@ import typer
 
 import perdure
 from perdure import codec
-from perdure.cli.neglect import Neglect
 from perdure.cli.output.errors import FAILED, OK, TIMED_OUT, say
 from perdure.cli.output.held import print_hold
 from perdure.cli.output.progress import Progress
 from perdure.cli.output.reconnect import OutOfReach, Patience
 from perdure.cli.output.tables import errors, is_for_people, print_coloured_json, print_json
+from perdure.diagnostics.unworked import UnworkedQueues
 from perdure.engine.held import AWAITED_RUN_HELD
 from perdure.engine.hindrances import CODE_MISSING
 from perdure.errors import StoreUnavailable, without_password
@@ -39,14 +39,14 @@ async def follow(
     run: "perdure.Run[Any]",
     opened_at: datetime,
     timeout: float | None,
-    neglect: Neglect,
+    queues: UnworkedQueues,
     *,
     as_json: bool,
     too_late: Callable[[str], None],
 ) -> int:
     """Show a run's progress and print its result; answers the exit code. Raises what ended the run otherwise."""
     try:
-        info, ending = await watch(app, run, opened_at, timeout, neglect)
+        info, ending = await watch(app, run, opened_at, timeout, queues)
     except OutOfReach:
         too_late(f"still open after {timeout:g} s")
         # Raised, so that nobody tries for long to hand anything back to a server that is gone.
@@ -67,7 +67,7 @@ async def watch(
     run: "perdure.Run[Any]",
     opened_at: datetime,
     timeout: float | None,
-    neglect: Neglect | None = None,
+    queues: UnworkedQueues | None = None,
     *,
     leaves_held: bool = True,
 ) -> "tuple[RunInfo, asyncio.Task[Any]]":
@@ -80,7 +80,7 @@ async def watch(
     ending = asyncio.create_task(_ending(run, app.url))
     try:
         with Progress(console, app, run, opened_at) as progress:
-            look = Look(app.url, progress, Patience(app.url, console), neglect)
+            look = Look(app.url, progress, Patience(app.url, console), queues)
             return await look.until(ending, timeout, leaves_held=leaves_held), ending
     finally:
         # Nobody waits for it any more, also when Ctrl-C came; one that has ended stays as it is.
@@ -101,11 +101,11 @@ def _is_news(record: logging.LogRecord) -> bool:
 class Look:
     """Looks at a run again and again, as long as anybody wants to wait."""
 
-    def __init__(self, url: str, progress: Progress, patience: Patience, neglect: Neglect | None) -> None:
+    def __init__(self, url: str, progress: Progress, patience: Patience, queues: UnworkedQueues | None) -> None:
         self._url = without_password(url)
         self._progress = progress
         self._patience = patience
-        self._neglect = neglect
+        self._queues = queues
         self._seen: RunInfo | None = None
 
     async def until(self, ending: "asyncio.Task[Any]", timeout: float | None, *, leaves_held: bool) -> "RunInfo":
@@ -120,8 +120,8 @@ class Look:
                 info = await self._once(deadline)
             except StoreUnavailable as error:
                 self._patience.bear(error)
-                if self._neglect is not None:
-                    self._neglect.rest()
+                if self._queues is not None:
+                    self._queues.rest()
                 if has_ended and self._seen is not None:
                     return self._seen
                 if clock() >= deadline:
@@ -136,8 +136,8 @@ class Look:
         try:
             async with asyncio.timeout(None if math.isinf(patience) else patience):
                 self._seen = await self._progress.look()
-                if self._neglect is not None:
-                    await self._neglect.look(self._seen, self._progress.warn)
+                if self._queues is not None:
+                    await self._queues.look(self._seen, self._progress.warn)
         except TimeoutError:
             raise StoreUnavailable(self._url, "the server does not answer") from None
         self._patience.rest()

@@ -12,7 +12,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from perdure.cli.input.database import is_postgres
+from perdure.app.database import is_postgres
 from perdure.cli.output.tables import print_warning
 from perdure.errors import StoreUnavailable
 

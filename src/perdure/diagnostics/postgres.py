@@ -10,10 +10,8 @@ from datetime import timedelta
 
 import msgspec
 
-from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.input.database import location
-from perdure.cli.output.suggestions import hint
-from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
+from perdure.diagnostics.findings import Finding, Hint, command, ok, trouble, warning
+from perdure.diagnostics.runs import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen
 from perdure.stores.postgres.checks.audit import audit_of
@@ -23,6 +21,7 @@ from perdure.stores.postgres.checks.privileges import lacking_rights
 from perdure.stores.postgres.connections import AGAIN
 from perdure.stores.postgres.connections import remedy as remedy_of
 from perdure.stores.postgres.schema import OLDEST
+from perdure.stores.urls import location
 from perdure.views.words import counted, size_text, span
 
 # A worker has seven connections at most; with fewer left the next one may not come up.
@@ -33,18 +32,18 @@ MANY_DEAD = 10_000
 SHOWN_VERSION = 2
 
 
-def check_postgres(url: str) -> Iterator[Finding]:
+def check_postgres(url: str, hint: Hint = command) -> Iterator[Finding]:
     """All that can be said about the database."""
     try:
         health = asyncio.run(_health_of(url))
     except StoreError as error:
         yield _told(error)
         return
-    yield from findings_of(url, health)
+    yield from findings_of(url, health, hint)
     if health.schema:
-        yield _check_rights(url)
+        yield _check_rights(url, hint)
     if health.is_read and not health.differences:
-        yield _check_contents(url, health)
+        yield _check_contents(url, health, hint)
 
 
 def _told(error: StoreError) -> Finding:
@@ -61,7 +60,7 @@ def _told(error: StoreError) -> Finding:
     return trouble("database", found, advice.partition("; nothing was changed")[0])
 
 
-def _check_rights(url: str) -> Finding:
+def _check_rights(url: str, hint: Hint) -> Finding:
     try:
         lacking = asyncio.run(lacking_rights(url))
     except StoreError as error:
@@ -81,17 +80,17 @@ async def _health_of(url: str) -> PostgresHealth:
     return msgspec.structs.replace(health, due=await due_of(url)) if health.due_runs else health
 
 
-def findings_of(url: str, health: PostgresHealth) -> Iterator[Finding]:
+def findings_of(url: str, health: PostgresHealth, hint: Hint = command) -> Iterator[Finding]:
     """What is to be said of what was seen."""
     yield _check_server(health)
     yield ok("database", f"{location(url)}, {size_text(health.bytes)}")
     yield _check_settings(health)
-    yield _check_schema(health)
+    yield _check_schema(health, hint)
     yield _check_connections(health)
     yield _check_notices(health)
     if health.is_read:
         yield from _check_workers(health)
-        yield check_runs(health, health.now, is_service=True)
+        yield check_runs(health, health.now, hint=hint, is_service=True)
     yield _check_clocks(health)
     if health.is_read:
         yield check_clock(health, health.now)
@@ -119,7 +118,7 @@ def _check_settings(health: PostgresHealth) -> Finding:
     return ok("settings", f"every commit is synced (synchronous_commit = {health.synchronous_commit}){isolation}")
 
 
-def _check_schema(health: PostgresHealth) -> Finding:
+def _check_schema(health: PostgresHealth, hint: Hint) -> Finding:
     if health.schema == 0:
         return warning("schema", "no tables of Perdure", f"`{hint('migrate')}` makes them, or name another database")
     if health.schema < health.known_schema:
@@ -219,11 +218,11 @@ def _check_dead(health: PostgresHealth) -> Finding:
     return warning("dead rows", told, remedy)
 
 
-def _check_contents(url: str, health: PostgresHealth) -> Finding:
+def _check_contents(url: str, health: PostgresHealth, hint: Hint) -> Finding:
     if health.bytes > LARGEST_AUDITED:
         return ok("audit", f"not done, the database is large; `{hint('audit')}` does it")
     try:
         found = asyncio.run(audit_of(url)).violations
     except StoreError as error:
         return warning("audit", f"not done: {error}", "try again")
-    return told_audit(found)
+    return told_audit(found, hint)

@@ -6,11 +6,12 @@ Out:  findings. Locks are looked at, and held for no longer than it takes to see
 
 import os
 import stat
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from perdure.cli.findings import Finding, ok, trouble, warning
+from perdure.clock import elapsed
+from perdure.diagnostics.findings import Finding, ok, trouble, warning
 from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite.checks.health import locks_of, log_of, shared_memory_of
 from perdure.stores.sqlite.locks import is_held
@@ -96,11 +97,11 @@ def _check_write_lock(path: Path, lock: Path) -> Finding:
 
 
 def _comes_free(is_free: Callable[[], bool]) -> bool:
-    until = time.monotonic() + LOCK_PATIENCE
+    until, pause = elapsed() + LOCK_PATIENCE, threading.Event()
     while not is_free():
-        if time.monotonic() > until:
+        if elapsed() > until:
             return False
-        time.sleep(LOOK_EVERY)
+        pause.wait(LOOK_EVERY)
     return True
 
 

@@ -6,8 +6,8 @@ Out:  one sentence.
 
 from typing import NamedTuple
 
-from perdure.cli.input.options import DEFAULT_NAMESPACE
-from perdure.cli.output.suggestions import hint
+from perdure.diagnostics.findings import Hint, command
+from perdure.diagnostics.runs import DEFAULT_NAMESPACE
 from perdure.stores.sqlite.checks.audit import Violation
 
 
@@ -71,7 +71,7 @@ _BY_CHECK = {
 }
 
 
-def remedy(violation: Violation) -> str:
+def remedy(violation: Violation, hint: Hint = command) -> str:
     """What to do about it."""
     where = ("--namespace", violation.namespace) if violation.namespace not in {None, DEFAULT_NAMESPACE} else ()
     commands = ("terminate", "show", "cancel", "resume")

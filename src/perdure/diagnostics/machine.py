@@ -11,13 +11,13 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import perdure
-from perdure.cli.findings import Finding, ok, trouble, warning
+from perdure.clock import elapsed
+from perdure.diagnostics.findings import Finding, ok, trouble, warning
 from perdure.stores.sqlite.checks import health
 from perdure.views.words import size_text
 
@@ -115,11 +115,11 @@ def _kind_of(folder: Path) -> str | None:
 def _check_sync(file: IO[bytes]) -> Finding:
     times = []
     for _ in range(SYNCS):
-        began = time.perf_counter()
+        began = elapsed()
         file.write(bytes(4096))
         file.flush()
         os.fsync(file.fileno())
-        times.append((time.perf_counter() - began) * 1000)
+        times.append((elapsed() - began) * 1000)
     found = f"fsync works and takes {statistics.median(times):.2g} ms"
     if statistics.median(times) > SLOW_SYNC_MS:
         return warning("fsync", found, "every commit takes that long; a faster disk makes Perdure faster")

@@ -7,13 +7,13 @@ Out:  findings.
 from collections.abc import Sequence
 from datetime import timedelta
 
-from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE
-from perdure.cli.output.suggestions import hint
+from perdure.diagnostics.findings import Finding, Hint, command, ok, trouble, warning
 from perdure.stores.health import Contents, Due, WorkerSeen
 from perdure.stores.sqlite.checks.audit import Violation
 from perdure.views.words import counted, span
 
+DEFAULT_NAMESPACE = "main"
+DEFAULT_QUEUE = "default"
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000
 # After so many without any worker somebody has to be woken: a deploy takes less.
@@ -26,7 +26,9 @@ SHOWN = 3
 LARGEST_AUDITED = 16 * 2**20
 
 
-def check_runs(health: Contents, now: int, *, is_full: bool = False, is_service: bool = False) -> Finding:
+def check_runs(
+    health: Contents, now: int, *, hint: Hint = command, is_full: bool = False, is_service: bool = False
+) -> Finding:
     """Whether the runs that could go on do.
 
     What is held waits for somebody to act: that is trouble. Where a service works them it is as well when nobody is
@@ -41,7 +43,7 @@ def check_runs(health: Contents, now: int, *, is_full: bool = False, is_service:
         late = span(timedelta(milliseconds=now - health.due_since))
         due = f"{found}; {counted(health.due_runs, 'run')} could go on, since {late} at most, but "
         found = f"{due}{'the disk is full' if is_full else f'no worker takes them{_kinds(health.due)}'}"
-        remedies.insert(0, "make room; workers take them then" if is_full else _help(health.due))
+        remedies.insert(0, "make room; workers take them then" if is_full else _help(health.due, hint))
     if not remedies:
         return ok("runs", found)
     is_trouble = bool(health.held_runs) or (is_service and _are_left_alone(health, now))
@@ -63,7 +65,7 @@ def _kinds(due: Sequence[Due]) -> str:
     return f" ({', '.join(told)})" if told else ""
 
 
-def _help(due: Sequence[Due]) -> str:
+def _help(due: Sequence[Due], hint: Hint) -> str:
     """The command that takes them, or the most of them."""
     namespace = due[0].namespace if due else DEFAULT_NAMESPACE
     queues = list(dict.fromkeys(each.queue for each in due if each.namespace == namespace))[:SHOWN]
@@ -79,7 +81,7 @@ def queues_of(worker: WorkerSeen) -> str:
     return f"{'queue' if len(worker.queues) == 1 else 'queues'} {' and '.join(shown)}"
 
 
-def told_audit(found: Sequence[Violation]) -> Finding:
+def told_audit(found: Sequence[Violation], hint: Hint) -> Finding:
     """What an audit has found, in short."""
     if not found:
         return ok("audit", "everything fits together")

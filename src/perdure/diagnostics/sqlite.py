@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-from perdure.cli.findings import Finding, ok, trouble, warning
-from perdure.cli.lock_checks import check_locks, check_permissions
-from perdure.cli.output.suggestions import hint
-from perdure.cli.run_checks import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.clock import SystemClock
+from perdure.diagnostics.findings import Finding, Hint, command, ok, trouble, warning
+from perdure.diagnostics.locks import check_locks, check_permissions
+from perdure.diagnostics.runs import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
 from perdure.errors import StoreError
 from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite.checks.audit import audit_of
@@ -28,7 +27,7 @@ SMALL_PAGE = 4096
 ROOM = "make room; it goes on by itself"
 
 
-def check_database(path: Path, *, is_full: bool = False) -> Iterator[Finding]:
+def check_database(path: Path, *, is_full: bool = False, hint: Hint = command) -> Iterator[Finding]:
     """All that can be said about the file; one that is not there is no trouble yet.
 
     While the disk is full nobody can renew a lease or take a run; that says nothing about who lives.
@@ -64,10 +63,10 @@ def check_database(path: Path, *, is_full: bool = False) -> Iterator[Finding]:
     yield from check_locks(path, health.workers)
     yield from _check_workers(health, now, is_full=is_full)
     yield from _check_sharing(health, now)
-    yield check_runs(health, now, is_full=is_full)
+    yield check_runs(health, now, hint=hint, is_full=is_full)
     yield check_clock(health, now)
     if health.is_read and health.schema == health.known_schema and health.damage is None:
-        yield _check_contents(path, health)
+        yield _check_contents(path, health, hint)
 
 
 def _check_file(path: Path, health: Health) -> Finding:
@@ -161,11 +160,11 @@ def _check_worker(worker: WorkerSeen, now: int, *, is_full: bool) -> Finding | N
     return None
 
 
-def _check_contents(path: Path, health: Health) -> Finding:
+def _check_contents(path: Path, health: Health, hint: Hint) -> Finding:
     if health.bytes + health.log_bytes > LARGEST_AUDITED:
         return ok("audit", f"not done, the file is large; `{hint('audit')}` does it")
     try:
         found = audit_of(path).violations
     except StoreError as error:
         return warning("audit", f"not done: {error}", "try again")
-    return told_audit(found)
+    return told_audit(found, hint)

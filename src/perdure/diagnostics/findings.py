@@ -1,8 +1,21 @@
-"""Findings: what a check of `perdure doctor` says."""
+"""Findings: what a check of `perdure doctor` says, and how a command is written that helps."""
 
+import shlex
 from enum import StrEnum
+from typing import Protocol
 
 import msgspec
+
+
+class Hint(Protocol):
+    """How a command is written for the reader, who may have typed a URL or a namespace that belongs to it."""
+
+    def __call__(self, *words: str) -> str: ...
+
+
+def command(*words: str) -> str:
+    """`perdure` with these words, each quoted where a shell wants it."""
+    return shlex.join(["perdure", *words])
 
 
 class State(StrEnum):

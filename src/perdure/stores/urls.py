@@ -1,0 +1,59 @@
+"""URLs: what a URL names, a store, a file or a server.
+
+In:   the URL of a database.
+Out:  its store, not opened yet; the file behind it; the database as people may see it.
+"""
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from perdure.errors import BadOption, without_password
+from perdure.stores.port import Store
+from perdure.stores.postgres.address import SCHEMES
+from perdure.stores.sqlite.files import checked_name
+from perdure.stores.sqlite.store import SqliteStore
+
+FILE = "sqlite:///"
+MEMORY = "sqlite://"
+
+
+def store_for(url: str) -> Store:
+    """The store behind a URL; BadOption when it names none."""
+    urls = "use sqlite:///file.db, sqlite:// for memory, or postgresql://host/database"
+    if not isinstance(url, str):
+        raise BadOption(f"the URL is of type {type(url).__name__}, not a text; {urls}")
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in SCHEMES:
+        return _postgres(url)
+    if not separator or scheme != "sqlite":
+        raise BadOption(f"the URL {without_password(url)!r} names no store; {urls}")
+    if not rest:
+        return SqliteStore(None)
+    if not rest.startswith("/") or rest == "/":
+        shown = without_password(url)
+        raise BadOption(f"the URL {shown!r} names no file; use sqlite:///file.db, or sqlite:////absolute/path.db")
+    return SqliteStore(checked_name(unquote(rest[1:])))
+
+
+def _postgres(url: str) -> Store:
+    try:
+        from perdure.stores.postgres.store import PostgresStore  # noqa: PLC0415 - its driver is an extra
+    except ModuleNotFoundError as error:
+        raise BadOption(f"Postgres needs the package {error.name}: pip install 'perdure[postgres]'") from None
+    return PostgresStore(url)
+
+
+def is_postgres(url: str) -> bool:
+    """Whether a URL names a Postgres database."""
+    return url.partition("://")[0] in SCHEMES
+
+
+def file_of(url: str) -> Path | None:
+    """The file behind a URL, if it names one."""
+    return Path(unquote(url.removeprefix(FILE))) if url.startswith(FILE) and url != FILE else None
+
+
+def location(url: str) -> str:
+    """Where the database is, whatever the folder of the reader: a file's absolute path."""
+    path = file_of(url)
+    return without_password(url) if path is None else str(path.absolute())
