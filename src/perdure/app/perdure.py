@@ -52,11 +52,11 @@ from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.urls import store_for
 from perdure.views.run import Page, page_of
-from perdure.worker.executor import WorkerSettings
-from perdure.worker.worker import Worker
 
 if TYPE_CHECKING:
     from perdure.app.sync.generated import SyncPerdure
+    from perdure.worker.executor import WorkerSettings
+    from perdure.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,10 +94,12 @@ class Perdure:
         self.url = url
         self.namespace = checked_id("namespace", namespace)
         self._is_worker = checks.flag("worker", worker)
-        self._settings = WorkerSettings(
-            queues=checks.queues(queues),
+        self._queues = checks.queues(queues)
+        self._settings = _settings(
+            self._queues,
             max_live=checks.count("max_live", max_live, 1),
             park_after_ms=round(seconds(park_after, "park_after") * 1000),
+            is_worker=self._is_worker,
         )
         self._max_unread = checks.count("max_unread", max_unread, 1)
         self._lease_ms = round(seconds(lease, "lease") * 1000)
@@ -132,9 +134,11 @@ class Perdure:
             heartbeat=self._heartbeat,
             max_unread=self._max_unread,
         )
-        if self._is_worker:
+        if self._settings is not None:
+            from perdure.worker.worker import Worker  # noqa: PLC0415 - as its settings
+
             self._worker = Worker(engine, self._settings, self._known, self._resources)
-        await engine.open(self._worker, self._settings.queues)
+        await engine.open(self._worker, self._queues)
         self._engine = engine
         self._loop = _get_running_loop()
         self._is_over, self._is_handing_back = asyncio.Event(), False
@@ -146,7 +150,7 @@ class Perdure:
                 self._guard = asyncio.create_task(self._until_unwound())
             await self._worker.begin()
             await _tell_of_held_runs(engine)
-            await _tell_of_missing_code(engine, self._settings.queues)
+            await _tell_of_missing_code(engine, self._queues)
         return self
 
     async def __aexit__(
@@ -403,6 +407,18 @@ class Perdure:
         if self._is_worker and self._known is not None and workflow.name not in self._known:
             raise UnknownWorkflow(workflow.name, tuple(self._known))
         return workflow
+
+
+def _settings(
+    queues: tuple[str, ...], *, max_live: int, park_after_ms: int, is_worker: bool
+) -> "WorkerSettings | None":
+    """How the runs are worked; None for a client."""
+    if not is_worker:
+        return None
+    # Loaded only where runs are worked: a client, such as most commands, is ready sooner without.
+    from perdure.worker.executor import WorkerSettings  # noqa: PLC0415 - as above
+
+    return WorkerSettings(queues=queues, max_live=max_live, park_after_ms=park_after_ms)
 
 
 async def _tell_of_held_runs(engine: Engine) -> None:

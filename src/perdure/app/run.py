@@ -38,7 +38,6 @@ from perdure.views.run import (
     run_view,
 )
 from perdure.views.timeline import history_of
-from perdure.worker.failures.failures import revive
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -249,6 +248,8 @@ def result_of(id: str, ending: Ending, kind: ValueType) -> object:
         return kind.restore(ending.result, "the result")
     if ending.failure is None:
         raise stopped(id, ending)
+    from perdure.worker.failures.failures import revive  # noqa: PLC0415 - a client of runs that do well needs no worker
+
     error = RunFailed(id, ending.failure.summary)
     error.__cause__ = revive(ending.failure)
     if ending.failure.traceback:

@@ -45,7 +45,7 @@ SECTIONS = {
         "signal": Entry("signal:send", "Send a signal to a run; it is on disk when this returns."),
         "resume": Entry("resume:resume", "Let a held run go on, or all of them."),
         "cancel": Entry("cancel:cancel", "Ask a run to stop; it may clean up first."),
-        "terminate": Entry("cancel:terminate", "End a run at once, without clean-up."),
+        "terminate": Entry("terminate:terminate", "End a run at once, without clean-up."),
     },
     "Care": {
         "doctor": Entry("doctor:doctor", "Check that Perdure can work well here; changes nothing."),

@@ -98,7 +98,8 @@ class Environment:
         app._ids = self._ids
         app._heartbeat = None
         app._shutdown = None
-        app._settings = msgspec.structs.replace(app._settings, replay_always=self._replay_always)
+        if app._settings is not None:
+            app._settings = msgspec.structs.replace(app._settings, replay_always=self._replay_always)
         self.app = app
         self._died = asyncio.Event()
         self.store.crashed = self._died.set

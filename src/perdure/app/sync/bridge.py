@@ -105,10 +105,10 @@ def bridge_to(home: Home) -> Bridge | None:
     return None
 
 
-class End(Enum):
+class NoMore(Enum):
     """Nothing more comes."""
 
-    END = "end"
+    NO_MORE = "no more"
 
 
 class Items(Iterator[T]):
@@ -118,7 +118,7 @@ class Items(Iterator[T]):
         self._thread = thread
         self._source = source
         self._ready: deque[T] = deque()
-        self._next: asyncio.Task[T | End] | None = None
+        self._next: asyncio.Task[T | NoMore] | None = None
         self._is_over = False
 
     def __next__(self) -> T:
@@ -142,7 +142,7 @@ class Items(Iterator[T]):
                 if not self._next.done() or self._next.exception() is not None:
                     return
             found, self._next = self._next.result(), None
-            if found is End.END:
+            if found is NoMore.NO_MORE:
                 self._is_over = True
             else:
                 self._ready.append(found)
@@ -153,8 +153,8 @@ class Items(Iterator[T]):
             self._thread.begin(_close(self._source, self._next))
 
 
-async def _next(source: AsyncIterator[T]) -> T | End:
-    return await anext(source, End.END)
+async def _next(source: AsyncIterator[T]) -> T | NoMore:
+    return await anext(source, NoMore.NO_MORE)
 
 
 async def _close(source: AsyncIterator[Any], pending: "asyncio.Task[Any] | None") -> None:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 Left: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
 
-class Call(Generic[T]):
+class ThreadCall(Generic[T]):
     """A coroutine on its way through the loop, and a lock that is free once it is through."""
 
     __slots__ = ("_done", "_work", "task")
@@ -74,7 +74,7 @@ class LoopThread:
         self._is_settled = threading.Event()
         self._is_over = False
         self._trouble: BaseException | None = None
-        self._calls: set[Call[Any]] = set()
+        self._calls: set[ThreadCall[Any]] = set()
         # Calls run in a context of their own: timers must not keep alive what a web request has in its context,
         # and workflow code must not see it, since a replay would not.
         self._context = contextvars.Context()
@@ -123,9 +123,9 @@ class LoopThread:
             raise NotOpen(self._app.url)
         return call.task.result()
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> Call[T]:
+    def begin(self, work: Coroutine[Any, Any, T]) -> ThreadCall[T]:
         """Run a coroutine on the loop, and wait for nothing."""
-        call = Call(work)
+        call = ThreadCall(work)
         # Put down before the look: either this sees that the loop has ended, or the end sees this.
         self._calls.add(call)
         if self._is_over or not self._post(self._begin, call):
@@ -184,13 +184,13 @@ class LoopThread:
         if not self._leaving.done():
             self._leaving.set_result(how)
 
-    def _begin(self, call: Call[Any]) -> None:
+    def _begin(self, call: ThreadCall[Any]) -> None:
         if self._is_over:
             self._end(call)
         else:
             call.begin(lambda _: self._end(call))
 
-    def _end(self, call: Call[Any]) -> None:
+    def _end(self, call: ThreadCall[Any]) -> None:
         # Whoever takes it out tells it; the others come too late.
         with contextlib.suppress(KeyError):
             self._calls.remove(call)

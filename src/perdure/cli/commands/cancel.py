@@ -1,4 +1,4 @@
-"""`perdure cancel` and `perdure terminate`: end a run from outside, also when no worker is alive.
+"""`perdure cancel`: ask a run to stop, also when no worker is alive.
 
 In:   the name of a run.
 Out:  the run as it stands once the request is on disk, or once it has ended.
@@ -9,30 +9,25 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url, Waiting
 from perdure.cli.input.values import duration
-from perdure.cli.output.errors import FAILED, OK, TIMED_OUT, Mistake, warn
+from perdure.cli.output.errors import FAILED, OK, Mistake, warn
 from perdure.cli.output.follow import watch
+from perdure.cli.output.stopped import print_stopped
 from perdure.cli.output.suggestions import hint
-from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
 from perdure.cli.output.unworked import warn_if_nobody_works
 from perdure.errors import RunUnreadable
 from perdure.views.held import is_stuck
-from perdure.views.words import moment
 
 if TYPE_CHECKING:
     from perdure.app import RunInfo
 
-# A worker ends a run of its own within moments; after so many seconds it does not seem to answer.
-PATIENCE = 3.0
 EXAMPLES = {
     "cancel": """\
 perdure cancel o-17 --reason "out of stock"
 perdure cancel o-17 --deadline 30s --wait""",
-    "terminate": 'perdure terminate o-17 --reason "it hangs"',
 }
 
 
@@ -79,7 +74,7 @@ def cancel(
                 _warn_if_held(after)
             return after
 
-    _end(asyncio.run(request()), is_awaited=wait, as_json=as_json)
+    print_stopped(asyncio.run(request()), is_awaited=wait, as_json=as_json)
 
 
 def _warn_if_held(info: "RunInfo") -> None:
@@ -93,62 +88,3 @@ def _warn_if_held(info: "RunInfo") -> None:
         f"{forced if info.deadline_at is None else 'it is closed as it is at its deadline'}, "
         f"`{hint('show', info.id)}` tells why"
     )
-
-
-def terminate(
-    name: RunName,
-    *,
-    reason: Reason = None,
-    url: Url = DEFAULT_URL,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    as_json: AsJson = False,
-) -> None:
-    """End a run at once, without clean-up."""
-
-    async def request() -> "RunInfo":
-        opened_at = datetime.now(UTC)
-        async with client(url, namespace) as app:
-            run = await found(app, name)
-            await run.terminate(reason)
-            try:
-                return (await watch(app, run, opened_at, PATIENCE))[0]
-            except RunUnreadable as error:
-                warn(f"{run.id} is told to end; {error}")
-                raise typer.Exit(OK) from None
-
-    _end(asyncio.run(request()), is_awaited=False, as_json=as_json)
-
-
-def _end(info: "RunInfo", *, is_awaited: bool, as_json: bool) -> None:
-    """Print the run as it stands now."""
-    if is_for_people(as_json=as_json):
-        _print(info)
-    else:
-        fields = (
-            "run_id",
-            "status",
-            "held",
-            "cancel_requested_at",
-            "cancel_reason",
-            "deadline_at",
-            "closed_at",
-            "error",
-        )
-        print_json({"id": info.id} | {name: getattr(info, name) for name in fields})
-    if not is_awaited or info.closed_at is not None:
-        raise typer.Exit(OK)
-    raise typer.Exit(FAILED if is_stuck(info) else TIMED_OUT)
-
-
-def _print(info: "RunInfo") -> None:
-    if info.closed_at is not None:
-        text = Text.assemble((info.id, "bold"), " has ended: ", status_text(info.status))
-    elif info.cancel_requested_at is None:
-        text = Text.assemble((info.id, "bold"), " is to end; the worker that has it does not answer yet")
-    elif is_stuck(info):
-        text = Text.assemble((info.id, "bold"), " is to stop, but is held")
-    elif info.deadline_at is not None:
-        text = Text.assemble((info.id, "bold"), f" is to stop; it may clean up until {moment(info.deadline_at)}")
-    else:
-        text = Text.assemble((info.id, "bold"), " is to stop; it may clean up first")
-    screen().print(text, soft_wrap=True)

@@ -17,7 +17,7 @@ from rich.text import Text
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
 from perdure.cli.output.errors import INTERRUPTED
-from perdure.cli.output.reconnect import Patience
+from perdure.cli.output.reconnect import Reconnecting
 from perdure.cli.output.tables import (
     errors,
     grid,
@@ -103,7 +103,7 @@ def _follow(name: str, after: int, url: str, namespace: str, *, is_shown: bool) 
 
 async def _followed(name: str, after: int, url: str, namespace: str) -> "AsyncGenerator[RunEvent, None]":
     async with client(url, namespace) as app:
-        run, patience = await found(app, name), Patience(url, errors())
+        run, patience = await found(app, name), Reconnecting(url, errors())
         while True:
             try:
                 events = cast("AsyncGenerator[RunEvent, None]", run.events(after=after, follow=True))

@@ -32,7 +32,7 @@ from perdure.cli.input.options import (
     Timeout,
     Url,
 )
-from perdure.cli.input.starts import Call, Options
+from perdure.cli.input.starts import StartCall, StartOptions
 from perdure.cli.input.values import duration
 from perdure.cli.output.errors import INTERRUPTED
 from perdure.cli.output.follow import follow
@@ -74,8 +74,8 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Start a run, work it here, and print its result."""
-    options = Options(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)
-    call = Call(target, arguments, options)
+    options = StartOptions(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)
+    call = StartCall(target, arguments, options)
     # The command tells of held runs and failed attempts itself.
     logging.getLogger("perdure").addHandler(logging.NullHandler())
     app = perdure.Perdure(url, namespace=namespace, queues=list(call.queues))
@@ -91,7 +91,7 @@ def run(
 class Work:
     """One `perdure run`: the run it follows, and how to call for it again."""
 
-    def __init__(self, app: "perdure.Perdure", call: Call) -> None:
+    def __init__(self, app: "perdure.Perdure", call: StartCall) -> None:
         self._app = app
         self._call = call
         self._run: perdure.Run[Any] | None = None

@@ -30,7 +30,7 @@ from perdure.cli.input.options import (
     Timeout,
     Url,
 )
-from perdure.cli.input.starts import Call, Options
+from perdure.cli.input.starts import StartCall, StartOptions
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
 from perdure.cli.output.unworked import warn_if_nobody_works
@@ -64,8 +64,8 @@ def start(
 ) -> None:
     """Start a run for a worker to take, and return at once."""
     refuse_memory(url)
-    options = Options(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)
-    call = Call(target, arguments, options)
+    options = StartOptions(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)
+    call = StartCall(target, arguments, options)
     began_at = datetime.now(UTC)
     info = asyncio.run(_start(idle(url, namespace), call))
     if is_for_people(as_json=as_json):
@@ -76,7 +76,7 @@ def start(
     asyncio.run(warn_if_nobody_works(url, info, call.module))
 
 
-async def _start(app: "perdure.Perdure", call: Call) -> "RunInfo":
+async def _start(app: "perdure.Perdure", call: StartCall) -> "RunInfo":
     async with app:
         run = await call.start(app)
         return await run.describe()

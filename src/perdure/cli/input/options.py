@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from perdure.cli.commands.completion import run_ids
+from perdure.cli.input.completion import run_ids
 from perdure.cli.input.values import duration
 from perdure.cli.output.suggestions import note
 from perdure.kernel.conflict import OnConflict

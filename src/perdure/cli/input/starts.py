@@ -15,7 +15,7 @@ from perdure.kernel.conflict import OnConflict
 EXAMPLE = """'{"order": "o-17"}' by name, or '["o-17"]' in order"""
 
 
-class Options(NamedTuple):
+class StartOptions(NamedTuple):
     """The options of a start, as they were typed."""
 
     id: str | None
@@ -43,10 +43,10 @@ class Options(NamedTuple):
         }
 
 
-class Call:
+class StartCall:
     """A workflow with arguments and options that fit it."""
 
-    def __init__(self, target: str, arguments: str, options: Options) -> None:
+    def __init__(self, target: str, arguments: str, options: StartOptions) -> None:
         self.target = target
         self._data = json_given(arguments, "ARGUMENTS", EXAMPLE)
         self._options = options.given()

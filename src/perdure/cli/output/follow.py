@@ -18,7 +18,7 @@ from perdure import codec
 from perdure.cli.output.errors import FAILED, OK, TIMED_OUT, say
 from perdure.cli.output.held import print_hold
 from perdure.cli.output.progress import Progress
-from perdure.cli.output.reconnect import OutOfReach, Patience
+from perdure.cli.output.reconnect import OutOfReach, Reconnecting
 from perdure.cli.output.tables import errors, is_for_people, print_coloured_json, print_json
 from perdure.diagnostics.unworked import UnworkedQueues
 from perdure.engine.held import AWAITED_RUN_HELD
@@ -80,7 +80,7 @@ async def watch(
     ending = asyncio.create_task(_ending(run, app.url))
     try:
         with Progress(console, app, run, opened_at) as progress:
-            look = Look(app.url, progress, Patience(app.url, console), queues)
+            look = Look(app.url, progress, Reconnecting(app.url, console), queues)
             return await look.until(ending, timeout, leaves_held=leaves_held), ending
     finally:
         # Nobody waits for it any more, also when Ctrl-C came; one that has ended stays as it is.
@@ -90,7 +90,7 @@ async def watch(
 
 async def _ending(run: "perdure.Run[Any]", url: str) -> object:
     """The result of a run; whoever looks at it meanwhile tells of outages."""
-    return await Patience(url, None).until_answered(run.result)
+    return await Reconnecting(url, None).until_answered(run.result)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -101,7 +101,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 class Look:
     """Looks at a run again and again, as long as anybody wants to wait."""
 
-    def __init__(self, url: str, progress: Progress, patience: Patience, queues: UnworkedQueues | None) -> None:
+    def __init__(self, url: str, progress: Progress, patience: Reconnecting, queues: UnworkedQueues | None) -> None:
         self._url = without_password(url)
         self._progress = progress
         self._patience = patience

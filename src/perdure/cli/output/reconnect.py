@@ -1,4 +1,4 @@
-"""Patience: whoever waits for a run goes on waiting while the server cannot be reached, as workers do.
+"""Reconnecting: a command that waits for a run goes on waiting while the server cannot be reached, as workers do.
 
 In:   looks at a run that was there when the command began, and whether they went well.
 Out:  one line when trouble begins, and one when it is over.
@@ -27,7 +27,7 @@ class OutOfReach(StoreUnavailable):
     """The time to wait is over, and the database cannot be asked how the run stands."""
 
 
-class Patience:
+class Reconnecting:
     """Bears with a server, and tells once that it has to; without a console it says nothing."""
 
     def __init__(self, url: str, console: Console | None) -> None:

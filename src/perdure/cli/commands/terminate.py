@@ -1,0 +1,46 @@
+"""`perdure terminate`: end a run at once, also when no worker is alive.
+
+In:   the name of a run.
+Out:  the run as it stands once the request is on disk, or once it has ended.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import typer
+
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url
+from perdure.cli.output.errors import OK, warn
+from perdure.cli.output.follow import watch
+from perdure.cli.output.stopped import print_stopped
+from perdure.errors import RunUnreadable
+from perdure.views.run import RunInfo
+
+# A worker ends a run of its own within moments; after so many seconds it does not seem to answer.
+PATIENCE = 3.0
+EXAMPLES = {"terminate": 'perdure terminate o-17 --reason "it hangs"'}
+
+
+def terminate(
+    name: RunName,
+    *,
+    reason: Reason = None,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """End a run at once, without clean-up."""
+
+    async def request() -> RunInfo:
+        opened_at = datetime.now(UTC)
+        async with client(url, namespace) as app:
+            run = await found(app, name)
+            await run.terminate(reason)
+            try:
+                return (await watch(app, run, opened_at, PATIENCE))[0]
+            except RunUnreadable as error:
+                warn(f"{run.id} is told to end; {error}")
+                raise typer.Exit(OK) from None
+
+    print_stopped(asyncio.run(request()), is_awaited=False, as_json=as_json)
