@@ -56,6 +56,14 @@ async def is_interrupted_at_once() -> str:
 
 
 @workflow
+async def leaves_a_child_at_once() -> str:
+    child = asyncio.create_task(waits_to_go_at_once.options(id="child", queue="children")())
+    word = await go.receive()
+    assert not child.done()
+    return word
+
+
+@workflow
 async def sleeps_for_that_minute() -> str:
     await sleep(60.0)
     return "awake"
@@ -72,6 +80,20 @@ async def test_a_run_started_by_a_clock_a_day_ahead_is_taken_at_once(tmp_path: P
         await sender.start(says_it_at_once.options(id="early"), "word")
         await env.pass_time(1)
         assert (await (await env.app.get("early")).describe()).status is Status.COMPLETED
+
+
+async def test_a_run_started_by_a_clock_a_day_ahead_is_parked_when_it_waits(tmp_path: Path) -> None:
+    """Its last event lies in the future; whoever goes by that alone keeps it in memory until then."""
+    async with Environment(str(tmp_path / "ahead.db")) as env, ahead(tmp_path / "ahead.db") as sender:
+        await sender.start(waits_to_go_at_once.options(id="early"))
+        run = await env.app.get("early")
+        for _ in range(5):
+            await env.pass_time(1)
+        assert [wait.kind for wait in (await run.describe()).waiting_for] == ["signal"]
+        assert (await run.describe()).status is Status.RUNNING
+        for _ in range(10):
+            await env.pass_time(1)
+        assert (await run.describe()).status is Status.SUSPENDED
 
 
 async def test_a_parked_run_signalled_by_a_clock_a_day_ahead_is_woken_at_once(tmp_path: Path) -> None:
@@ -108,6 +130,22 @@ async def test_the_runs_of_a_dead_worker_freed_by_a_clock_a_day_ahead_are_taken_
     async with Environment(str(tmp_path / "ahead.db")) as env:
         await env.settle()
         assert (await (await env.app.get("orphan")).describe()).status is Status.RUNNING
+
+
+async def test_a_parked_child_of_a_run_that_ends_by_a_clock_a_day_ahead_is_cancelled_at_once(tmp_path: Path) -> None:
+    """It was asked to stop, and slept on for a day."""
+    path = tmp_path / "ahead.db"
+    async with Environment(str(path), queues=("children",)) as env, ahead(path, worker=True) as parents:
+        run = await parents.start(leaves_a_child_at_once)
+        await parents.settle()
+        for _ in range(3):
+            await env.pass_time(11)
+        child = await env.app.get("child")
+        assert (await child.describe()).status is Status.SUSPENDED
+        await run.signal(go, "enough")
+        await parents.settle()
+        await env.pass_time(1)
+        assert (await child.describe()).status is Status.CANCELLED
 
 
 async def test_a_signal_from_a_clock_a_day_ahead_does_not_end_a_delay(tmp_path: Path) -> None:

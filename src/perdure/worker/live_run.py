@@ -209,6 +209,8 @@ class LiveRun:
     # When there is no more waiting for clean-up.
     close_at: int | None = None
     close_reason: str | None = None
+    # Of one whose last event lies in the future, by a clock that was ahead: that event, and when it was first seen.
+    quiet_since: tuple[int, int] = (0, 0)
     # Whether its inbox is being read.
     reading: "Reading | None" = None
     # What the row says of attributes and step.
@@ -259,6 +261,13 @@ class LiveRun:
                 or (isinstance(call, PendingTimer) and call.fire_at <= until)
             )
         }
+
+    def quiet_for(self, now: int) -> int:
+        """How long nothing has happened to the run, as far as those who ask have seen; for when events cannot tell."""
+        last = self.owned.state.seq
+        if self.quiet_since[0] != last:
+            self.quiet_since = (last, now)
+        return now - self.quiet_since[1]
 
     def add_message(self, message: Message) -> bool:
         """Put a message into the inbox; False when it is there already."""

@@ -50,6 +50,8 @@ class Parking:
         is_many, hurried = len(runs) >= MANY, 0
         for live in list(runs):
             idle = now - max(live.owned.state.at, live.alive_since)
+            if idle < 0:
+                idle = live.quiet_for(now)
             hurries = is_crowded or (is_many and live.inbox is None)
             if live.is_leaving or (idle < NOTE_AFTER_MS and not hurries):
                 continue
