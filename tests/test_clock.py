@@ -1,10 +1,14 @@
 """Time: a millisecond is over only when it is."""
 
+import asyncio
 import random
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from perdure import activity, workflow
+import pytest
+
+from perdure import Retry, RunCancelled, RunTimedOut, activity, attempt, continue_as_new, sleep, workflow
 from perdure.clock import DRIFT, LONGEST_WAIT_MS, SharedClock, SystemClock, ToldTime
 from perdure.testing import Environment, VirtualClock
 from tests.simulation.simulator.loop import NodeLoop
@@ -226,3 +230,78 @@ async def test_nothing_happens_to_a_run_before_it_was_started_though_its_workers
         events = await worker.events("ahead")
     assert [event.kind for event in events] == ["RunStarted", "ActivityCompleted", "RunCompleted"]
     assert [event.at for event in events] == sorted(event.at for event in events)
+
+
+UNSURE_MS = 60
+
+
+class UnsureClock(VirtualClock):
+    """A clock that may be behind that of the database's server, by so much at most."""
+
+    def latest(self) -> int:
+        return self.now() + UNSURE_MS
+
+
+@activity(retry=Retry(initial_interval=1))
+async def ticks_the_second_time() -> None:
+    if attempt().number == 1:
+        raise ValueError("not yet")
+
+
+@workflow
+async def takes_a_second(how: str) -> None:
+    match how:
+        case "a timer":
+            await sleep(1)
+        case "a timer after another":
+            await sleep(1)
+            await sleep(1)
+        case "a timer of a child":
+            await takes_a_second("a timer")
+        case "a timer of a successor":
+            continue_as_new("a timer")
+        case "another attempt":
+            await ticks_the_second_time()
+        case "a timeout":
+            await asyncio.Event().wait()
+
+
+@workflow
+async def cleans_up_for_too_long() -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await sleep(3600)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("a timer", "a timer after another", "a timer of a child", "a timer of a successor"),
+        *("another attempt", "a delay", "a timeout"),
+    ],
+)
+async def test_whatever_lasts_is_counted_from_the_latest_that_it_may_be(env: Environment, how: str) -> None:
+    """Whoever ends it may know the time better, and would end it too early."""
+    env.clock = UnsureClock()
+    options = {"a delay": takes_a_second.options(delay=1), "a timeout": takes_a_second.options(timeout=1)}
+    async with env:
+        began = env.clock.now()
+        run = await env.start(options.get(how, takes_a_second), how)
+        with pytest.raises(RunTimedOut) if how == "a timeout" else nullcontext():
+            await env.result(run)
+        times = 2 if how == "a timer after another" else 1
+        assert env.clock.now() - began == times * (1000 + UNSURE_MS)
+
+
+async def test_a_deadline_is_counted_from_the_latest_that_it_may_be(env: Environment) -> None:
+    """As all that lasts: clean-up gets the time that it was given."""
+    env.clock = UnsureClock()
+    async with env:
+        run = await env.start(cleans_up_for_too_long)
+        await env.settle()
+        began = env.clock.now()
+        await run.cancel("enough", deadline=1)
+        with pytest.raises(RunCancelled):
+            await env.result(run)
+        assert env.clock.now() - began == 1000 + UNSURE_MS

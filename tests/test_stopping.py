@@ -158,6 +158,24 @@ async def test_a_deadline_holds_when_the_run_was_parked_or_its_worker_died(env: 
         assert (await run.describe()).status is Status.CANCELLED
 
 
+@pytest.mark.parametrize("how", ["timeout", "deadline"])
+async def test_an_end_by_the_clock_holds_for_a_run_that_another_worker_goes_on_with(env: Environment, how: str) -> None:
+    """Its code is busy and never parked: only who has it can end it, and has not heard of that itself."""
+    async with env:
+        ends_at = env.clock.now() + 60_000
+        run = await env.start(cleans_up_for_ever.options(id="c", timeout=60 if how == "timeout" else None))
+        await env.settle()
+        await run.cancel("quick", deadline=None if how == "timeout" else 60)
+        await env.settle()
+        await env.crash()
+        await env.pass_time(59.9)
+        run = await env.app.get("c", workflow=cleans_up_for_ever)
+        assert (await run.describe()).status is Status.RUNNING
+        await env.pass_time(0.1)
+        assert (await run.describe()).status is (Status.TIMED_OUT if how == "timeout" else Status.CANCELLED)
+        assert (await env.events("c"))[-1].at.timestamp() * 1000 == ends_at
+
+
 async def test_a_second_cancel_does_not_disturb_clean_up_but_may_shorten_it(env: Environment) -> None:
     async with env:
         run = await env.start(cleans_up_slowly, 100)
