@@ -4,13 +4,29 @@ import msgspec
 
 from perdure.kernel.messages import CancelRequest, ChildResult, TerminateRequest
 from perdure.stores import rows
-from perdure.stores.answers import Applied, Asked, Closed, Missing, Moved, Posted, Taken
+from perdure.stores.answers import (
+    Answer,
+    Applied,
+    Asked,
+    Blamed,
+    Closed,
+    Freed,
+    Missing,
+    Moved,
+    Paused,
+    Posted,
+    Taken,
+)
 from perdure.stores.operations import (
     Annotate,
+    ClaimRuns,
     CloseFreeRun,
+    FreeRuns,
     InsertRichRun,
     MoveMessages,
     NoteCancel,
+    RaiseEpoch,
+    RegisterWorker,
     StopChildren,
     SupersedeRun,
     TakeMessage,
@@ -216,6 +232,41 @@ async def test_a_request_to_stop_and_ids_of_signals_hold_for_the_successor(store
         assert (row.cancel_reason, row.close_at, row.close_as) == ("enough", 9000, "CANCELLED")
         assert await write(store, a_message("r2", "signal:once")) == Applied(Posted(1, None))
         assert await store.unread("r2") == []
+
+
+async def test_a_successor_knows_the_last_thousand_ids_of_signals(store: Store) -> None:
+    """Who sends one again sends one of the last: however many there were before, it must not count twice."""
+    async with opened(store):
+        await write(store, a_run("r1", "same"))
+        posted = await answers(store, *[[a_message("r1", f"signal:{number}")] for number in range(1200)])
+        numbers = [told.value.number for told in posted if isinstance(told, Applied) and isinstance(told.value, Posted)]
+        await answers(store, *[[TakeMessage(number, 2)] for number in numbers])
+        supersede, move = SupersedeRun("r1", WORKER), MoveMessages("r1", "r2")
+        await write(store, supersede, a_rich_run("r2", workflow_id="same", continued_from="r1"), move, an_end("r1", 3))
+        for number in (200, 700, 1199):
+            told = await write(store, a_message("r2", f"signal:{number}"))
+            assert told == Applied(Posted(numbers[number], None))
+        assert await store.unread("r2") == []
+
+
+async def lost_with_all(store: Store, worker_id: str) -> Answer:
+    """A worker comes, takes all there is, and is lost."""
+    await write(store, RegisterWorker(worker_id, "main", 99_000, ("default",), "host", 1, 1000), worker=None)
+    await write(store, ClaimRuns(worker_id, "main", ("default",), ("wf",), 9000, 10, 1), worker=None)
+    return await write(store, RaiseEpoch(worker_id, 1), FreeRuns(worker_id, 1000, 10), worker=None)
+
+
+async def test_whoever_waits_for_a_suspect_is_no_company_however_far_up(store: Store) -> None:
+    """A program with one run, killed in a child of a child of that, endangers nobody; it must never be held."""
+    async with opened(store):
+        await write(store, a_child("child", "parent"))
+        for worker_id in ("lost-1", "lost-2"):
+            assert await lost_with_all(store, worker_id) == Applied(Freed(1))
+        await write(store, a_child("parent", "grandparent"), a_child("grandparent", "great-grandparent"))
+        await write(store, a_ripe_run("great-grandparent"))
+        assert await lost_with_all(store, "lost-3") == Applied(Freed(4, Paused("child", 3, 2000)))
+        await write(store, a_ripe_run("bystander"))
+        assert await lost_with_all(store, "lost-4") == Applied(Freed(5, Blamed("child", 1)))
 
 
 async def test_nobody_minds_a_message_to_a_run_that_has_ended(store: Store) -> None:

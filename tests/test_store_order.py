@@ -97,6 +97,17 @@ async def test_however_many_priorities_there_are_the_highest_come_first(store: S
         assert taken == [sorted(urgent_first[first : first + 7]) for first in range(0, 2 * levels, 7)]
 
 
+async def test_runs_that_were_due_in_the_meantime_come_in_the_order_of_their_times(store: Store) -> None:
+    """After an hour in which nobody worked, whoever has waited longest is the first."""
+    async with opened(store):
+        times = {"a": 4000, "b": 2000, "c": 5000, "d": 3000}
+        for run_id, wake_at in times.items():
+            await write(store, a_run(run_id))
+            await write(store, a_park(run_id, wake_at=wake_at))
+        claim = a_claim(1)._replace(now=9000)
+        assert [await write(store, claim) for _ in times] == [Applied([run_id]) for run_id in "bdac"]
+
+
 async def test_what_is_ripe_is_found_below_however_many_priorities_that_sleep(store: Store) -> None:
     """Whoever looks at the highest ones only would never see it."""
     async with opened(store):
