@@ -466,6 +466,19 @@ async def test_a_full_inbox_takes_signals_again_a_moment_after_it_was_read(env: 
             assert await env.result(await env.app.get("flooded", workflow=counts)) == [0, 1, 2, 3]
 
 
+async def test_a_full_inbox_keeps_no_other_run_from_being_sent_signals(env: Environment) -> None:
+    """That one is full, and remembered to be, says nothing of all the others."""
+    async with Environment(env.path, worker=False, max_unread=2) as client:
+        full, other = [await client.start(waits_for_another.options(id=id)) for id in ("full", "other")]
+        for number in range(2):
+            await full.signal(tick, number)
+        for number in range(2):
+            with pytest.raises(InboxFull, match="'full'"):
+                await full.signal(tick, 2)
+            await other.signal(tick, number)
+        assert [message.payload for message in await other.unread()] == [0, 1]
+
+
 async def test_the_ends_of_children_come_into_a_full_inbox(env: Environment) -> None:
     """A parent that drowns in signals still learns what became of its children."""
     env._max_unread = 2

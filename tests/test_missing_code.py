@@ -1,5 +1,6 @@
 """Code that no living worker has: whoever looks at a run that waits for it is told, and since when."""
 
+import asyncio
 import logging
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from perdure.authoring.functions import workflows
 from perdure.cli.input.schemas import misfit
 from perdure.codec import ValueType
 from perdure.engine.hindrances import has_code, served_by, told_missing
+from perdure.engine.watch import FEW
 from perdure.stores.records import WorkerRow
 from perdure.testing import Environment
 
@@ -22,6 +24,11 @@ word = Signal("word", int)
 
 @workflow(name="as_it_was")
 async def waits() -> int:
+    return await word.receive()
+
+
+@workflow
+async def waits_as_well() -> int:
     return await word.receive()
 
 
@@ -99,6 +106,39 @@ async def test_whoever_waits_for_it_reads_it_in_the_log_once(
         (line,) = told(caplog)
         assert line.startswith("run 'a' waits since ")
         assert NO_CODE in line
+
+
+async def test_code_that_was_back_and_is_missing_again_is_told_of_again(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of two bad deploys in the life of a program that waits, it has to tell of the second as well."""
+    async with Environment(env.path, clock=env.clock, worker=False) as client:
+        result = asyncio.ensure_future((await client.start(waits.options(id="a"))).result())
+        for times, workflows in ((1, [another]), (1, [waits]), (2, [another])):
+            env.workflows = workflows
+            async with env:
+                for _ in range(20):
+                    await env.pass_time(1)
+                    await client.settle()
+            lines = [line for line in told(caplog) if line.startswith("run 'a' waits since ")]
+            assert [NO_CODE in line for line in lines] == [True] * times
+        result.cancel()
+
+
+async def test_among_many_that_are_awaited_the_one_without_code_is_told_of(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are looked at a few at a time; those that came first must not be all that ever are."""
+    env.workflows = [another, waits_as_well]
+    async with env, Environment(env.path, clock=env.clock, worker=False) as client:
+        runs = [await client.start(waits_as_well) for _ in range(3 * FEW)]
+        results = [asyncio.ensure_future(run.result()) for run in [*runs, await client.start(waits.options(id="a"))]]
+        for _ in range(30):
+            await env.pass_time(1)
+            await client.settle()
+        assert [line.startswith("run 'a' waits since ") for line in told(caplog)] == [True]
+        for result in results:
+            result.cancel()
 
 
 async def test_a_worker_that_starts_says_which_code_it_has_not(

@@ -56,6 +56,9 @@ async def forgets(how: str) -> str:  # noqa: C901 - one case after the other
         case "before a cancellation":
             pays(2)  # type: ignore[unused-coroutine]  # noqa: RUF100 - before a cancellation
             await select(first=pays(3), second=sleep(5))
+        case "after a cancellation":
+            await select(first=pays(3), second=sleep(5))
+            pays(2)  # type: ignore[unused-coroutine]  # noqa: RUF100 - after a cancellation
         case "beside a task that is left behind":
             kept.append(asyncio.create_task(asleep()))
             pays(2)  # type: ignore[unused-coroutine]  # noqa: RUF100 - beside a task that is left behind
@@ -77,7 +80,7 @@ async def forgets(how: str) -> str:  # noqa: C901 - one case after the other
 WAYS = [
     *("a statement", "a variable", "a child", "a task", "an options copy", "overwritten"),
     *("before a cancellation", "in a task of its own", "before a new run"),
-    "beside a task that is left behind",
+    *("after a cancellation", "beside a task that is left behind"),
 ]
 
 

@@ -111,9 +111,23 @@ SCRIPT = textwrap.dedent("""\
         print(run.result())
 
 
+    def forks_beside_a_bridge() -> None:
+        app = Perdure(url).sync().open()
+        run = app.start(job.options(id="a"))
+        while not begun.is_set():
+            time.sleep(0.01)
+        child = os.fork()
+        if not child:
+            sys.exit(0)
+        print(os.waitpid(child, 0)[1], run.describe().status, flush=True)
+        run.result()
+
+
     match how:
         case "over a bridge" | "exits over a bridge":
             over_a_bridge()
+        case "forks beside a bridge":
+            forks_beside_a_bridge()
         case "on a bare loop" | "exits on a bare loop":
             asyncio.new_event_loop().run_until_complete(main())
         case "in the background":
@@ -264,6 +278,17 @@ async def test_a_forked_child_dies_of_the_signal_as_ever(tmp_path: Path, quick_p
     assert program.says() == str(int(signal.SIGTERM))
     program.send(signal.SIGTERM)
     assert program.ends() == -signal.SIGTERM
+
+
+async def test_a_forked_child_that_exits_hands_back_nothing(url: str, tmp_path: Path) -> None:
+    """It has inherited what is done at the exit of a program, and whatever that would hand back is its parent's."""
+    program = Program(tmp_path, url, "forks beside a bridge")
+    assert program.says() == "begun"
+    assert program.says() == "0 RUNNING"
+    program.send(signal.SIGTERM)
+    assert program.ends() == -signal.SIGTERM
+    assert "handed back" not in program.complained
+    await check_handed_back(url)
 
 
 # Handlers

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from perdure import Perdure, Signal, workflow
-from perdure.errors import BadOption, IdConflict, RunClosed, RunNotFound
+from perdure.errors import BadOption, IdConflict, InboxFull, RunClosed, RunNotFound
 from perdure.ids import RandomIds
 from perdure.stores.postgres.address import address_of
 
@@ -154,6 +154,22 @@ async def test_a_signal_to_a_run_that_has_ended_is_refused_and_leaves_the_transa
             with pytest.raises(RunClosed):
                 await run.signal(paid, 1, connection=db)
         assert await db.fetchval("select count(*) from orders") == 1
+        await db.close()
+
+
+async def test_a_full_inbox_refuses_a_signal_and_leaves_the_transaction_whole(postgres_url: str) -> None:
+    """The limit holds for whoever sends, in a transaction of their own as well."""
+    async with Perdure(postgres_url, worker=False, max_unread=2) as app:
+        db = await orders_of(postgres_url)
+        run = await app.start(settles.options(id="o-9"), "o-9")
+        await run.signal(paid, 1)
+        async with db.transaction():
+            await db.execute("insert into orders values ('o-9')")
+            await run.signal(paid, 2, connection=db)
+            with pytest.raises(InboxFull, match="'o-9' has 2 unread messages"):
+                await run.signal(paid, 3, connection=db)
+        assert await db.fetchval("select count(*) from orders") == 1
+        assert [message.payload for message in await run.unread()] == [1, 2]
         await db.close()
 
 
