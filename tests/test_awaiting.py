@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from perdure import RunTerminated, Signal, workflow
-from perdure.engine import awaited
+from perdure.engine import waiters
 from perdure.stores.operations import CloseFreeRun, PostMessage
 from perdure.testing import Environment
 
@@ -25,7 +25,7 @@ async def waits_for_go() -> int:
 def client(env: Environment, monkeypatch: pytest.MonkeyPatch) -> Environment:
     """A process without a worker, on the same database."""
     for name, value in {"OLDEST": 20, "TURN": 80, "QUIET_TIMES": 1}.items():
-        monkeypatch.setattr(awaited, name, value)
+        monkeypatch.setattr(waiters, name, value)
     return Environment(env.path, worker=False)
 
 

@@ -67,7 +67,7 @@ async def test_two_rescuers_with_the_same_list_rescue_once(tmp_path: Path) -> No
         gone = next(row for row in await one.store.workers() if row.worker_id == dead.engine.worker_id)
         dead.store.has_crashed = True
         dead._died.set()
-        freed = [await env.alive(env.engine._lease._take_over(gone)) for env in (one, other)]
+        freed = [await env.alive(env.engine.takeover.take_over(gone)) for env in (one, other)]
         assert freed == [1, 0]
         one.worker.look_around()
         run = await one.app.get("orphan")

@@ -131,7 +131,7 @@ async def test_who_stops_waiting_leaves_nothing_behind(env: Environment) -> None
             await env.alive(run.result(timeout=1))
         await run.signal(last_word, "heard")
         assert await env.alive(waiters[4]) == "heard"
-        assert not any(env.engine._waiters.values())
+        assert not any(env.engine.waiters.by_run.values())
 
 
 @pytest.mark.parametrize("how", ["cancel", "terminate"])

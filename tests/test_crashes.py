@@ -90,9 +90,9 @@ def _told(value: object) -> object:
 
 async def replays_itself(env: Environment, workflow: Workflow[..., Any]) -> bool:
     """Whether the history, read from disk, leads the code through to the same end."""
-    engine = env.engine
-    row = await engine.find("story")
-    events = await engine.events(row.run_id, 0, 10_000)
+    reader = env.engine.reader
+    row = await reader.find("main", "story")
+    events = await reader.events("main", row.run_id, 0, 10_000)
     owned = OwnedRun(row.run_id, row.workflow_id, row.workflow, row.input, row.seed, row.created_at)
     owned.traits = rows.traits_of(row)
     program = Program(workflow, owned)

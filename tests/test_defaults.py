@@ -86,7 +86,7 @@ async def test_a_run_of_before_gets_the_defaults_of_its_code(env: Environment) -
     """It was recorded without them; it goes on as it did."""
     env.workflows = [job_with(2)]
     async with env:
-        await env.app._opened.start(StartRequest("job", "{}", "old"))
+        await env.app._opened.client.start("main", StartRequest("job", "{}", "old"))
         run = await env.app.get("old")
         await run.signal(go, 1)
         assert await env.result(run) == [2, ["begun"]]
@@ -187,7 +187,7 @@ async def test_a_run_of_before_conflicts_with_nothing_new(env: Environment, reco
     env.workflows = [job_with(1)]
     job = job_with(1).options(id="old")
     async with env:
-        await env.app._opened.start(StartRequest("job", recorded, "old"))
+        await env.app._opened.client.start("main", StartRequest("job", recorded, "old"))
         assert (await env.start(job)).run_id == (await env.start(job, 1)).run_id
         with pytest.raises(IdConflict):
             await env.start(job, 2)

@@ -312,7 +312,7 @@ async def test_a_request_to_stop_is_heard_in_the_middle_of_a_flood(
         assert isinstance(answer, Applied)
         assert isinstance(answer.value, Posted)
         sent.append(answer.value.number)
-        env.engine._notice(flooded.run_id, Message(sent[0], "stop", request_to_stop, env.clock.now()), None)
+        env.engine.arrivals.notice(flooded.run_id, Message(sent[0], "stop", request_to_stop, env.clock.now()), None)
 
     async with env:
         flooded = await a_flood(env, count)

@@ -51,7 +51,7 @@ def as_workflow(fn: Any) -> Workflow[..., Any]:
 async def hold(env: Environment, run: Run[Any], reason: str = "quarantine") -> None:
     """What the worker does with a run that cannot go on."""
     live = env.worker._live[run.run_id]
-    env.engine.release(live.owned, Hold(reason, quarantine_report(run.id, ())), lambda _: None)
+    env.engine.owner.release(live.owned, Hold(reason, quarantine_report(run.id, ())), lambda _: None)
     env.worker.drop(live)
     await env.settle()
 

@@ -159,13 +159,13 @@ async def test_one_who_comes_to_wait_as_the_run_ends_disturbs_nobody(tmp_path: P
         run = await app.start(listens.options(id="o-1"), 1)
         found = await app.get("o-1")
         engine: Any = app._engine
-        tell, second = engine._tell_waiters, []
+        tell, second = engine.waiters.tell, []
 
         def tell_with_another_on_its_way(*args: object) -> None:
             second.append(asyncio.create_task(found.result()))
             tell(*args)
 
-        engine._tell_waiters = tell_with_another_on_its_way
+        engine.waiters.tell = tell_with_another_on_its_way
         first = asyncio.create_task(run.result())
         await run.signal(word, 3)
         assert await first == 3

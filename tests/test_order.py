@@ -32,7 +32,7 @@ async def test_a_message_that_became_visible_late_is_not_overtaken(env: Environm
         await env.settle()
         await posted(env, run.run_id, "a")
         # Somebody's higher number was seen before this one was there.
-        env.engine._watch._last_message = await env.store.last_message()
+        env.engine.watch._last_message = await env.store.last_message()
         await posted(env, run.run_id, "b")
         await env.pass_time(1)
         await run.signal(letter, "c")

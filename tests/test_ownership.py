@@ -143,7 +143,7 @@ async def test_callers_wait_when_the_queue_is_full(tmp_path: Path) -> None:
         starts = [asyncio.ensure_future(env.app.start(adds_up, n)) for n in range(9000)]
         for _ in range(20):
             await asyncio.sleep(0)
-        assert len(env.engine._committer._queue) <= 8193
+        assert len(env.engine.committer._queue) <= 8193
         env.store.commit = real_commit  # type: ignore[method-assign]  # it works again
         for batch, done in held:
             real_commit(batch, done)  # type: ignore[arg-type]  # as above

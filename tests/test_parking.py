@@ -96,13 +96,13 @@ async def test_a_signal_noticed_before_its_run_lives_is_not_lost(env: Environmen
                 if isinstance(group[0], InsertRun):
                     await post_from_elsewhere(env, group[0].run_id, "dan")
                     sent = SignalSent("approved", msgspec.Raw(b'"dan"'))
-                    env.engine._notice(group[0].run_id, Message(1, "m-dan", sent, 0), None)
+                    env.engine.arrivals.notice(group[0].run_id, Message(1, "m-dan", sent, 0), None)
 
         env.store.after_commit = post
         run = await env.start(waits_for_approval)
         await env.settle()
         assert await run.result() == "ASKED dan"
-        assert env.engine._arriving == {}
+        assert env.engine.arrivals.early == {}
 
 
 async def test_a_parked_run_is_one_row_and_comes_back_by_a_signal(env: Environment) -> None:

@@ -180,3 +180,13 @@ class LongWait:
 
     def cancel(self) -> None:
         self._handle.cancel()
+
+
+async def pause(clock: Clock, ms: int) -> None:
+    """Wait so long by a clock."""
+    woken = asyncio.Event()
+    alarm = clock.call_at(clock.now() + ms, woken.set)
+    try:
+        await woken.wait()
+    finally:
+        alarm.cancel()

@@ -17,9 +17,12 @@ from typing import Any, NamedTuple
 from perdure.engine.committer import Committer
 from perdure.engine.engine import StoreEngine
 from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
-from perdure.engine.leasing import lease
+from perdure.engine.leasing import takeover
+from perdure.engine.leasing.claims import StoreClaimer
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.leasing.lease import Lease
+from perdure.engine.leasing.takeover import Takeover
+from perdure.engine.ownership import Ownership
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Committed, Fenced, Outcome, Unknown
@@ -84,13 +87,13 @@ FAILPOINTS: dict[str, Failpoint] = {
     "after_answers": Failpoint(Committer, "_settle", "after", often=20),
     # Claiming and coming to life
     "before_claim": Failpoint(Committer, "apply", "before", only=_asks(ClaimRuns), often=3),
-    "after_claim": Failpoint(StoreEngine, "_load", "before", often=2),
+    "after_claim": Failpoint(StoreClaimer, "load", "before", often=2),
     "after_load": Failpoint(SqliteStore, "load_runs", "after", often=2),
     "before_adopt": Failpoint(Worker, "adopt", "before", often=30),
     "after_adopt": Failpoint(Worker, "adopt", "after", often=30),
     # Moving on
-    "before_advance": Failpoint(StoreEngine, "advance", "before", often=99),
-    "after_advance": Failpoint(StoreEngine, "advance", "after", often=99),
+    "before_advance": Failpoint(Ownership, "advance", "before", often=99),
+    "after_advance": Failpoint(Ownership, "advance", "after", often=99),
     "before_step_told": Failpoint(StoreAdvance, "settle", "before", often=99),
     "before_effects": Failpoint(Effects, "start", "before", often=99),
     "after_effects": Failpoint(Effects, "start", "after", often=99),
@@ -100,13 +103,13 @@ FAILPOINTS: dict[str, Failpoint] = {
     "after_message": Failpoint(Mover, "_read", "after", often=5),
     "before_stop": Failpoint(Mover, "_stop", "before", often=3),
     "after_stop": Failpoint(Mover, "_stop", "after", often=3),
-    "before_attempt": Failpoint(StoreEngine, "record_attempt", "before", often=7),
-    "after_attempt": Failpoint(StoreEngine, "record_attempt", "after", often=7),
-    "before_child": Failpoint(StoreEngine, "start_child", "before", often=5),
+    "before_attempt": Failpoint(Ownership, "record_attempt", "before", often=7),
+    "after_attempt": Failpoint(Ownership, "record_attempt", "after", often=7),
+    "before_child": Failpoint(Ownership, "start_child", "before", often=5),
     "after_child": Failpoint(ChildStart, "settle", "before", often=5),
     "before_end_told": Failpoint(StoreClosing, "settle", "before", often=9),
-    "before_continue": Failpoint(StoreEngine, "continue_run", "before", often=9),
-    "after_continue": Failpoint(StoreEngine, "continue_run", "after", often=9),
+    "before_continue": Failpoint(Ownership, "continue_run", "before", often=9),
+    "after_continue": Failpoint(Ownership, "continue_run", "after", often=9),
     # Parking
     "before_park": Failpoint(Parking, "park", "before", often=3),
     "after_park": Failpoint(Parking, "_parked", "before", often=3),
@@ -114,12 +117,12 @@ FAILPOINTS: dict[str, Failpoint] = {
     "before_renewal": Failpoint(SqliteStore, "renew", "before", often=3),
     "in_renewal": Failpoint(FileLock, "release", "before", only=_is_renewal, often=3),
     "after_renewal": Failpoint(Heartbeat, "_beat", "after", often=4),
-    "before_takeover": Failpoint(Lease, "_take_over", "before", Situation.RESCUE),
+    "before_takeover": Failpoint(Takeover, "take_over", "before", Situation.RESCUE),
     "after_raise_epoch": Failpoint(Committer, "apply", "after", Situation.RESCUE, _asks(RaiseEpoch)),
     "between_bites": Failpoint(Committer, "apply", "after", Situation.RESCUE, _asks(FreeRuns), often=2),
     "before_delete_worker": Failpoint(Committer, "apply", "before", Situation.RESCUE, _asks(DeleteWorker)),
     "after_delete_worker": Failpoint(SqliteStore, "forget", "before", Situation.RESCUE),
-    "after_takeover": Failpoint(Lease, "_take_over", "after", Situation.RESCUE),
+    "after_takeover": Failpoint(Takeover, "take_over", "after", Situation.RESCUE),
     # Not knowing
     "before_recovery": Failpoint(Lease, "recover", "before", Situation.DOUBT, often=2),
     "after_new_epoch": Failpoint(Lease, "recover", "after", Situation.DOUBT, often=2),
@@ -147,7 +150,7 @@ def install(wanted: str) -> None:
             os._exit(CODE)
 
     # Few runs are to be enough for several bites.
-    lease.BITE = 5
+    takeover.BITE = 5
     if point.situation == Situation.DOUBT:
         _lose_answers()
     if point.when == "inside":

@@ -12,8 +12,8 @@ import msgspec
 
 from perdure.clock import SystemClock
 from perdure.engine import ownership
+from perdure.engine.client import StoreClient
 from perdure.engine.committer import Dropped
-from perdure.engine.engine import StoreEngine
 from perdure.errors import StoreError
 from perdure.kernel.status import Status
 from perdure.worker import activities, effects
@@ -81,8 +81,8 @@ def _() -> list[Patch]:
         finally:
             owned.state = state
 
-    real = ownership.OwningEngine.record_attempt
-    return [(ownership.OwningEngine, "record_attempt", record_attempt)]
+    real = ownership.Ownership.record_attempt
+    return [(ownership.Ownership, "record_attempt", record_attempt)]
 
 
 @mended
@@ -95,13 +95,13 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Error for nobody when an engine closed on a broken disk."""
 
-    def raise_refusal(self: Any, answer: Any, id: str) -> None:
+    def raise_refusal(self: Any, answer: Any, namespace: str, id: str) -> None:
         if isinstance(answer, Dropped):
             raise StoreError(self._store.url, f"the change was refused: {answer}")
-        real(self, answer, id)
+        real(self, answer, namespace, id)
 
-    real = StoreEngine._raise_refusal
-    return [(StoreEngine, "_raise_refusal", raise_refusal)]
+    real = StoreClient._raise_refusal
+    return [(StoreClient, "_raise_refusal", raise_refusal)]
 
 
 @mended

@@ -17,7 +17,7 @@ from perdure import ids
 from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
 from perdure.engine.committer import Committer, Question
-from perdure.engine.leasing import heartbeat, lease
+from perdure.engine.leasing import heartbeat, lease, takeover
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
@@ -137,15 +137,15 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Reused worker id."""
 
-    async def begin(self: lease.Lease, queues: tuple[str, ...], workflows: tuple[str, ...]) -> None:
+    async def register(self: lease.Lease) -> None:
         ids, self._ids = self._ids, _SameToken()  # type: ignore[assignment]  # only its token is asked for
         try:
-            await real_begin(self, queues, workflows)
+            await real_register(self)
         finally:
             self._ids = ids
 
-    real_begin = lease.Lease.begin
-    return [(lease.Lease, "begin", begin)]
+    real_register = lease.Lease._register
+    return [(lease.Lease, "_register", register)]
 
 
 class _SameToken:
@@ -157,11 +157,11 @@ class _SameToken:
 def _() -> list[Patch]:
     """Takeover without epoch bump."""
 
-    async def take_over(self: lease.Lease, worker: Any) -> int:
-        await self._committer.apply(FreeRuns(worker.worker_id, self._clock.now(), lease.BITE))
+    async def take_over(self: takeover.Takeover, worker: Any) -> int:
+        await self._committer.apply(FreeRuns(worker.worker_id, self._clock.now(), takeover.BITE))
         return 0
 
-    return [(lease.Lease, "_take_over", take_over)]
+    return [(takeover.Takeover, "take_over", take_over)]
 
 
 @mutant
@@ -292,7 +292,7 @@ def _() -> list[Patch]:
             for message in waiting:
                 if message.number not in gone:
                     gone.add(message.number)
-                    self._engine.set_aside(run.owned, message)
+                    self._owner.set_aside(run.owned, message)
         return real_read(self, run, inbox)
 
     gone: set[int] = set()
@@ -349,7 +349,7 @@ def _() -> list[Patch]:
     def record_attempt(self: Any, owned: Any, attempt: Any, then: Callable[[], None]) -> None:
         self._ask_as_owner(owned, lambda answer: then() if isinstance(answer, Applied) else None)
 
-    return [(ownership.OwningEngine, "record_attempt", record_attempt)]
+    return [(ownership.Ownership, "record_attempt", record_attempt)]
 
 
 # Children and cancelling
@@ -377,8 +377,8 @@ def _() -> list[Patch]:
         finally:
             owned.traits = traits
 
-    real = ownership.OwningEngine._close_in_company
-    return [(ownership.OwningEngine, "_close_in_company", close_in_company)]
+    real = ownership.Ownership._close_in_company
+    return [(ownership.Ownership, "_close_in_company", close_in_company)]
 
 
 @mutant
@@ -387,7 +387,7 @@ def _() -> list[Patch]:
 
     def stop(self: moving.Mover, run: live_run.LiveRun, message: Any) -> Any:
         if run.program.fresh and not run.running:
-            self._engine.set_aside(run.owned, message)
+            self._owner.set_aside(run.owned, message)
             return moving.Read.DONE
         return real(self, run, message)
 

@@ -129,7 +129,6 @@ class Perdure:
             self._store,
             self._clock,
             self._ids,
-            namespace=self.namespace,
             lease_ms=self._lease_ms,
             heartbeat=self._heartbeat,
             max_unread=self._max_unread,
@@ -137,8 +136,8 @@ class Perdure:
         if self._settings is not None:
             from perdure.worker.worker import Worker  # noqa: PLC0415 - as its settings
 
-            self._worker = Worker(engine, self._settings, self._known, self._resources)
-        await engine.open(self._worker, self._queues)
+            self._worker = Worker(engine, self.namespace, self._settings, self._known, self._resources)
+        await engine.open(self.namespace, self._worker, self._queues)
         self._engine = engine
         self._loop = _get_running_loop()
         self._is_over, self._is_handing_back = asyncio.Event(), False
@@ -149,8 +148,8 @@ class Perdure:
                 self._shutdown.watch(self, self._hand_back)
                 self._guard = asyncio.create_task(self._until_unwound())
             await self._worker.begin()
-            await _tell_of_held_runs(engine)
-            await _tell_of_missing_code(engine, self._queues)
+            await _tell_of_held_runs(engine, self.namespace)
+            await _tell_of_missing_code(engine, self.namespace, self._queues)
         return self
 
     async def __aexit__(
@@ -247,9 +246,8 @@ class Perdure:
         if connection is None:
             raise BadOption("None is no connection; give the one your transaction is on, or use start without it")
         request = _request(wanted, _recorded(wanted, args, kwargs))
-        found = await conflicts.start(
-            self._opened, request, wanted.settings.on_conflict, wanted.signature.defaults, connection
-        )
+        policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
+        found = await conflicts.start(self._opened, self.namespace, request, policy, defaults, connection)
         return handle_of(self._home, found, wanted.signature.result)
 
     async def start_json(
@@ -306,9 +304,10 @@ class Perdure:
     async def _start(self, wanted: Workflow[..., Any], arguments: Arguments) -> Run[Any]:
         request = _request(wanted, arguments)
         if request.is_plain:
-            found = await self._opened.start(request)
+            found = await self._opened.client.start(self.namespace, request)
         else:
-            found = await conflicts.start(self._opened, request, wanted.settings.on_conflict, wanted.signature.defaults)
+            policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
+            found = await conflicts.start(self._opened, self.namespace, request, policy, defaults)
         return handle_of(self._home, found, wanted.signature.result)
 
     async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -316,14 +315,15 @@ class Perdure:
         wanted, engine = self._checked(workflow), self._opened
         request = _request(wanted, _recorded(wanted, args, kwargs))
         if request.is_plain:
-            found = await engine.start(request)
+            found = await engine.client.start(self.namespace, request)
         else:
-            found = await conflicts.start(engine, request, wanted.settings.on_conflict, wanted.signature.defaults)
+            policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
+            found = await conflicts.start(engine, self.namespace, request, policy, defaults)
         # No handle and no waiter where they are not needed: most runs have ended by the time their start is answered.
         owned = found if isinstance(found, OwnedRun) else None
         ending = None if owned is None else owned.ending
         if ending is None or ending.next_run_id is not None:
-            ending = await final_ending(engine, found.run_id, owned)
+            ending = await final_ending(engine, self.namespace, found.run_id, owned)
         return cast("R", result_of(found.workflow_id, ending, wanted.signature.result))
 
     @overload
@@ -345,14 +345,14 @@ class Perdure:
 
         Say whose run it is, `get("o-17", workflow=checkout)`, and its result has the workflow's type.
         """
-        engine = self._opened
+        reader = self._opened.reader
         if (id is None) == (run_id is None):
             raise BadOption("get() takes an id or a run_id, one of them")
         try:
             row = await (
-                engine.find(checked_id("workflow id", id))
+                reader.find(self.namespace, checked_id("workflow id", id))
                 if run_id is None
-                else engine.read(checked_id("run id", run_id))
+                else reader.read(self.namespace, checked_id("run id", run_id))
             )
         except RunUnreadable as error:
             # With its handle it can be ended; who asks it anything else is told.
@@ -421,16 +421,16 @@ def _settings(
     return WorkerSettings(queues=queues, max_live=max_live, park_after_ms=park_after_ms)
 
 
-async def _tell_of_held_runs(engine: Engine) -> None:
+async def _tell_of_held_runs(engine: Engine, namespace: str) -> None:
     # It is there to help; whatever keeps it from being read is told by those who cannot do without.
     with contextlib.suppress(StoreUnavailable):
-        tell_how_many(await engine.held_counts())
+        tell_how_many(await engine.reader.held_counts(namespace))
 
 
-async def _tell_of_missing_code(engine: Engine, queues: tuple[str, ...]) -> None:
+async def _tell_of_missing_code(engine: Engine, namespace: str, queues: tuple[str, ...]) -> None:
     # As above.
     with contextlib.suppress(StoreUnavailable):
-        tell_missing(await engine.without_code(queues), engine.clock.now())
+        tell_missing(await engine.claimer.without_code(namespace, queues), engine.clock.now())
 
 
 def _no_workflow(given: object) -> BadOption:

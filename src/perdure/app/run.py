@@ -85,19 +85,19 @@ class Run(Generic[R_co]):
                 async with asyncio.timeout(limit):
                     ending = await self._ending()
             except TimeoutError:
-                how_it_is = await _how_it_is(self._engine, self.run_id)
+                how_it_is = await _how_it_is(self._engine, self._home.namespace, self.run_id)
                 raise TimeoutError(f"run {self.id!r} has no result after {timeout}{how_it_is}") from None
         return cast("R_co", result_of(self.id, ending, self._result))
 
     async def _ending(self) -> Ending:
         with self._told_by_id():
-            return await final_ending(self._engine, self.run_id, self._owned)
+            return await final_ending(self._engine, self._home.namespace, self.run_id, self._owned)
 
     async def describe(self) -> RunInfo:
         """The run as it stands now."""
         engine = self._engine
         with self._told_by_id():
-            return await run_view(engine, await engine.read(self.run_id))
+            return await run_view(engine, await engine.reader.read(self._home.namespace, self.run_id))
 
     @contextmanager
     def _told_by_id(self) -> Iterator[None]:
@@ -117,7 +117,7 @@ class Run(Generic[R_co]):
         RunClosed when the run has ended, InboxFull when it has as many unread messages as it may.
         With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
-        engine = self._engine
+        client = self._engine.client
         if isinstance(signal, str):
             name, kind = checked_id("signal name", signal), _ANY
         elif isinstance(signal, Signal):
@@ -126,7 +126,8 @@ class Run(Generic[R_co]):
             raise BadOption(f"{signal!r} is not a signal; give a Signal(...) or the name of one")
         data, _ = kind.record(payload, f"the signal {name!r}")
         message_id = None if id is None else f"signal:{checked_id('signal id', id)}"
-        await engine.post(self.run_id, self.id, SignalSent(name, msgspec.Raw(data)), message_id, within=connection)
+        sent = SignalSent(name, msgspec.Raw(data))
+        await client.post(self._home.namespace, self.run_id, self.id, sent, message_id, within=connection)
 
     async def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
         """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.
@@ -135,18 +136,19 @@ class Run(Generic[R_co]):
         this returns, also when no worker is there; a run that has not begun is closed by then.
         """
         deadline_ms = None if deadline is None else math.ceil(seconds(deadline, "deadline") * 1000)
-        await self._engine.cancel(self.run_id, self.id, _checked_reason(reason), 0 if force else deadline_ms)
+        at = (self._home.namespace, self.run_id, self.id)
+        await self._engine.client.cancel(*at, _checked_reason(reason), 0 if force else deadline_ms)
 
     async def terminate(self, reason: str | None = None) -> None:
         """End the run at once, without clean-up."""
-        await self._engine.terminate(self.run_id, self.id, _checked_reason(reason))
+        await self._engine.client.terminate(self._home.namespace, self.run_id, self.id, _checked_reason(reason))
 
     async def resume(self) -> None:
         """Let a run go on that is held: one in quarantine, or one whose code fits its history again.
 
         RunNotHeld when it is not held, RunClosed when it has ended.
         """
-        await self._engine.resume(self.run_id, self.id)
+        await self._engine.client.resume(self._home.namespace, self.run_id, self.id)
 
     async def events(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[RunEvent]:
         """The run's history after an event's number, in order; `follow` goes on until the run has ended.
@@ -154,7 +156,9 @@ class Run(Generic[R_co]):
         RunUnreadable where an event cannot be read, after those before it.
         """
         after = options.count("after", after, 0)
-        async with aclosing(history_of(self._engine, self.run_id, after, follow=follow)) as history:
+        async with aclosing(
+            history_of(self._engine, self._home.namespace, self.run_id, after, follow=follow)
+        ) as history:
             async for event in history:
                 yield event
 
@@ -165,15 +169,15 @@ class Run(Generic[R_co]):
 
     async def attempts(self) -> list[FailedAttempt]:
         """The failed attempts of the run's activities that were, or will be, followed by another."""
-        return [attempt_view(found) for found in await self._engine.attempts(self.run_id)]
+        return [attempt_view(found) for found in await self._engine.reader.attempts(self.run_id)]
 
     async def unread(self) -> list[UnreadMessage]:
         """What is in the run's inbox and was not taken yet, oldest first."""
-        return [message_view(message) for message in await self._engine.unread(self.run_id)]
+        return [message_view(message) for message in await self._engine.reader.unread(self.run_id)]
 
     async def set_aside(self) -> list[UnreadMessage]:
         """The signals that were not what the code waits for, and that it will not get any more, oldest first."""
-        return [message_view(message) for message in await self._engine.misfits(self.run_id)]
+        return [message_view(message) for message in await self._engine.reader.misfits(self.run_id)]
 
     def __reduce__(self) -> tuple[object, tuple[str, str, str, str, str]]:
         return _restored, (self._home.url, self._home.namespace, self.id, self.run_id, self.workflow)
@@ -205,23 +209,23 @@ def handle_of(home: Home, run: RunRow | OwnedRun, result: ValueType) -> Run[Any]
 async def detail_of(run: Run[Any]) -> RunDetail:
     """Everything about a run."""
     with run._told_by_id():
-        return await detail.detail_of(run._engine, run.run_id)
+        return await detail.detail_of(run._engine, run._home.namespace, run.run_id)
 
 
-async def final_ending(engine: Engine, run_id: str, owned: OwnedRun | None) -> Ending:
+async def final_ending(engine: Engine, namespace: str, run_id: str, owned: OwnedRun | None) -> Ending:
     """How a run ended, or the last of those that continue it."""
-    ending = await engine.wait(run_id, owned)
+    ending = await engine.client.wait(namespace, run_id, owned)
     while ending.next_run_id is not None:
-        ending = await engine.wait(ending.next_run_id)
+        ending = await engine.client.wait(namespace, ending.next_run_id)
     return ending
 
 
-async def _how_it_is(engine: Engine, run_id: str) -> str:
+async def _how_it_is(engine: Engine, namespace: str, run_id: str) -> str:
     """The end of a sentence about a run that is open: whether it goes on."""
     try:
-        row = await engine.read(run_id)
+        row = await engine.reader.read(namespace, run_id)
         while row.status == Status.CONTINUED:
-            row = await engine.read(str(ending_of(row).next_run_id))
+            row = await engine.reader.read(namespace, str(ending_of(row).next_run_id))
         hindered = [_told(wait) for wait in (await run_view(engine, row)).waiting_for if wait.reason]
     except PerdureError:
         # That it took too long is what the caller has to know; the rest would only have helped.

@@ -1,18 +1,22 @@
-"""What people ask for: runs are started, written to and stopped, whoever owns them.
+"""The client: runs are started, written to and stopped, whoever owns them.
 
-In:   requests, of this process's user.
+In:   requests of callers in this process.
 Out:  answers after the commit, or what speaks against it.
 """
 
 import msgspec
 
-from perdure.clock import Clock
-from perdure.engine.committer import Dropped, Settlement, Unavailable
+from perdure.clock import Clock, pause
+from perdure.engine.arrivals import Arrivals
+from perdure.engine.background import Background
+from perdure.engine.committer import Committer, Dropped, Settlement, Unavailable
 from perdure.engine.groups import StartGroup
-from perdure.engine.ownership import OwningEngine
-from perdure.engine.ports import MAX_UNREAD, Ending, OwnedRun, StartRequest
-from perdure.engine.starts import new_run
+from perdure.engine.leasing.lease import Lease
+from perdure.engine.ports import OwnedRun, StartRequest
+from perdure.engine.reads import StoreReader
+from perdure.engine.starts import Starts
 from perdure.engine.stopping import Stopping, first_of
+from perdure.engine.waiters import Waiters
 from perdure.errors import InboxFull, NotOpen, RunClosed, RunNotFound, RunNotHeld, RunUnreadable, StoreError
 from perdure.ids import Ids
 from perdure.kernel.messages import Message, SignalSent
@@ -29,78 +33,86 @@ OWNER_PATIENCE_MS = 5000
 FULL_MS = 100
 
 
-class RequestEngine(OwningEngine):
-    """An engine that does what its process asks of it."""
+class StoreClient:
+    """Does what callers of this process ask of runs, whoever owns them; the Client of an engine."""
 
     def __init__(
-        self, store: Store, clock: Clock, ids: Ids, *, namespace: str, lease_ms: int, max_unread: int = MAX_UNREAD
+        self,
+        store: Store,
+        committer: Committer,
+        clock: Clock,
+        ids: Ids,
+        lease: Lease,
+        starts: Starts,
+        arrivals: Arrivals,
+        reader: StoreReader,
+        waiters: Waiters,
+        stopping: Stopping,
+        background: Background,
+        max_unread: int,
     ) -> None:
-        super().__init__(store, clock, ids, namespace=namespace, lease_ms=lease_ms)
+        self._store = store
+        self._committer = committer
+        self._clock = clock
+        self._ids = ids
+        self._lease = lease
+        self._starts = starts
+        self._arrivals = arrivals
+        self._reader = reader
+        self._stopping = stopping
+        self._background = background
         self._max_unread = max_unread
         # The runs whose inboxes were full, and until when that is believed.
         self._full: dict[str, int] = {}
-        self._stopping = Stopping(
-            store,
-            self._committer,
-            clock,
-            ids,
-            self._lease,
-            notice=self._notice,
-            ended=self._ended_elsewhere,
-            deadlines=self._deadlines,
-        )
-
-    def _ended_elsewhere(self, run_id: str, ending: Ending) -> None:
-        """A run that lived nowhere was closed."""
-        self._tell_waiters(run_id, ending)
-        if self._host is not None:
-            self._spawn(self._read_children(run_id))
+        self.wait = waiters.wait
 
     # Starting and posting
 
-    async def start(self, request: StartRequest) -> RunRow | OwnedRun:
+    async def start(self, namespace: str, request: StartRequest) -> RunRow | OwnedRun:
         """Start a run; when its workflow_id is taken, the run that has it."""
-        if self._is_closed:
+        if self._background.is_closed:
             raise NotOpen
         if self._committer.is_full:
             await self._committer.room()
-        owned = new_run(self._ids, request, self.clock.latest(), self.namespace, self._tenure)
-        hosted = self._host is not None and not request.delay_ms and self._host.makes_room_for(request)
-        operations = self._insert(request, owned, hosted=hosted)
-        group = StartGroup(operations, owned, self._host, self._arriving, hosted=hosted)
+        host = self._lease.host
+        owned = self._starts.new_run(namespace, request, self._clock.latest())
+        hosted = host is not None and not request.delay_ms and host.makes_room_for(request)
+        operations = self._starts.insert(request, owned, hosted=hosted)
+        group = StartGroup(operations, owned, host, self._arrivals, hosted=hosted)
         self._committer.submit(group)
         answer = await group.settled
         if answer is APPLIED:
             return owned
         if isinstance(answer, Dropped):
             # The lease moved under it. Whether it was written is not known; this way it is safe to write again.
-            again = self._insert(request, owned, hosted=False)
-            group = StartGroup(again, owned, self._host, self._arriving, hosted=False)
+            again = self._starts.insert(request, owned, hosted=False)
+            group = StartGroup(again, owned, host, self._arrivals, hosted=False)
             self._committer.submit(group)
             answer = await group.settled
         if isinstance(answer, Taken):
             return answer.run
         if isinstance(answer, Moved) and request.supersedes is not None:
-            # Somebody else was quicker, or the run does not make way yet: ask again who has the id.
-            return await self.start(msgspec.structs.replace(request, supersedes=None))
+            # Another caller was quicker, or the run does not make way yet: ask again who has the id.
+            return await self.start(namespace, msgspec.structs.replace(request, supersedes=None))
         if not isinstance(answer, Applied):
-            self._raise_refusal(answer, owned.workflow_id)
+            self._raise_refusal(answer, namespace, owned.workflow_id)
         return owned
 
-    async def start_within(self, request: StartRequest, connection: object) -> RunRow | OwnedRun:
+    async def start_within(self, namespace: str, request: StartRequest, connection: object) -> RunRow | OwnedRun:
         """The same inside the transaction a connection of the caller's is in: there when that is committed."""
-        if self._is_closed:
+        if self._background.is_closed:
             raise NotOpen
-        owned = new_run(self._ids, request, self.clock.latest(), self.namespace, self._tenure)
-        operations = self._insert(request, owned, hosted=False)
+        owned = self._starts.new_run(namespace, request, self._clock.latest())
+        operations = self._starts.insert(request, owned, hosted=False)
         answer = await self._store.write_within(connection, operations)
         if isinstance(answer, Taken):
             return answer.run
-        self._raise_refusal(answer, owned.workflow_id)
+        self._raise_refusal(answer, namespace, owned.workflow_id)
         return owned
 
     async def post(
         self,
+        namespace: str,
         run_id: str,
         id: str,
         signal: SignalSent,
@@ -109,120 +121,119 @@ class RequestEngine(OwningEngine):
         within: object = None,
     ) -> None:
         """Send a signal; RunNotFound or RunClosed when nobody can ever receive it, InboxFull when nobody does now."""
-        if self._is_closed:
+        if self._background.is_closed:
             raise NotOpen
         if within is not None:
-            await self._post_within(run_id, id, signal, message_id, within)
+            await self._post_within(namespace, run_id, id, signal, message_id, within)
             return
         if self._committer.is_full:
             await self._committer.room()
         message_id = message_id or self._ids.token()
-        now = self.clock.now()
+        now = self._clock.now()
         if self._full:
             self._refuse_if_full(run_id, id, now)
         post = PostMessage(run_id, message_id, "SignalSent", rows.message_body(signal), now, self._max_unread)
         answer = await self._committer.apply(post)
         while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            run_id = (await self._newest(run_id)).run_id
+            run_id = (await self._reader.newest(namespace, run_id)).run_id
             answer = await self._committer.apply(post._replace(run_id=run_id))
         if isinstance(answer, Full):
             self._full[run_id] = now + FULL_MS
-        self._raise_refusal(answer, id)
+        self._raise_refusal(answer, namespace, id)
         posted = answer.value if isinstance(answer, Applied) else None
-        if self._host is not None and isinstance(posted, Posted) and posted.count is not None:
-            self._notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
+        if isinstance(posted, Posted) and posted.count is not None:
+            self._arrivals.notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
 
     def _refuse_if_full(self, run_id: str, id: str, now: int) -> None:
-        """InboxFull for a run that has just been found so; whoever sends to it on and on costs nobody else anything."""
+        """InboxFull for a run that has just been found so; a caller that sends on and on costs no other anything."""
         self._full = {full: until for full, until in self._full.items() if now < until}
         if run_id in self._full:
             raise InboxFull(id, self._max_unread)
 
     async def _post_within(
-        self, run_id: str, id: str, signal: SignalSent, message_id: str | None, connection: object
+        self, namespace: str, run_id: str, id: str, signal: SignalSent, message_id: str | None, connection: object
     ) -> None:
-        body, now = rows.message_body(signal), self.clock.now()
+        body, now = rows.message_body(signal), self._clock.now()
         post = PostMessage(run_id, message_id or self._ids.token(), "SignalSent", body, now, self._max_unread)
         answer = await self._store.write_within(connection, [post])
         while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            post = post._replace(run_id=(await self._newest(post.run_id)).run_id)
+            post = post._replace(run_id=(await self._reader.newest(namespace, post.run_id)).run_id)
             answer = await self._store.write_within(connection, [post])
-        self._raise_refusal(answer, id)
+        self._raise_refusal(answer, namespace, id)
 
     # Stopping
 
-    async def cancel(self, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
+    async def cancel(self, namespace: str, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
         """Ask a run to stop; after the deadline it is closed whatever its code does."""
-        row = await self._open_run(run_id, id)
+        row = await self._open_run(namespace, run_id, id)
         answer = await self._stopping.cancel(row, reason, deadline_ms)
         if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            await self.cancel(run_id, id, reason, deadline_ms)
+            await self.cancel(namespace, run_id, id, reason, deadline_ms)
         elif answer is not None:
-            self._raise_refusal(answer, id)
+            self._raise_refusal(answer, namespace, id)
             if deadline_ms == 0:
-                await self._until_ended(row.run_id)
+                await self._until_ended(namespace, row.run_id)
 
-    async def terminate(self, run_id: str, id: str, reason: str | None) -> None:
+    async def terminate(self, namespace: str, run_id: str, id: str, reason: str | None) -> None:
         """End a run at once, without clean-up; one whose row cannot be read as well as any other."""
         try:
-            row = await self._open_run(run_id, id)
+            row = await self._open_run(namespace, run_id, id)
         except RunUnreadable as error:
             row = _rest_of(error)
             if row.closed_at is not None:
                 raise
         answer = await self._stopping.terminate(row, reason)
         if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            await self.terminate(run_id, id, reason)
+            await self.terminate(namespace, run_id, id, reason)
         elif answer is not None:
-            self._raise_refusal(answer, id)
-            await self._until_ended(row.run_id)
-            await self._end_if_held(row.run_id, reason)
+            self._raise_refusal(answer, namespace, id)
+            await self._until_ended(namespace, row.run_id)
+            await self._end_if_held(namespace, row.run_id, reason)
 
-    async def resume(self, run_id: str, id: str) -> None:
+    async def resume(self, namespace: str, run_id: str, id: str) -> None:
         """Let a held run go on; RunNotHeld or RunClosed for any other."""
-        row = await self._open_run(run_id, id)
+        row = await self._open_run(namespace, run_id, id)
         answer: Settlement = Moved()
         if row.held is not None:
-            answer = await self._committer.apply(ResumeRun(row.run_id, self.clock.now()))
+            answer = await self._committer.apply(ResumeRun(row.run_id, self._clock.now()))
         if isinstance(answer, Moved):
-            was_held, row = row.held is not None, await self._newest(row.run_id)
+            was_held, row = row.held is not None, await self._reader.newest(namespace, row.run_id)
             if was_held and row.held is None:
-                # Somebody has let it go on since it was read; it was us if the answer to that was lost.
+                # Another caller has let it go on since it was read; it was us if the answer to that was lost.
                 return
-            row = await self._open_run(run_id, id)
+            row = await self._open_run(namespace, run_id, id)
             if row.status not in OPEN:
                 trouble = f"its status is {row.status!r}, which no open run has"
-                raise RunUnreadable(self.url, row.run_id, row.workflow_id, trouble)
+                raise RunUnreadable(self._store.url, row.run_id, row.workflow_id, trouble)
             raise RunNotHeld(id, row.status)
-        self._raise_refusal(answer, id)
-        if self._host is not None:
-            self._host.look_around()
+        self._raise_refusal(answer, namespace, id)
+        self._arrivals.look_around()
 
-    async def _open_run(self, run_id: str, id: str) -> RunRow:
-        row = await self._newest(run_id)
+    async def _open_run(self, namespace: str, run_id: str, id: str) -> RunRow:
+        row = await self._reader.newest(namespace, run_id)
         if row.closed_at is not None:
             raise RunClosed(id, row.status)
         return row
 
-    async def _end_if_held(self, run_id: str, reason: str | None) -> None:
+    async def _end_if_held(self, namespace: str, run_id: str, reason: str | None) -> None:
         """The owner may have held the run instead of reading what it was told: then nobody else will."""
         try:
-            row = await self.read(run_id)
+            row = await self._reader.read(namespace, run_id)
         except RunUnreadable as error:
             row = _rest_of(error)
         if row.closed_at is None and row.held is not None:
             await self._stopping.terminate(row, reason)
 
-    async def _until_ended(self, run_id: str) -> None:
+    async def _until_ended(self, namespace: str, run_id: str) -> None:
         """Until the run's owner has done what it was told to; one that does not answer is not waited for for long."""
-        await first_of(self.wait(run_id), self.pause(OWNER_PATIENCE_MS))
+        await first_of(self.wait(namespace, run_id), pause(self._clock, OWNER_PATIENCE_MS))
 
-    def _raise_refusal(self, answer: Settlement, id: str) -> None:
+    def _raise_refusal(self, answer: Settlement, namespace: str, id: str) -> None:
         match answer:
             case Applied():
                 return
             case Missing():
-                raise RunNotFound(id, self.namespace)
+                raise RunNotFound(id, namespace)
             case Closed(status):
                 raise RunClosed(id, status)
             case Full(most):

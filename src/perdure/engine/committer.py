@@ -95,10 +95,11 @@ class OwnersQuestion(Question):
 class Committer:
     """Gathers groups and writes them, one batch at a time."""
 
-    def __init__(self, store: Store, clock: Clock, on_lost: Callable[[Outcome], None]) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._on_lost = on_lost
+        # Called when the epoch is lost, or that is not known.
+        self.on_lost: Callable[[Outcome], None] = lambda _: None
         self._queue: deque[Group] = deque()
         self._in_flight: list[Group] = []
         self._is_busy = False
@@ -304,7 +305,7 @@ class Committer:
         for group in waiting:
             if group.of_owner:
                 group.settle(Dropped())
-        self._on_lost(outcome)
+        self.on_lost(outcome)
 
     def stop_for(self, outcome: Outcome) -> None:
         """Lose everything that waits, as if a batch had met this outcome."""

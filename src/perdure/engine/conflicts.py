@@ -1,4 +1,8 @@
-"""Starting under an id that may be taken: the kernel's rule, and what follows from it."""
+"""Starting under an id that may be taken: the kernel's rule, and what follows from it.
+
+In:   a request to start, what its policy says, any engine.
+Out:  a new run, or the one that has the id; IdConflict.
+"""
 
 import contextlib
 from collections.abc import Mapping
@@ -8,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure import codec
-from perdure.engine.ports import Engine, OwnedRun, StartRequest
+from perdure.engine.ports import Client, Engine, OwnedRun, Reader, StartRequest
 from perdure.errors import BadOption, IdConflict, RunClosed
 from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, helpful, resolve
 from perdure.stores.records import RunRow
@@ -20,22 +24,28 @@ Defaults: TypeAlias = Mapping[str, bytes | msgspec.Raw]
 
 
 async def start(
-    engine: Engine, request: StartRequest, policy: OnConflict, defaults: Defaults, within: object = None
+    engine: Engine,
+    namespace: str,
+    request: StartRequest,
+    policy: OnConflict,
+    defaults: Defaults,
+    within: object = None,
 ) -> RunRow | OwnedRun:
     """Start a run as its policy says: a new one, or the one that has the id; IdConflict.
 
     Arguments are compared with the defaults in the place of those that are missing. Within a connection
     of the caller's, everything happens in the transaction that is in.
     """
-    begin = engine.start if within is None else partial(engine.start_within, connection=within)
-    found = await begin(request)
+    client = engine.client
+    begin = client.start if within is None else partial(client.start_within, connection=within)
+    found = await begin(namespace, request)
     while isinstance(found, RunRow):
-        resolution = await resolution_of(engine, found, request, policy, defaults)
+        resolution = await resolution_of(engine.reader, found, request, policy, defaults)
         if isinstance(resolution, GiveIt):
             return found
         if within is not None and found.closed_at is None:
             resolution = _without_terminating(found, resolution)
-        found = await begin(await superseding(engine, request, found, resolution))
+        found = await begin(namespace, await superseding(client, request, found, resolution))
     return found
 
 
@@ -49,13 +59,13 @@ def _without_terminating(found: RunRow, resolution: Resolution) -> Resolution:
 
 
 async def resolution_of(
-    engine: Engine, found: RunRow, request: StartRequest, policy: OnConflict, defaults: Defaults
+    reader: Reader, found: RunRow, request: StartRequest, policy: OnConflict, defaults: Defaults
 ) -> Resolution:
     """What the rule says of this run and this request."""
     first = found
     # A run that continues others was started with the arguments of the first of them.
     while first.continued_from is not None:
-        first = await engine.read(first.continued_from)
+        first = await reader.read(first.namespace, first.continued_from)
     difference, is_closed = _difference(first, request, defaults), found.closed_at is not None
     resolution = resolve(policy, difference=difference, is_closed=is_closed)
     if isinstance(resolution, Refuse):
@@ -63,7 +73,7 @@ async def resolution_of(
     return resolution
 
 
-async def superseding(engine: Engine, request: StartRequest, found: RunRow, resolution: Resolution) -> StartRequest:
+async def superseding(client: Client, request: StartRequest, found: RunRow, resolution: Resolution) -> StartRequest:
     """The request that takes over the id from the run that was found; IdConflict when the rule is against it."""
     if isinstance(resolution, Refuse):
         raise IdConflict(
@@ -76,7 +86,8 @@ async def superseding(engine: Engine, request: StartRequest, found: RunRow, reso
     if found.closed_at is None:
         # One that ends by itself meanwhile makes way as well.
         with contextlib.suppress(RunClosed):
-            await engine.terminate(found.run_id, found.workflow_id, "another run was started under its id")
+            reason = "another run was started under its id"
+            await client.terminate(found.namespace, found.run_id, found.workflow_id, reason)
     return msgspec.structs.replace(request, supersedes=found.run_id)
 
 

@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
+from perdure.engine.arrivals import Arrivals, deliver
 from perdure.engine.committer import Group, Settlement
 from perdure.engine.ports import Advance, Host, OwnedRun
-from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
-from perdure.kernel.messages import Message
 from perdure.stores.answers import APPLIED, Applied, Broken, Moved, Posted, Taken
 from perdure.stores.operations import Operation
 from perdure.stores.records import RunRow
@@ -65,35 +64,22 @@ class StoreClosing(StoreAdvance):
             super().settle(answer)
 
 
-# What came for a run before it lived: a message, and the how-many-th of its run that is, if that is known.
-Arrival: TypeAlias = tuple[Message, int | None] | RunUnreadable
-
-
-def deliver(host: Host, run_id: str, early: Sequence[Arrival]) -> None:
-    """Hand over what came for a run before it lived."""
-    for arrival in early:
-        if isinstance(arrival, RunUnreadable):
-            host.unreadable(arrival)
-        else:
-            host.notice(run_id, *arrival)
-
-
 class StartGroup(Group):
-    """A new run on its way to disk, for a host that adopts it then, or for whoever claims it."""
+    """A new run on its way to disk, for a host that adopts it then, or for the worker that claims it."""
 
-    __slots__ = ("_arriving", "_host", "_hosted", "_owned", "settled")
+    __slots__ = ("_arrivals", "_host", "_hosted", "_owned", "settled")
 
     def __init__(
         self,
         operations: Sequence[Operation],
         owned: OwnedRun,
         host: Host | None,
-        arriving: dict[str, list[Arrival]],
+        arrivals: Arrivals,
         *,
         hosted: bool,
     ) -> None:
         self.operations = operations
-        self._arriving = arriving
+        self._arrivals = arrivals
         self._owned = owned
         self._host = host
         self._hosted = hosted
@@ -114,12 +100,13 @@ class StartGroup(Group):
             if is_applied:
                 self._host.look_around()
             return
-        early = self._arriving.pop(self._owned.run_id, ())
+        early = self._arrivals.early.pop(self._owned.run_id, ())
         if not is_applied:
             self._host.forgo()
             return
         self._host.adopt(self._owned, None)
-        deliver(self._host, self._owned.run_id, early)
+        if early:
+            deliver(self._host, self._owned.run_id, early)
 
 
 class ChildStart(StartGroup):
@@ -134,13 +121,13 @@ class ChildStart(StartGroup):
         operations: Sequence[Operation],
         owned: OwnedRun,
         host: Host | None,
-        arriving: dict[str, list[Arrival]],
+        arrivals: Arrivals,
         *,
         hosted: bool,
         then: Callable[[RunRow | None], None],
         again: Callable[[], None],
     ) -> None:
-        super().__init__(operations, owned, host, arriving, hosted=hosted)
+        super().__init__(operations, owned, host, arrivals, hosted=hosted)
         self._then = then
         self._again = again
 

@@ -1,16 +1,13 @@
-"""The Engine port: the few verbs through which everything passes.
+"""The Engine port: one protocol per noun, and an engine that has them as attributes.
 
-start     a new run, or the one that has its id
-post      a message into a run's inbox
-cancel, terminate   end a run from outside: asked to, or at once
-resume    a held run goes on
-claim     ripe runs for this worker
-advance   one step of an owned run: a command in, its event out, on disk a moment later
-release   let go of an owned run: parked, handed back or held
-read      runs, their events, attempts and messages
-wait      until a run has ended
+client    what people ask for: start, post, cancel, terminate, resume, wait
+reader    what everybody may read: runs, their events, attempts and messages
+claimer   what a worker asks for: ripe runs, and what other workers have code for
+owner     what only the owner of a run may ask for: advance, release, children, notes
 
-Commands go in, not events: the rules of the kernel are behind this port.
+Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
+so that an engine over HTTP can have the same nouns. A further noun is a protocol with its own file, and an attribute.
+A verb that is about a namespace takes it as its first argument; an engine serves all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -170,33 +167,18 @@ class Host(Protocol):
         """Everything this worker owned is not its own any more, or must be loaded again."""
 
 
-class Engine(Protocol):
-    """What workers and handles can ask for; `url` names the database to people."""
+class Client(Protocol):
+    """What people ask of runs, whoever owns them; `id` is the workflow_id that errors name."""
 
-    clock: Clock
-
-    @property
-    def url(self) -> str: ...
-
-    async def open(self, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
-        """Begin; with a host, also become a worker for these queues."""
-
-    async def close(self) -> None:
-        """Write what is left, and let go of everything."""
-
-    async def settle(self, patience_ms: int) -> None:
-        """Until everything asked for so far is on disk; while the database is unavailable, not for longer than this."""
-
-    # For everybody
-
-    async def start(self, request: StartRequest) -> RunRow | OwnedRun:
+    async def start(self, namespace: str, request: StartRequest) -> RunRow | OwnedRun:
         """Start a run; when its workflow_id is taken, the run that has it."""
 
-    async def start_within(self, request: StartRequest, connection: object) -> RunRow | OwnedRun:
+    async def start_within(self, namespace: str, request: StartRequest, connection: object) -> RunRow | OwnedRun:
         """The same inside the transaction a connection of the caller's is in: there when that is committed."""
 
     async def post(
         self,
+        namespace: str,
         run_id: str,
         id: str,
         signal: SignalSent,
@@ -204,39 +186,45 @@ class Engine(Protocol):
         *,
         within: object = None,
     ) -> None:
-        """Send a signal; RunNotFound or RunClosed, naming the id, when nobody can ever receive it; InboxFull.
+        """Send a signal; RunNotFound or RunClosed when no run can ever receive it; InboxFull.
 
         `within` a connection of the caller's it is sent when the transaction it is in is committed.
-
-        Sent twice under one message_id it counts once. One that continues as another run gets it there.
+        Sent twice under one message_id it counts once. A run that continues as another one gets it there.
         """
 
-    async def cancel(self, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
+    async def cancel(self, namespace: str, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
         """Ask a run to stop; after the deadline, 0 being at once, it is closed whatever its code does."""
 
-    async def terminate(self, run_id: str, id: str, reason: str | None) -> None:
+    async def terminate(self, namespace: str, run_id: str, id: str, reason: str | None) -> None:
         """End a run at once, without clean-up."""
 
-    async def resume(self, run_id: str, id: str) -> None:
-        """Let a held run go on; RunNotHeld or RunClosed, naming the id, for any other."""
+    async def resume(self, namespace: str, run_id: str, id: str) -> None:
+        """Let a held run go on; RunNotHeld or RunClosed for any other."""
 
-    async def read(self, run_id: str) -> RunRow:
+    async def wait(self, namespace: str, run_id: str, owned: OwnedRun | None = None) -> Ending:
+        """Until the run has ended; `owned` is its handle, if it was started here."""
+
+
+class Reader(Protocol):
+    """What everybody may read."""
+
+    async def read(self, namespace: str, run_id: str) -> RunRow:
         """A run's row; RunNotFound."""
 
-    async def find(self, workflow_id: str) -> RunRow:
+    async def find(self, namespace: str, workflow_id: str) -> RunRow:
         """The newest run of a workflow_id; RunNotFound."""
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
         """Runs, newest first; those that cannot be read are in their places."""
 
-    async def held_counts(self) -> dict[str, int]:
+    async def held_counts(self, namespace: str) -> dict[str, int]:
         """How many runs are held, by reason."""
 
-    async def serving(self) -> Served:
+    async def serving(self, namespace: str) -> Served:
         """What living workers have code for, by queue."""
 
-    async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
-        """A run's history."""
+    async def events(self, namespace: str, run_id: str, after: int, limit: int) -> list[Event]:
+        """A run's history after an event's number."""
 
     async def last_event_at(self, run_id: str) -> int | None:
         """When a run's last event was."""
@@ -250,38 +238,38 @@ class Engine(Protocol):
     async def misfits(self, run_id: str) -> Sequence[Message]:
         """The signals that were set aside, for they are not what a run's code waits for."""
 
-    async def wait(self, run_id: str, owned: OwnedRun | None = None) -> Ending:
-        """Until the run has ended; `owned` is its handle, if it was started here."""
 
-    async def pause(self, ms: int) -> None:
-        """Wait by the engine's clock."""
+class Claimer(Protocol):
+    """What a worker asks for."""
 
-    # For a worker
-
-    async def claim(self, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int, suspects: int) -> int:
+    async def claim(
+        self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int, suspects: int
+    ) -> int:
         """Take ripe runs, at most so many suspects among them, and hand them to the host; answers how many."""
 
     async def next_wake(
-        self, queues: tuple[str, ...], workflows: tuple[str, ...], *, suspects: bool = False
+        self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...], *, suspects: bool = False
     ) -> int | None:
         """When the next free run becomes ripe, suspects among them or not."""
 
-    def is_worked(self, queue: str) -> bool:
-        """Whether a worker that was alive a moment ago works this queue, in this namespace."""
+    def is_worked(self, namespace: str, queue: str) -> bool:
+        """Whether a worker that was alive a moment ago works this queue."""
 
-    def has_code(self, queue: str, workflow: str) -> bool:
-        """Whether a worker that was alive a moment ago has this workflow on this queue, in this namespace."""
+    def has_code(self, namespace: str, queue: str, workflow: str) -> bool:
+        """Whether a worker that was alive a moment ago has this workflow on this queue."""
 
-    async def without_code(self, queues: tuple[str, ...]) -> list[NoCode]:
+    async def without_code(self, namespace: str, queues: tuple[str, ...]) -> list[NoCode]:
         """What free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
 
-    async def free_mismatches(self, workflows: tuple[str, ...]) -> None:
+    async def free_mismatches(self, namespace: str, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""
 
     async def read_messages_of(self, run_id: str, after: int = 0) -> None:
-        """Notice what is unread in one run's inbox after a number."""
+        """Tell the host what is unread in one run's inbox after a number."""
 
-    # For the owner of a run
+
+class Owner(Protocol):
+    """What only the owner of a run may ask for; of a run that is lost, nothing comes of it."""
 
     def advance(self, owned: OwnedRun, command: Command) -> Advance | Refusal:
         """Let the rules decide; the event is in the next batch."""
@@ -312,3 +300,33 @@ class Engine(Protocol):
 
     def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
         """Let go of a run; `done(False)` when a message came first and it must go on."""
+
+
+class Engine(Protocol):
+    """The nouns together, and the time between opening and closing; `url` names the database to people."""
+
+    clock: Clock
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def reader(self) -> Reader: ...
+
+    @property
+    def claimer(self) -> Claimer: ...
+
+    @property
+    def owner(self) -> Owner: ...
+
+    async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
+        """Begin, and see to the ends by the clock in a namespace; with a host, become a worker for its queues."""
+
+    async def close(self) -> None:
+        """Write what is left, and let go of everything."""
+
+    async def settle(self, patience_ms: int) -> None:
+        """Until everything asked for so far is on disk; while the database is unavailable, not for longer than this."""

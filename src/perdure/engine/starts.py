@@ -1,10 +1,17 @@
-"""How a request to start becomes a run and the operations that insert it."""
+"""Starts: how a request to start becomes a run and the operations that insert it.
+
+In:   requests, of callers and of parents.
+Out:  runs, given under the tenure of now, and operations for the committer.
+"""
 
 from typing import Any
 
 import msgspec
 
+from perdure.engine.arrivals import Arrivals
+from perdure.engine.leasing.lease import Lease
 from perdure.engine.ports import OwnedRun, StartRequest
+from perdure.engine.stopping import Deadlines
 from perdure.ids import Ids, stamp_of
 from perdure.kernel.traits import PLAIN
 from perdure.stores.operations import InsertRichRun, InsertRun, Operation, SupersedeRun
@@ -13,21 +20,43 @@ from perdure.stores.operations import InsertRichRun, InsertRun, Operation, Super
 _row: Any = tuple.__new__
 
 
-def new_run(ids: Ids, request: StartRequest, now: int, namespace: str, tenure: object) -> OwnedRun:
-    """The run that the request asks for."""
-    if request.is_plain:
-        run_id = ids.run_id(now)
-        owned = OwnedRun(run_id, run_id, request.workflow, request.input, ids.seed(), now)
-    else:
-        run_id = request.run_id or run_id_after(ids, now, request.supersedes)
-        seed = ids.seed() if request.seed is None else request.seed
-        owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, seed, now)
-        _dress(owned, request, now)
-    owned.arguments = request.arguments
-    owned.tenure = tenure
-    if namespace != "main":
-        owned.namespace = namespace
-    return owned
+class Starts:
+    """Makes runs; what comes for one that will live here is kept from the moment it may be on disk."""
+
+    def __init__(self, ids: Ids, lease: Lease, arrivals: Arrivals, deadlines: Deadlines) -> None:
+        self._ids = ids
+        self._lease = lease
+        self._arrivals = arrivals
+        self._deadlines = deadlines
+
+    def new_run(self, namespace: str, request: StartRequest, now: int) -> OwnedRun:
+        """The run that the request asks for."""
+        ids = self._ids
+        if request.is_plain:
+            run_id = ids.run_id(now)
+            owned = OwnedRun(run_id, run_id, request.workflow, request.input, ids.seed(), now)
+        else:
+            run_id = request.run_id or self.run_id_after(now, request.supersedes)
+            seed = ids.seed() if request.seed is None else request.seed
+            owned = OwnedRun(run_id, request.workflow_id or run_id, request.workflow, request.input, seed, now)
+            _dress(owned, request, now)
+        owned.arguments = request.arguments
+        owned.tenure = self._lease.tenure
+        if namespace != "main":
+            owned.namespace = namespace
+        return owned
+
+    def run_id_after(self, now: int, predecessor: str | None) -> str:
+        """A new run id, above that of the run before it under the same workflow_id: lists are ordered by them."""
+        return self._ids.run_id(now if predecessor is None else max(now, stamp_of(predecessor) + 1))
+
+    def insert(self, request: StartRequest, owned: OwnedRun, *, hosted: bool) -> tuple[Operation, ...]:
+        """The operations that insert a run; messages for one that will live here are kept until it does."""
+        if hosted:
+            self._arrivals.early[owned.run_id] = []
+        if owned.traits.close_at is not None:
+            self._deadlines.expect(owned.traits.close_at)
+        return insertion(request, owned, self._lease.worker_id if hosted else None)
 
 
 def _dress(owned: OwnedRun, request: StartRequest, now: int) -> None:
@@ -41,11 +70,6 @@ def _dress(owned: OwnedRun, request: StartRequest, now: int) -> None:
             delayed_until=begins_at if request.delay_ms else None,
             close_at=None if traits.timeout_ms is None else begins_at + traits.timeout_ms,
         )
-
-
-def run_id_after(ids: Ids, now: int, predecessor: str | None) -> str:
-    """A new run id, above that of the run before it under the same workflow_id: lists are ordered by them."""
-    return ids.run_id(now if predecessor is None else max(now, stamp_of(predecessor) + 1))
 
 
 def insertion(request: StartRequest, owned: OwnedRun, worker_id: str | None) -> tuple[Operation, ...]:

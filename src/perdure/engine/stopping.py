@@ -3,7 +3,7 @@
 In:   a run, and how it shall end.
 Out:  a closed run, or a message to its owner.
 
-A run that nobody owns is closed by whoever asks, in one transaction that is
+A run that nobody owns is closed by the process that is asked, in one transaction that is
 conditional on nobody owning it; an owned run is only ever closed by its owner.
 """
 
@@ -12,15 +12,18 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from perdure.clock import Clock
+from perdure.clock import Alarm, Clock
+from perdure.engine.arrivals import Arrivals
+from perdure.engine.background import Background
 from perdure.engine.committer import Committer, Settlement
-from perdure.engine.deadlines import Deadlines
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.leasing.lease import Lease
+from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.ports import Ending
-from perdure.errors import RunUnreadable
+from perdure.engine.waiters import Waiters
+from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.ids import Ids
-from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut
+from perdure.kernel.events import Closing, RunCancelled, RunTerminated, RunTimedOut
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.overdue import timed_out
 from perdure.kernel.status import OPEN, Status
@@ -51,8 +54,41 @@ def stop_child(run_id: str, place: str, reason: str, at: int) -> StopChildren:
     return StopChildren(run_id, f"unawaited:{run_id}", cancel, terminate, False, reason, at, place)
 
 
+class Deadlines:
+    """One alarm, for the earliest end by the clock that is known of; `look` is called then.
+
+    Every process looks: the first one closes what nobody owns.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._alarm: Alarm | None = None
+        self._alarm_at = 0
+        self.look: Callable[[], None] = lambda: None
+        self.is_due = False
+
+    def expect(self, at: int | None) -> None:
+        """A run ends at this time, unless it has ended before: then the look is for nothing, and no harm."""
+        if at is None or (self._alarm is not None and self._alarm_at <= at):
+            return
+        self.stop()
+        self._alarm_at = at
+        self._alarm = self._clock.call_at(at, self._ring)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.is_due = True
+        self.look()
+
+
 class Stopping:
-    """Ends runs; `notice` passes messages on in this process, `ended` tells who waits."""
+    """Ends runs, and tells those in this process whom it concerns: parents, children, callers that wait."""
 
     def __init__(
         self,
@@ -61,9 +97,10 @@ class Stopping:
         clock: Clock,
         ids: Ids,
         lease: Lease,
-        *,
-        notice: Callable[[str, Message, int | None], None],
-        ended: Callable[[str, Ending], None],
+        takeover: Takeover,
+        arrivals: Arrivals,
+        waiters: Waiters,
+        background: Background,
         deadlines: Deadlines,
     ) -> None:
         self._store = store
@@ -71,8 +108,10 @@ class Stopping:
         self._clock = clock
         self._ids = ids
         self._lease = lease
-        self._notice = notice
-        self._ended = ended
+        self._takeover = takeover
+        self._arrivals = arrivals
+        self._waiters = waiters
+        self._background = background
         self._deadlines = deadlines
 
     async def cancel(self, row: RunRow, reason: str | None, deadline_ms: int | None) -> Settlement | None:
@@ -115,7 +154,7 @@ class Stopping:
         """Whether nobody owns the run; one whose owner is gone is free, though nobody was there to say so."""
         if row.owner is None:
             return True
-        return row.owner != self._lease.worker_id and await self._lease.rescue_from(row.owner)
+        return row.owner != self._lease.worker_id and await self._takeover.rescue_from(row.owner)
 
     async def _close(
         self, row: RunRow, end: RunCancelled | RunTerminated | RunTimedOut, *, only_unbegun: bool = False
@@ -137,9 +176,11 @@ class Stopping:
         log.info("run %r was closed as %s", row.workflow_id, final.status, extra={"event": "run_closed"})
         if message is not None and isinstance(answer, Applied) and isinstance(answer.value, Posted):
             posted = answer.value
-            self._notice(message.run_id, Message(posted.number, message.message_id, body, now), posted.count)
-        self._ended(row.run_id, final)
-        await self.close_free_children(row.run_id, end)
+            self._arrivals.notice(message.run_id, Message(posted.number, message.message_id, body, now), posted.count)
+        self._waiters.tell(row.run_id, final)
+        if self._lease.host is not None:
+            self._background.spawn(self._arrivals.read_children(row.namespace, row.run_id))
+        await self._close_free_children(row.namespace, row.run_id, end)
         return True
 
     async def _is_done(self, row: RunRow, final: Ending, at: int) -> bool:
@@ -150,12 +191,20 @@ class Stopping:
             return False
         return found is not None and found.status == final.status and (found.closed_at or 0) >= at
 
-    async def close_free_children(self, run_id: str, end: object) -> None:
-        """Children that were told to stop at once, and that nobody owns: whoever is there closes them."""
+    async def tell_children(self, namespace: str, run_id: str, end: Closing) -> None:
+        """Children of a run that ended were asked to stop: those that live here are told, free ones are closed."""
+        await self._arrivals.read_children(namespace, run_id)
+        try:
+            await self._close_free_children(namespace, run_id, end)
+        except StoreUnavailable:
+            log.warning("children are left to whoever has them next", extra={"event": "children_left"})
+
+    async def _close_free_children(self, namespace: str, run_id: str, end: object) -> None:
+        """Close the children that were told to stop at once, and that nobody owns."""
         reason = end.reason if isinstance(end, RunCancelled | RunTerminated) else None
         after = None
         while True:
-            wanted = RunFilter(self._lease.namespace, tuple(OPEN), parent_id=run_id, before=after, limit=BITE)
+            wanted = RunFilter(namespace, tuple(OPEN), parent_id=run_id, before=after, limit=BITE)
             page = await self._store.list_runs(wanted)
             for row in page:
                 if isinstance(row, RunUnreadable):
@@ -173,7 +222,7 @@ class Stopping:
         post = PostMessage(run_id, message_id, type(body).__name__, rows.message_body(body), now)
         answer = await self._committer.apply(post, *beside)
         if isinstance(answer, Applied) and isinstance(answer.value, Posted):
-            self._notice(run_id, Message(answer.value.number, message_id, body, now), answer.value.count)
+            self._arrivals.notice(run_id, Message(answer.value.number, message_id, body, now), answer.value.count)
         return answer
 
 

@@ -92,28 +92,28 @@ def fields_of(detail: RunDetail) -> dict[str, object]:
     }
 
 
-async def detail_of(engine: Engine, run_id: str) -> RunDetail:
+async def detail_of(engine: Engine, namespace: str, run_id: str) -> RunDetail:
     """Everything about a run."""
-    info = await run_view(engine, await engine.read(run_id))
+    info = await run_view(engine, await engine.reader.read(namespace, run_id))
     children = await page_of(engine, RunFilter(info.namespace, parent_id=run_id, limit=MOST_CHILDREN))
     failed, first, last, trouble = [], None, None, None
     attempts: list[FailedAttempt] = []
     unread: list[UnreadMessage] = []
     set_aside: list[UnreadMessage] = []
     try:
-        async for last in history_of(engine, run_id):
+        async for last in history_of(engine, namespace, run_id):
             first = first or last
             if last.kind in {"ActivityFailed", "ChildFailed"}:
                 failed.append(last)
-        attempts = [attempt_view(each) for each in await engine.attempts(run_id)]
-        unread = [message_view(each) for each in await engine.unread(run_id)]
-        set_aside = [message_view(each) for each in await engine.misfits(run_id)]
+        attempts = [attempt_view(each) for each in await engine.reader.attempts(run_id)]
+        unread = [message_view(each) for each in await engine.reader.unread(run_id)]
+        set_aside = [message_view(each) for each in await engine.reader.misfits(run_id)]
     except RunUnreadable as error:
         # What can be read of it is shown all the same.
         trouble = error
     return RunDetail(
         info=info,
-        parent=await _id_of(engine, info.parent_id),
+        parent=await _id_of(engine, namespace, info.parent_id),
         first=first,
         last=last,
         trouble=trouble,
@@ -126,11 +126,11 @@ async def detail_of(engine: Engine, run_id: str) -> RunDetail:
     )
 
 
-async def _id_of(engine: Engine, run_id: str | None) -> str | None:
+async def _id_of(engine: Engine, namespace: str, run_id: str | None) -> str | None:
     if run_id is None:
         return None
     try:
-        return (await engine.read(run_id)).workflow_id
+        return (await engine.reader.read(namespace, run_id)).workflow_id
     except RunNotFound:
         return None
     except RunUnreadable as error:

@@ -224,7 +224,7 @@ async def _hindered(engine: Engine, row: RunRow, waits: tuple[Wait, ...]) -> tup
     if row.closed_at is not None or row.held is not None or not (row.owner is None or any(w.queue for w in waits)):
         return waits
     try:
-        served = await engine.serving()
+        served = await engine.reader.serving(row.namespace)
     except StoreUnavailable:
         # It would only have helped; the run itself was read.
         return waits
@@ -275,7 +275,7 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
     waiting = row.waiting
     if row.closed_at is None and not is_listed:
         # Steps do not touch the row; the last event says when the run moved, and whether the note of its wait is old.
-        last = await engine.last_event_at(row.run_id)
+        last = await engine.reader.last_event_at(row.run_id)
         if last is not None and last > moved_at:
             moved_at, waiting = last, None
     return RunInfo(
@@ -322,7 +322,7 @@ async def page_of(engine: Engine, wanted: RunFilter) -> Page:
     limit = wanted.limit
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
         raise BadOption(f"limit is {limit!r}; a page has 1 to {LARGEST_PAGE} runs")
-    rows = await engine.list_runs(msgspec.structs.replace(wanted, limit=limit + 1))
+    rows = await engine.reader.list_runs(msgspec.structs.replace(wanted, limit=limit + 1))
     infos: list[RunInfo] = []
     unreadable: list[RunUnreadable] = []
     for row in rows[:limit]:

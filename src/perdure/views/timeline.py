@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from perdure.clock import pause
 from perdure.engine.ports import Engine
 from perdure.errors import RunUnreadable
 from perdure.kernel.traits import TASK_PREFIX
@@ -29,7 +30,7 @@ LONGEST_ARGUMENTS = 60
 
 
 async def history_of(
-    engine: Engine, run_id: str, after: int = 0, *, follow: bool = False
+    engine: Engine, namespace: str, run_id: str, after: int = 0, *, follow: bool = False
 ) -> AsyncGenerator[RunEvent, None]:
     """The events after this number, in order; `follow` goes on until the run has ended.
 
@@ -38,9 +39,9 @@ async def history_of(
     size = EVENTS_PAGE
     while True:
         # Looked at first: what is written after this look is read by the next one.
-        is_over = not follow or (await engine.read(run_id)).closed_at is not None
+        is_over = not follow or (await engine.reader.read(namespace, run_id)).closed_at is not None
         try:
-            page = await engine.events(run_id, after, size)
+            page = await engine.reader.events(namespace, run_id, after, size)
         except RunUnreadable:
             if size == 1:
                 raise
@@ -52,7 +53,7 @@ async def history_of(
         if len(page) < size:
             if is_over:
                 return
-            await engine.pause(FOLLOW_MS)
+            await pause(engine.clock, FOLLOW_MS)
 
 
 class Line(NamedTuple):

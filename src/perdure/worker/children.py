@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.clock import pause
 from perdure.engine import conflicts, endings
 from perdure.engine.outages import Outage
 from perdure.engine.ports import Ending, Engine, StartRequest
@@ -108,7 +109,7 @@ class Children:
                 live.starting += 1
                 self._spawn(self._resolve(live, call, request, holder))
 
-        self._engine.start_child(live.owned, request, then)
+        self._engine.owner.start_child(live.owned, request, then)
 
     async def _resolve(self, live: LiveRun, call: PendingChild, request: StartRequest, holder: RunRow) -> None:
         """Another run has the id: take it over, or wait for that one."""
@@ -133,11 +134,11 @@ class Children:
             return False
         policy = OnConflict.REPLACE if settings.id is None else settings.on_conflict
         defaults = call.workflow.signature.defaults
-        resolution = await conflicts.resolution_of(self._engine, holder, request, policy, defaults)
+        resolution = await conflicts.resolution_of(self._engine.reader, holder, request, policy, defaults)
         if isinstance(resolution, GiveIt):
             return True
         try:
-            request = await conflicts.superseding(self._engine, request, holder, resolution)
+            request = await conflicts.superseding(self._engine.client, request, holder, resolution)
         except IdConflict as conflict:
             failed = ChildFailed(call.workflow.name, holder.workflow_id, holder.run_id, failure_of(conflict))
             self._record(live, call, failed)
@@ -149,11 +150,11 @@ class Children:
 
     async def _attach(self, live: LiveRun, call: PendingChild, holder: RunRow) -> bool:
         """Wait for a run that is not ours."""
-        run_id = holder.run_id
-        ending = await self._engine.wait(run_id)
+        run_id, client = holder.run_id, self._engine.client
+        ending = await client.wait(holder.namespace, run_id)
         while ending.next_run_id is not None:
             run_id = ending.next_run_id
-            ending = await self._engine.wait(run_id)
+            ending = await client.wait(holder.namespace, run_id)
         self._record(live, call, _outcome(call, holder.workflow_id, run_id, ending))
         return True
 
@@ -167,7 +168,7 @@ class Children:
             cancelled = live.program.cancelled
             reason = None if cancelled is None else cancelled.reason
             text = reason or f"its parent {live.owned.workflow_id!r} does not wait for it any more"
-            self._engine.cancel_child(live.owned, call.place, text)
+            self._engine.owner.cancel_child(live.owned, call.place, text)
 
     async def _patiently(self, live: LiveRun, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
         """Until it is done, as long as the run is ours: nobody else will do it."""
@@ -178,10 +179,10 @@ class Children:
                 return False
             except StoreUnavailable as error:
                 self._outage.fails(error)
-                await self._engine.pause(AGAIN_MS)
+                await pause(self._engine.clock, AGAIN_MS)
             except PerdureError:
                 log.warning("a child is in trouble, will try again", exc_info=True, extra={"event": "child_failed"})
-                await self._engine.pause(AGAIN_MS)
+                await pause(self._engine.clock, AGAIN_MS)
             else:
                 self._outage.is_over()
                 return done

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from perdure.clock import Alarm
+from perdure.clock import Alarm, pause
 from perdure.engine.outages import Outage
 from perdure.engine.ports import Engine
 from perdure.errors import PerdureError, StoreUnavailable
@@ -29,12 +29,15 @@ class Claims:
     def __init__(
         self,
         engine: Engine,
+        namespace: str,
         queues: tuple[str, ...],
         room: Callable[[], int],
         suspects: Callable[[], int],
         names: Callable[[], tuple[str, ...]],
     ) -> None:
-        self._engine = engine
+        self._claimer = engine.claimer
+        self._clock = engine.clock
+        self._namespace = namespace
         self._queues = queues
         self._room = room
         self._suspects = suspects
@@ -73,7 +76,7 @@ class Claims:
         self._wake_at(None)
         task = self._task
         if task is not None:
-            patience = asyncio.ensure_future(self._engine.pause(STOP_MS))
+            patience = asyncio.ensure_future(pause(self._clock, STOP_MS))
             await asyncio.wait((task, patience), return_when=asyncio.FIRST_COMPLETED)
             task.cancel()
             patience.cancel()
@@ -86,24 +89,27 @@ class Claims:
                     return
                 self.is_wanted = False
                 names, suspects = self._names(), self._suspects()
-                if await self._engine.claim(self._queues, names, min(room, CLAIM), suspects) > 0:
+                limit = min(room, CLAIM)
+                if await self._claimer.claim(self._namespace, self._queues, names, limit, suspects) > 0:
                     self.is_wanted = True
                     self._again_ms = CLAIM_AGAIN_MS
                 else:
                     # Those that may not be claimed now are no reason to look again.
-                    self._wake_at(await self._engine.next_wake(self._queues, names, suspects=suspects > 0))
+                    is_any = suspects > 0
+                    at = await self._claimer.next_wake(self._namespace, self._queues, names, suspects=is_any)
+                    self._wake_at(at)
             self._outage.is_over()
         except StoreUnavailable as error:
             self._outage.fails(error)
-            self._wake_at(self._engine.clock.now() + FAILED_AGAIN_MS)
+            self._wake_at(self._clock.now() + FAILED_AGAIN_MS)
         except PerdureError:
             log.warning("claiming failed, will try again", exc_info=True, extra={"event": "claim_failed"})
-            self._wake_at(self._engine.clock.now() + FAILED_AGAIN_MS)
+            self._wake_at(self._clock.now() + FAILED_AGAIN_MS)
         finally:
             self._task = None
 
     def _wake_at(self, at: int | None) -> None:
-        now = self._engine.clock.now()
+        now = self._clock.now()
         if at is not None and at <= now:
             # One that is ripe already could not be claimed just now; look again in a moment, and each time later.
             at = now + self._again_ms
@@ -118,7 +124,7 @@ class Claims:
             self._alarm = None
         if at is not None and not self._is_stopped:
             self._alarm_at = at
-            self._alarm = self._engine.clock.call_at(at, self._ring)
+            self._alarm = self._clock.call_at(at, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None

@@ -53,7 +53,7 @@ class Effects:
         fail: Callable[[LiveRun, Exception], None],
         expire: Callable[[LiveRun], None],
     ) -> None:
-        self._engine = engine
+        self._owner = engine.owner
         self._clock = engine.clock
         self._runner = runner
         self._advance = advance
@@ -177,7 +177,7 @@ class Effects:
             return
         record = FailedAttempt(place, number, activity.name, failure, now, next_at)
         live.add_failed(record)
-        self._engine.record_attempt(live.owned, record, partial(self.start, live, [call]))
+        self._owner.record_attempt(live.owned, record, partial(self.start, live, [call]))
 
     def _record_failure(self, live: LiveRun, call: PendingActivity, began: int, error: BaseException) -> None:
         number = live.failed_attempts(call.place) + 1

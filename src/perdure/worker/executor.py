@@ -73,7 +73,7 @@ class Mover:
     """Moves the runs that live in this process."""
 
     def __init__(self, engine: Engine, settings: WorkerSettings) -> None:
-        self._engine = engine
+        self._owner = engine.owner
         self._clock = engine.clock
         self._settings = settings
         self._live: dict[str, LiveRun] = {}
@@ -155,7 +155,7 @@ class Mover:
                 self._settle(live, None)
 
         live.is_leaving = live.is_replaying = True
-        self._engine.note_waiting(live.owned, live.waiting(), go_on)
+        self._owner.note_waiting(live.owned, live.waiting(), go_on)
 
     def _is_interrupted(self, live: LiveRun) -> bool:
         """Whether a run was ended or let go of while it was being brought back."""
@@ -187,7 +187,7 @@ class Mover:
         if waiting is None or not waiting.is_waiting:
             # Nobody waits for it any more: a fact without a taker is not written.
             return
-        advance = self._engine.advance(live.owned, command)
+        advance = self._owner.advance(live.owned, command)
         if not isinstance(advance, Advance):
             log.error("an advance was refused: %r", advance, extra={"event": "refused", "run_id": live.run_id})
             return
@@ -264,7 +264,7 @@ class Mover:
             return Read.DONE
         if wanted is None:
             return Read.NOTHING
-        received = self._engine.advance(live.owned, wanted)
+        received = self._owner.advance(live.owned, wanted)
         return received if isinstance(received, Advance) and self._deliver(live, received) else Read.ENDED
 
     def _rests(self, live: LiveRun, inbox: Inbox, advance: Advance | None) -> bool:
@@ -300,7 +300,7 @@ class Mover:
                 trouble,
                 extra={"event": "signal_set_aside", "run_id": live.run_id},
             )
-            self._engine.set_aside(live.owned, message)
+            self._owner.set_aside(live.owned, message)
 
     def _take_asides(self, live: LiveRun, advance: Advance | None) -> Advance | None:
         """Write down the changes the code came by, and show what it says of itself."""
@@ -308,7 +308,7 @@ class Mover:
         asides, program.asides = program.asides, None
         assert asides is not None
         for change_id in asides.patches:
-            noted = self._engine.advance(live.owned, TakeNote(Patched(change_id)))
+            noted = self._owner.advance(live.owned, TakeNote(Patched(change_id)))
             if isinstance(noted, Advance):
                 advance = noted
                 if live.history is not None:
@@ -316,7 +316,7 @@ class Mover:
         annotations = (program.attributes_text, program.step)
         if asides.is_annotated and annotations != live.annotated:
             live.annotated = annotations
-            self._engine.annotate(live.owned, annotations[0] or "{}", annotations[1])
+            self._owner.annotate(live.owned, annotations[0] or "{}", annotations[1])
         return advance
 
     # Being stopped, and ending
@@ -337,7 +337,7 @@ class Mover:
         if live.program.cancelled is not None:
             # Asked once is enough: whoever cleans up must not be disturbed. Only the end may come sooner.
             return Read.DONE
-        noted = self._engine.advance(live.owned, TakeNote(CancelRequested(body.reason, body.close_at), message))
+        noted = self._owner.advance(live.owned, TakeNote(CancelRequested(body.reason, body.close_at), message))
         return noted if isinstance(noted, Advance) and self._deliver(live, noted) else Read.ENDED
 
     def _expire(self, live: LiveRun) -> None:
@@ -366,7 +366,7 @@ class Mover:
             owned.traits, attributes=program.attributes_text, continued_from=owned.run_id, delayed_until=None
         )
         request = StartRequest(owned.workflow, input, owned.workflow_id, owned.queue, owned.priority, traits=traits)
-        self._engine.continue_run(owned, request)
+        self._owner.continue_run(owned, request)
         live.is_leaving = True
         program.evict()
 
@@ -374,7 +374,7 @@ class Mover:
         self._end(live, events.RunFailed(failure_of(error)))
 
     def _end(self, live: LiveRun, end: events.Closing) -> None:
-        self._engine.advance(live.owned, CloseRun(end))
+        self._owner.advance(live.owned, CloseRun(end))
         live.is_leaving = True
         live.program.evict()
 
@@ -389,7 +389,7 @@ class Mover:
                 self._fail(live, error)
             case SystemExit() | KeyboardInterrupt():
                 # A signal struck this run by chance, half-way through a step: whoever has it next replays it.
-                self._engine.release(live.owned, HandBack(), lambda _: None)
+                self._owner.release(live.owned, HandBack(), lambda _: None)
                 self.drop(live)
                 raise error
             case _:
@@ -409,7 +409,7 @@ class Mover:
             extra={"event": "run_held", "run_id": live.run_id, "reason": "mismatch"},
         )
         live.is_leaving = True
-        self._engine.release(live.owned, Hold("mismatch", report), lambda _: None)
+        self._owner.release(live.owned, Hold("mismatch", report), lambda _: None)
         self.drop(live)
 
     def broken(self, run_id: str, trouble: str) -> None:
@@ -423,7 +423,7 @@ class Mover:
         remedy = f"when the cause is mended, `perdure resume {live.owned.workflow_id}`"
         report = msgspec.json.encode({"trouble": trouble, "remedy": remedy}).decode()
         live.is_leaving = True
-        self._engine.release(live.owned, Hold("quarantine", report), lambda _: None)
+        self._owner.release(live.owned, Hold("quarantine", report), lambda _: None)
         self.drop(live)
 
     def unreadable(self, error: RunUnreadable) -> None:
@@ -435,7 +435,7 @@ class Mover:
         id = live.owned.workflow_id
         tell_unreadable(RunUnreadable(error.url, error.run_id, id, error.trouble))
         live.is_leaving = True
-        self._engine.release(live.owned, Hold("quarantine", rows.held_report(error.trouble, id)), lambda _: None)
+        self._owner.release(live.owned, Hold("quarantine", rows.held_report(error.trouble, id)), lambda _: None)
         self.drop(live)
 
 

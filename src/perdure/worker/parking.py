@@ -61,7 +61,7 @@ class Parking:
             elif not live.is_noted and idle >= NOTE_AFTER_MS:
                 live.is_noted = True
                 self._unworked.look_at(live)
-                self._engine.note_waiting(live.owned, live.waiting())
+                self._engine.owner.note_waiting(live.owned, live.waiting())
         return is_many and hurried * 10 > len(runs)
 
     def park(self, live: LiveRun, now: int) -> None:
@@ -103,4 +103,4 @@ class Parking:
 
     def _release(self, live: LiveRun, how: Park | HandBack, done: Callable[[bool], None]) -> None:
         live.is_leaving = True
-        self._engine.release(live.owned, how, done)
+        self._engine.owner.release(live.owned, how, done)

@@ -33,7 +33,7 @@ class Suspects:
     """Watches the suspects of this worker; `look` claims the next one."""
 
     def __init__(self, engine: Engine, look: Callable[[], None]) -> None:
-        self._engine = engine
+        self._owner = engine.owner
         self._clock = engine.clock
         self._look = look
         self._alarm: Alarm | None = None
@@ -67,7 +67,7 @@ class Suspects:
         live.under_way = None
         live.losses = 0
         # What it did is on its way to disk, in front of the claim that this makes room for.
-        self._engine.note_losses(live.owned, 0, 0)
+        self._owner.note_losses(live.owned, 0, 0)
         self.look_again()
 
     def look_again(self) -> None:
@@ -101,6 +101,6 @@ class Suspects:
         if live.is_gone or not live.losses:
             return True
         if self._clock.monotonic() >= watched.until:
-            self._engine.note_losses(live.owned, 1, live.outlived + 1)
+            self._owner.note_losses(live.owned, 1, live.outlived + 1)
             return True
         return False

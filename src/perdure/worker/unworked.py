@@ -17,7 +17,7 @@ class Unworked:
     """The queues, and the names, that were told of."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._claimer = engine.claimer
         self._told: set[str] = set()
 
     def look_at(self, live: LiveRun) -> None:
@@ -25,7 +25,7 @@ class Unworked:
         for call in live.program.pending.values():
             if isinstance(call, PendingTask) and call.is_waiting:
                 queue = call.activity.settings.queue or ""
-                self._check(call.activity.name, queue, live.owned.workflow_id)
+                self._check(call.activity.name, queue, live)
                 self._check_code(f"the activity {call.activity.name}", call.workflow.name, queue, live)
             elif isinstance(call, PendingChild) and call.is_waiting:
                 queue = call.workflow.settings.queue or live.owned.queue
@@ -33,9 +33,9 @@ class Unworked:
 
     def _check_code(self, what: str, workflow: str, queue: str, live: LiveRun) -> None:
         key = f"{queue}/{workflow}"
-        if self._engine.has_code(queue, workflow):
+        if self._claimer.has_code(live.owned.namespace, queue, workflow):
             self._told.discard(key)
-        elif self._engine.is_worked(queue) and key not in self._told:
+        elif self._claimer.is_worked(live.owned.namespace, queue) and key not in self._told:
             self._told.add(key)
             log.warning(
                 "%s of run %r waits on the queue %s for code that no living worker of it has, %s; start one that does",
@@ -46,8 +46,8 @@ class Unworked:
                 extra={"event": "code_missing", "workflow": workflow, "queue": queue},
             )
 
-    def _check(self, activity: str, queue: str, id: str) -> None:
-        if self._engine.is_worked(queue):
+    def _check(self, activity: str, queue: str, live: LiveRun) -> None:
+        if self._claimer.is_worked(live.owned.namespace, queue):
             self._told.discard(queue)
         elif queue not in self._told:
             self._told.add(queue)
@@ -55,7 +55,7 @@ class Unworked:
                 "the activity %s of run %r waits on the queue %s, which no living worker works; start one with "
                 "`perdure worker MODULE --queue %s` or Perdure(url, queues=(%r,))",
                 activity,
-                id,
+                live.owned.workflow_id,
                 queue,
                 queue,
                 queue,

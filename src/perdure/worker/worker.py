@@ -32,11 +32,14 @@ class Worker(Mover):
     def __init__(
         self,
         engine: Engine,
+        namespace: str,
         settings: WorkerSettings,
         known: dict[str, Workflow[..., Any]] | None,
         resources: Sequence[object] = (),
     ) -> None:
         super().__init__(engine, settings)
+        self._engine = engine
+        self._namespace = namespace
         self._resources = tuple(resources)
         self._known = known
         find = workflows.get if known is None else known.get
@@ -47,6 +50,7 @@ class Worker(Mover):
         self._suspects = Suspects(engine, self.look_around)
         self._claims = Claims(
             engine,
+            namespace,
             settings.queues,
             room=lambda: settings.max_live - len(self._live),
             suspects=lambda: self._suspects.room,
@@ -63,7 +67,7 @@ class Worker(Mover):
         self._unwatch = watch_generators()
         watch_calls()
         self._workflow = guarded(self._workflow)
-        await self._engine.free_mismatches(self.names())
+        await self._engine.claimer.free_mismatches(self._namespace, self.names())
         self.look_around()
         self._schedule_sweep()
 
@@ -146,7 +150,7 @@ class Worker(Mover):
             return
         workflow = self._workflow(owned.workflow)
         if workflow is None:
-            self._engine.release(owned, HandBack(), lambda _: None)
+            self._owner.release(owned, HandBack(), lambda _: None)
             return
         if self._resources:
             owned.resources = self._resources
@@ -233,7 +237,9 @@ class Worker(Mover):
         try:
             while not live.is_gone:
                 live.reading = Reading.ONCE
-                await self._engine.read_messages_of(live.run_id, 0 if live.inbox is None else live.inbox.read_to)
+                await self._engine.claimer.read_messages_of(
+                    live.run_id, 0 if live.inbox is None else live.inbox.read_to
+                )
                 if live.reading is Reading.ONCE:
                     return
         finally:
