@@ -33,9 +33,10 @@ from bench.workflows import one_sleep
 from perdure.ids import RandomIds
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.queries import migrations
-from perdure.stores.rules import batch, reads
 from perdure.stores.rules import claims as claiming
+from perdure.stores.rules import reads
 from perdure.stores.rules.questions import Steps
+from perdure.stores.rules.table import TABLE
 
 TIMERS, PER_SECOND, SECONDS = 1_000_000, 500, 60
 MOST_SCAN_MS = 5.0
@@ -209,7 +210,7 @@ async def work(folder: Path, until_ms: int) -> None:
     """Work as any worker does, with a stopwatch in the hand."""
     scans, claims, looks = Stopwatch(), Stopwatch(), Stopwatch()
     claiming.look = scans.around(claiming.look)
-    batch.SINGLE[ClaimRuns] = claims.around(claiming.claim_runs)
+    TABLE[ClaimRuns] = TABLE[ClaimRuns]._replace(apply=claims.around(claiming.claim_runs))
     # Of what is read, what the reading thread does for it; the way there and back waits for whatever else is read.
     reads.next_wakes = looks.around(reads.next_wakes)
     async with opened(folder):

@@ -110,7 +110,7 @@ def test_a_worker_that_raises_its_own_epoch_waits_for_what_it_has_under_way(beco
     """It asks which runs are its own right after; whatever it had on its way must be on disk by then, or never be."""
     world = World(a_ripe_run("r1"))
     claiming = world.by(WORKER, claim(WORKER))
-    until(claiming, "claim_runs")
+    until(claiming, "claim_ripest")
     recovery = world.by(None, RaiseEpoch(WORKER, 1))
     assert recovery.run() == Blocked(claiming)
     assert recovery.step() == Blocked(claiming)
@@ -154,7 +154,7 @@ def test_of_two_rescuers_one_takes_over() -> None:
     """Both read the same epoch; the second leaves it to the first, and finds it raised if it comes later."""
     world = World(a_run("r1"), a_run("r2"))
     first, second = world.by(OTHER, *takeover()), world.by(None, *takeover(now=2000))
-    until(first, "lock_worker")
+    until(first, "raise_epoch")
     assert answer(second) == Moved()
     assert answer(first) == Applied(Freed(2))
     assert answer(world.by(OTHER, claim(OTHER, limit=1))) == Applied(["r1"])
@@ -192,7 +192,7 @@ def test_a_worker_is_not_forgotten_while_its_open_batch_takes_a_run() -> None:
     """Its last run would belong to nobody that anybody looks for."""
     world = World(a_ripe_run("r1"))
     claiming = world.by(WORKER, claim(WORKER))
-    until(claiming, "claim_runs")
+    until(claiming, "claim_ripest")
     forgetting = world.by(OTHER, DeleteWorker(WORKER))
     assert forgetting.run() == Blocked(claiming)
     assert answer(claiming) == Applied(["r1"])
@@ -233,7 +233,7 @@ def test_two_claimers_never_take_the_same_run() -> None:
     """What one has under way the other passes by, without waiting."""
     world = World(*[a_ripe_run(f"r{n}") for n in range(4)])
     first, second = world.by(WORKER, claim(WORKER, 2)), world.by(OTHER, claim(OTHER, 3))
-    until(first, "claim_runs")
+    until(first, "claim_ripest")
     assert answer(second) == Applied(["r2", "r3"])
     assert answer(first) == Applied(["r0", "r1"])
     assert [world.run(f"r{n}").owner for n in range(4)] == [WORKER, WORKER, OTHER, OTHER]
@@ -250,7 +250,7 @@ def test_a_claim_does_not_pass_by_what_its_own_transaction_holds() -> None:
 def test_what_an_abandoned_claim_had_taken_is_taken_by_the_next() -> None:
     world = World(a_ripe_run("r1"))
     first = world.by(WORKER, claim(WORKER))
-    until(first, "claim_runs")
+    until(first, "claim_ripest")
     first.abandon()
     assert answer(world.by(OTHER, claim(OTHER))) == Applied(["r1"])
 
@@ -292,7 +292,7 @@ def test_a_post_after_a_park_makes_the_run_ripe() -> None:
     """The park has the row: the post waits and sets the time to wake on what was parked."""
     world = World(a_run("r1"))
     park, post = world.by(WORKER, a_park("r1", wake_at=99_000)), world.by(OTHER, a_message("r1"))
-    until(park, "park_run")
+    until(park, "park_runs")
     assert post.run() == Blocked(park)
     assert answer(park) == Applied()
     assert answer(post) == Applied(Posted(1, 1))
@@ -359,7 +359,7 @@ def test_the_same_message_sent_twice_at_once_is_there_once() -> None:
 def test_a_close_and_a_claim_of_a_free_run_exclude_each_other() -> None:
     world = World(a_ripe_run("r1"), a_ripe_run("r2"))
     claiming, close = world.by(WORKER, claim(WORKER, 1)), world.by(None, a_close("r1"))
-    until(claiming, "claim_runs")
+    until(claiming, "claim_ripest")
     assert close.run() == Blocked(claiming)
     assert answer(claiming) == Applied(["r1"])
     assert answer(close) == Moved()
@@ -409,45 +409,45 @@ def test_a_child_that_ends_while_it_is_to_be_stopped_is_not_asked() -> None:
 def test_a_circle_of_waiting_transactions_is_broken_and_the_others_go_on() -> None:
     """One of them is given up with nothing written, and may be tried again."""
     world = World(a_run("r1"), a_run("r2"))
-    first = world.store.transaction(Batch([[a_park("r1")], [a_park("r2")]], None, 0))
-    second = world.store.transaction(Batch([[a_park("r2", wake_at=7)], [a_park("r1", wake_at=7)]], None, 0))
-    until(first, "park_run")
-    until(second, "park_run")
+    first = world.store.transaction(Batch([[a_message("r1")], [a_park("r2")]], None, 0))
+    second = world.store.transaction(Batch([[a_message("r2")], [a_park("r1", wake_at=7)]], None, 0))
+    until(first, "count_posted")
+    until(second, "count_posted")
     assert first.run() == Blocked(second)
     given_up = second.run()
     assert isinstance(given_up, Failed)
     assert "deadlock" in str(given_up.error)
     assert second.step() == Done(given_up)
-    assert first.run() == Committed({})
-    assert (world.run("r1").wake_at, world.run("r2").wake_at) == (None, None)
+    assert first.run() == Committed({0: Applied(Posted(1, 1))})
+    assert (world.run("r1").messages, world.run("r2").messages, world.run("r2").owner) == (1, 0, None)
     again = world.store.transaction(second.batch)
-    assert again.run() == Committed({0: Moved(), 1: Moved()})
+    assert again.run() == Committed({0: Applied(Posted(3, 1)), 1: Moved()})
 
 
 def test_a_circle_of_three_is_found() -> None:
     world = World(a_run("r1"), a_run("r2"), a_run("r3"))
     pairs = [("r1", "r2"), ("r2", "r3"), ("r3", "r1")]
-    ring = [world.store.transaction(Batch([[a_park(a)], [a_park(b)]], None, 0)) for a, b in pairs]
+    ring = [world.store.transaction(Batch([[a_message(a)], [a_park(b)]], None, 0)) for a, b in pairs]
     for transaction in ring:
-        until(transaction, "park_run")
+        until(transaction, "count_posted")
     assert ring[0].run() == Blocked(ring[1])
     assert ring[1].run() == Blocked(ring[2])
     assert isinstance(ring[2].run(), Failed)
-    assert ring[1].run() == Committed({})
-    assert ring[0].run() == Committed({1: Moved()})
+    assert ring[1].run() == Committed({0: Applied(Posted(2, 1))})
+    assert ring[0].run() == Committed({0: Applied(Posted(1, 1)), 1: Moved()})
 
 
 def test_who_waits_for_what_was_undone_is_in_no_circle() -> None:
     """A group that is undone alone gives its locks back; whoever waited for them may go on."""
     world = World(a_run("r1"), a_run("r2"), a_run("r3"))
     first = world.store.transaction(Batch([[a_park("r1"), a_park("r3", messages=9)], [a_park("r2")]], None, 0))
-    second = world.store.transaction(Batch([[a_park("r2", wake_at=7)], [a_park("r1", wake_at=7)]], None, 0))
-    # All three together; and since the second is refused, group by group, of which this is the beginning.
-    assert [first.step() for _ in range(4)] == [Progress("park_run")] * 4
-    until(second, "park_run")
+    second = world.store.transaction(Batch([[a_message("r2")], [a_park("r1", wake_at=7)]], None, 0))
+    # All three together; and since the second is refused, group by group, of which this is the first.
+    assert [first.step() for _ in range(2)] == [Progress("park_runs")] * 2
+    until(second, "count_posted")
     assert second.run() == Blocked(first)
     assert first.run() == Blocked(second)
-    assert second.run() == Committed({})
+    assert second.run() == Committed({0: Applied(Posted(1, 1))})
     assert first.run() == Committed({0: Moved(), 1: Moved()})
 
 
@@ -499,7 +499,7 @@ def test_a_commit_that_would_wait_for_ever_fails_at_once() -> None:
     """Without a scheduler nobody can end what it waits for."""
     world = World(a_run("r1"))
     open_one = world.by(WORKER, a_park("r1"))
-    until(open_one, "park_run")
+    until(open_one, "park_runs")
     told: list[object] = []
     world.store.commit(Batch([[a_message("r1")]], None, 0), told.append)
     assert isinstance(told[0], Failed)

@@ -19,10 +19,10 @@ from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import queries
 from perdure.stores.records import LoadedRun
 from perdure.stores.rows import body_of
-from perdure.stores.rules.batch import LONGEST_IN_ROW
 from perdure.stores.rules.claims import LOOKS_FOR_A_CLAIM
 from perdure.stores.rules.questions import Found, Several, Steps
 from perdure.stores.rules.reads import PARTS_OF_RUNS
+from perdure.stores.rules.runs import LONGEST_IN_ROW
 from tests.postgres.test_conformance import told
 from tests.test_store_contract import WORKER, a_run, an_event
 from tools import servers

@@ -25,6 +25,7 @@ from perdure.kernel.retry import Retry
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import TURN, queries
+from perdure.stores.rules import batch as batch_rules
 from perdure.stores.sqlite import executor, writes
 from perdure.stores.sqlite import store as sqlite
 from perdure.worker import effects, live_run, runtime, timers
@@ -32,7 +33,8 @@ from perdure.worker import executor as moving
 from perdure.worker.calls import pending, tasks
 from perdure.worker.loop.loop import Branch
 from perdure.worker.worker import Worker
-from tests.simulation.memory import batches, loss_statements, worker_statements
+from tests.simulation.memory import executor as memory
+from tests.simulation.memory import worker_statements
 from tests.simulation.simulator.database import ProcessStore
 from tests.simulation.simulator.store import SimulatedStore
 
@@ -224,7 +226,7 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Group half applied."""
-    return [(store, "is_torn", lambda *_: False) for store in (sqlite, writes, batches)]
+    return [(store, "is_torn", lambda *_: False) for store in (sqlite, batch_rules, memory)]
 
 
 @mutant
@@ -480,7 +482,7 @@ def _() -> list[Patch]:
         "select run_id, workflow_id, deaths, losses, outlived from runs "
         "where owner = :worker_id and closed_at is null limit 1"
     )
-    return [(_sql, "suspects_of", anybody), (loss_statements, "is_suspect", lambda _: True)]
+    return [(_sql, "suspects_of", anybody), (worker_statements, "is_suspect", lambda _: True)]
 
 
 @mutant

@@ -127,3 +127,19 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 Outcome: TypeAlias = Committed | Fenced | Failed | Unknown
+
+
+# Answers of a batch, by the number of their group.
+
+Answers: TypeAlias = dict[int, Answer]
+
+
+def answer_group(answers: Answers, index: int, answer: Answer) -> None:
+    """A refusal is the answer of its group, whatever its other operations say."""
+    if isinstance(answers.get(index, APPLIED), Applied):
+        answers[index] = answer
+
+
+def is_refused(answers: Answers, index: int) -> bool:
+    """Whether an operation of this group was refused."""
+    return index in answers and not isinstance(answers[index], Applied)

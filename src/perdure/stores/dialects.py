@@ -4,11 +4,9 @@ In:   a query as SQLite could take it, or one of Postgres' own.
 Out:  the same for asyncpg, and the order in which it wants its parameters.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +17,7 @@ TABLES = ("runs", "events", "payloads", "inbox", "attempts", "workers", "perdure
 
 _NAME = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _TABLE = re.compile(rf"\b(from|join|into|update) ({'|'.join(TABLES)})\b")
-_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
+COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 _INDEXED_BY = re.compile(r" indexed by \w+")
 _IN_LIST = re.compile(r"in \(select value from json_each\((:\w+)\)\)")
 _CHANGES = re.compile(r"^(with\b.*?\)\s*)?(insert|update|delete)\b", re.DOTALL)
@@ -72,7 +70,7 @@ def prepared_together(names: tuple[str, ...], schema: str) -> Prepared:
 
 def prepare(sql: str, schema: str) -> Prepared:
     """Any query; one that changes rows answers with one for each."""
-    sql = _INDEXED_BY.sub("", _COMMENT.sub("", sql))
+    sql = _INDEXED_BY.sub("", COMMENT.sub("", sql))
     sql = _IN_LIST.sub(r"= any(\1)", sql)
     if _CHANGES.match(sql) and "returning" not in sql:
         sql += "\nreturning 1"
@@ -80,7 +78,7 @@ def prepare(sql: str, schema: str) -> Prepared:
     positions = {name: f"${place}::{_type_of(name)}" for place, name in enumerate(names, start=1)}
     placed = _NAME.sub(lambda found: positions[found[1]], sql)
     # Last, since a schema may be called whatever stands for something else in a query.
-    return Prepared(_qualified(placed, schema), tuple(names))
+    return Prepared(qualified(placed, schema), tuple(names))
 
 
 def _type_of(name: str) -> str:
@@ -110,40 +108,8 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# The statements of a batch in one round trip, and where each finds its rows.
-_ROWS = dict.fromkeys(
-    (
-        *("insert_runs", "insert_rich_runs", "put_payloads", "post_messages", "append_events", "take_messages"),
-        *("record_attempts", "park_runs", "hold_runs", "note_waiting", "annotate_runs", "note_losses", "end_runs"),
-    )
-) | {"count_posted": "told"}
-
-
-class Function(NamedTuple):
-    """A function of ours in the database; its name says which text it has, so that versions do not meet."""
-
-    name: str
-    sql: str
-
-
-@cache
-def write_batch(schema: str) -> Function:
-    """The function that writes a batch in one round trip."""
-    text = files("perdure.stores").joinpath("sql", "postgres_functions.sql").read_text()
-    statements = {
-        name: _with_rows(queries("postgres")[name], variable or f"(given -> '{name}')", schema)
-        for name, variable in _ROWS.items()
-    }
-    anonymous = text.format(schema=quoted(schema), function="{function}", **statements)
-    name = f"write_batch_{hashlib.blake2b(anonymous.encode(), digest_size=6).hexdigest()}"
-    return Function(f"{quoted(schema)}.{name}", anonymous.replace("{function}", name))
-
-
-def _with_rows(sql: str, rows: str, schema: str) -> str:
-    return _qualified(_COMMENT.sub("", sql), schema).replace(":rows", rows)
-
-
-def _qualified(sql: str, schema: str) -> str:
+def qualified(sql: str, schema: str) -> str:
+    """SQL with the schema before the names of our tables."""
     return _TABLE.sub(lambda found: f"{found[1]} {quoted(schema)}.{found[2]}", sql)
 
 

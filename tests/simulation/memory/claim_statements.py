@@ -1,161 +1,183 @@
-"""Claims: taking ripe runs, level by level: the highest priority first, and within one the queues share alike."""
+"""Statements of claims: which runs are ripe in a queue, and taking them.
 
-from collections.abc import Iterator, Sequence
+Where runs that are ripe at once take turns, as on SQLite, ripe is what has one; else what is due by its time.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from perdure.kernel.quarantine import is_suspect, suspects_at_once
-from perdure.stores.answers import Applied
-from perdure.stores.operations import ClaimRuns
+from perdure.kernel.quarantine import is_suspect
 from perdure.stores.records import RunRow
-from perdure.stores.rules.claims import MOST_DUE
-from tests.simulation.memory.tables import Ripe
-from tests.simulation.memory.view import Progress, Steps, View
-
-_LEVEL = Progress("claim_runs")
-_SUSPECTS = Progress("claim_suspects")
+from perdure.stores.rules.questions import Found
+from tests.simulation.memory.statements import changed, never_waiting, rows_of, untaken
+from tests.simulation.memory.view import View
 
 
-def claim_runs(view: View, claim: ClaimRuns) -> Steps[Applied]:
-    if view.tables.has_turns:
-        for queue in claim.queues:
-            _ripen(view, queue, claim.now)
-    levels = _ripe_levels(view, claim.queues, claim.now)
-    suspects = _first_suspects(view, claim) if claim.suspects else []
-    ahead = [level for level in levels if suspects and claim.limit <= 1 and level[1] > suspects[0].priority]
-    taken = yield from _claim_levels(view, claim, ahead, claim.limit)
-    if taken:
-        return Applied(taken)
-    if claim.suspects:
-        taken = _claim_suspects(view, claim, suspects)
-        yield _SUSPECTS
-    taken += yield from _claim_levels(view, claim, levels[len(ahead) :], claim.limit - len(taken))
-    return Applied(taken)
+def _free(view: View, queue: str, *, suspects: bool = False) -> list[RunRow]:
+    """The free runs of a queue that have a time to wake at or a turn, the first to wake first."""
+    index = view.tables.runs.suspected if suspects else view.tables.runs.ripe
+    own, places = view.runs.own, view.tables.runs.places
+    committed = (run_id for level in index.get(queue, {}).values() for _, _, run_id in level if run_id not in own)
+    rows = [view.tables.runs.rows[run_id] for run_id in committed]
+    rows += [row for row in own.values() if row is not None and _is_free(row, queue, suspects=suspects)]
+    return sorted(rows, key=lambda row: (row.wake_at, places[row.run_id], row.run_id))
 
 
-def _claim_levels(view: View, claim: ClaimRuns, levels: Sequence[tuple[str, int]], limit: int) -> Steps[list[str]]:
-    taken: list[str] = []
-    for place, (queue, priority) in enumerate(levels):
-        alike = sum(other == priority for _, other in levels[place:])
-        share = -(-(limit - len(taken)) // alike)
-        if share <= 0:
-            break
-        if place:
-            yield _LEVEL
-        taken += _claim_level(view, claim, queue, priority, share)
-    return taken
+def _is_free(row: RunRow, queue: str, *, suspects: bool) -> bool:
+    is_there = row.queue == queue and row.owner is None and row.wake_at is not None
+    return is_there and is_suspect(row.losses) == suspects
 
 
-def _ripen(view: View, queue: str, now: int) -> None:
+def _is_ripe(view: View, row: RunRow, now: int) -> bool:
+    assert row.wake_at is not None
+    return row.wake_at < 0 if view.tables.has_turns else row.wake_at <= now
+
+
+def _is_wanted(row: RunRow, namespace: str, workflows: Sequence[str]) -> bool:
+    return row.held is None and row.namespace == namespace and row.workflow in workflows
+
+
+@never_waiting
+def ripen(view: View, *, queue: str, now: int, most_due: int) -> Found:
     """What is due takes its turn behind what was ripe before it."""
-    places = view.tables.runs.places
-    committed = view.tables.runs.ripe.get(queue, {}).values()
-    rows = [view.runs.get(run_id) for level in committed for _, _, run_id in level if run_id not in view.runs.own]
-    rows += _own_free(view, queue, suspects=False)
-    due = [(row.wake_at, places[row.run_id], row) for row in rows if row is not None and 0 <= (row.wake_at or 0) <= now]
-    view.next_statement()
+    due = [row for row in _free(view, queue) if 0 <= (row.wake_at or 0) <= now][:most_due]
     first = view.at_once(now)
-    for place, (_, _, row) in enumerate(sorted(due, key=lambda each: each[:2])[:MOST_DUE], start=1):
+    for place, row in enumerate(due, start=1):
         view.runs.put(row.run_id, replace(row, wake_at=first + place))
+    return changed(len(due))
 
 
-def _ripe_levels(view: View, queues: Sequence[str], now: int) -> list[tuple[str, int]]:
-    """The queues and priorities that have free runs which are due."""
-    own = view.runs.own
-    levels = []
-    for queue in queues:
-        committed = view.tables.runs.ripe.get(queue, {})
-        found = {
-            priority
-            for priority, level in committed.items()
-            if any(at <= now and run_id not in own for at, _, run_id in level)
-        }
-        found |= {row.priority for row in _own_free(view, queue, suspects=False) if (row.wake_at or 0) <= now}
-        levels += [(queue, priority) for priority in sorted(found)]
-    return sorted(levels, key=lambda level: -level[1])
+@never_waiting
+def ripe_levels(view: View, *, queue: str, now: int, most_levels: int, **_: object) -> Found:
+    levels: dict[int, bool] = {}
+    for row in _free(view, queue):
+        is_ripe = _is_ripe(view, row, now)
+        if is_ripe or not view.tables.has_turns:
+            levels[row.priority] = levels.get(row.priority, False) or is_ripe
+    return rows_of(sorted(levels.items(), reverse=True)[:most_levels])
 
 
-def _claim_level(view: View, claim: ClaimRuns, queue: str, priority: int, limit: int) -> list[str]:
-    """Take the ripest of one queue and one priority, without those that others hold."""
-    committed = view.tables.runs.ripe.get(queue, {}).get(priority, [])
-    own = [row for row in _own_free(view, queue, suspects=False) if row.priority == priority]
-    ripest = _ripest(view, claim, committed, own, limit)
-    claimed = sorted(run_id for _, _, run_id in ripest)
-    for run_id in claimed:
-        _take(view, claim, run_id)
-    return claimed
+@never_waiting
+def ripest(
+    view: View,
+    *,
+    queue: str,
+    priority: int,
+    namespace: str,
+    workflows: Sequence[str],
+    now: int,
+    window: int,
+    **_: object,
+) -> Found:
+    found = (row for row in _free(view, queue) if row.priority == priority and _is_ripe(view, row, now))
+    return rows_of([(row.run_id, _is_wanted(row, namespace, workflows)) for row in found][:window])
 
 
-def _first_suspects(view: View, claim: ClaimRuns) -> list[RunRow]:
-    """The suspects of the queue that has the first of all."""
-    ripest = [(queue, list(_suspects(view, claim, queue))) for queue in claim.queues]
-    firsts = [(-found[0].priority, found[0].wake_at, queue, found) for queue, found in ripest if found]
-    return min(firsts, key=lambda first: first[:3])[3] if firsts else []
+@never_waiting
+def ripest_of(
+    view: View, *, queue: str, priority: int, namespace: str, workflow: str, now: int, limit: int, **_: object
+) -> Found:
+    free = [row for row in _free(view, queue) if row.priority == priority]
+    found = [row for row in free if _is_wanted(row, namespace, (workflow,)) and _is_ripe(view, row, now)]
+    return rows_of([(row.wake_at, view.tables.runs.places[row.run_id], row.run_id) for row in found][:limit])
 
 
-def _claim_suspects(view: View, claim: ClaimRuns, suspects: Sequence[RunRow]) -> list[str]:
-    """The first suspect of all queues, and those like it."""
-    if not suspects:
-        return []
-    losses = suspects[0].losses
-    alike = [row.run_id for row in suspects if row.losses == losses]
-    taken = alike[: suspects_at_once(claim.suspects, losses, claim.limit)]
-    for run_id in taken:
-        _take(view, claim, run_id)
-    return taken
-
-
-def _suspects(view: View, claim: ClaimRuns, queue: str) -> Iterator[RunRow]:
-    """The suspects of one queue that are wanted and that nobody else holds, the ripest first."""
-    committed = view.tables.runs.suspected.get(queue, {})
-    own = list(_own_free(view, queue, suspects=True))
-    for priority in sorted({*committed, *[row.priority for row in own]}, reverse=True):
-        others, rows = committed.get(priority, []), [row for row in own if row.priority == priority]
-        for _, _, run_id in _ripest(view, claim, others, rows, len(others) + len(rows)):
-            row = view.runs.get(run_id)
-            assert row is not None
-            yield row
-
-
-def _ripest(view: View, claim: ClaimRuns, committed: list[Ripe], own: list[RunRow], limit: int) -> list[Ripe]:
-    """The first of those that are wanted and that nobody else holds, as many as there may be."""
+@never_waiting
+def ripest_below(
+    view: View,
+    *,
+    queue: str,
+    priority: int,
+    namespace: str,
+    workflow: str,
+    now: int,
+    limit: int,
+    window: int,
+    **_: object,
+) -> Found:
+    """With turns the highest priority first; by time the oldest, of which more are looked at."""
+    free = [row for row in _free(view, queue) if row.priority < priority]
+    found = [row for row in free if _is_wanted(row, namespace, (workflow,)) and _is_ripe(view, row, now)]
+    if view.tables.has_turns:
+        found = sorted(found, key=lambda row: -row.priority)
     places = view.tables.runs.places
-    found = [
-        (row.wake_at, places[row.run_id], row.run_id)
-        for row in own
-        if row.wake_at is not None and row.wake_at <= claim.now and _is_wanted(row, claim)
-    ]
-    found += _others(view, claim, committed, limit)
-    return sorted(found)[:limit]
+    rows = [(row.priority, row.wake_at, places[row.run_id], row.run_id) for row in found]
+    return rows_of(rows[: limit if view.tables.has_turns else window])
 
 
-def _others(view: View, claim: ClaimRuns, committed: list[Ripe], limit: int) -> Iterator[Ripe]:
-    """Those that this transaction has not changed, in order."""
-    rows = view.tables.runs.rows
-    for entry in committed:
-        wake_at, _, run_id = entry
-        if wake_at > claim.now or limit <= 0:
-            return
-        is_free = run_id not in view.runs.own and not view.runs.is_taken(run_id)
-        if is_free and _is_wanted(rows[run_id], claim):
-            limit -= 1
-            yield entry
+# Taking them
 
 
-def _is_wanted(row: RunRow, claim: ClaimRuns) -> bool:
-    return row.held is None and row.namespace == claim.namespace and row.workflow in claim.workflows
+@never_waiting
+def claim_ripest(
+    view: View,
+    *,
+    queue: str,
+    priority: int,
+    namespace: str,
+    workflows: Sequence[str],
+    run_ids: Sequence[str],
+    limit: int,
+    now: int,
+    worker_id: str,
+    **_: object,
+) -> Found:
+    """On Postgres they are looked for anew: of those that were seen a moment ago, others may be taking every one."""
+    found: Iterable[RunRow] = (row for row in _free(view, queue) if row.priority == priority)
+    if view.tables.has_turns:
+        found = _by_id(view, run_ids[:limit])
+    else:
+        found = (row for row in found if _is_wanted(row, namespace, workflows) and _is_ripe(view, row, now))
+    return _claimed(view, found, limit, worker_id, now)
 
 
-def _own_free(view: View, queue: str, *, suspects: bool) -> Iterator[RunRow]:
-    """Free runs with a time to wake at, as this transaction has changed them."""
-    for row in view.runs.own.values():
-        is_free = row is not None and row.owner is None and row.wake_at is not None
-        if row is not None and is_free and row.queue == queue and is_suspect(row.losses) == suspects:
-            yield row
+@never_waiting
+def claim_runs(view: View, *, run_ids: Sequence[str], limit: int, now: int, worker_id: str, **_: object) -> Found:
+    if view.tables.has_turns:
+        return _claimed(view, _by_id(view, run_ids[:limit]), limit, worker_id, now)
+    free = (row for row in _by_id(view, run_ids) if row.owner is None and row.wake_at is not None)
+    open_ones = (row for row in free if row.held is None and row.closed_at is None)
+    return _claimed(view, open_ones, limit, worker_id, now)
 
 
-def _take(view: View, claim: ClaimRuns, run_id: str) -> None:
-    row = view.runs.get(run_id)
-    assert row is not None
-    begun_at = max(claim.now, row.created_at) if row.begun_at is None else row.begun_at
-    view.runs.put(run_id, replace(row, owner=claim.worker_id, begun_at=begun_at, status="RUNNING", waiting=None))
+def _by_id(view: View, run_ids: Sequence[str]) -> Iterator[RunRow]:
+    return (row for run_id in run_ids if (row := view.runs.get(run_id)) is not None)
+
+
+def _claimed(view: View, rows: Iterable[RunRow], limit: int, worker_id: str, now: int) -> Found:
+    """Take the first of these that no other transaction holds."""
+    claimed = untaken(view, _first_untaken(view, rows, limit))
+    for row in claimed:
+        begun_at = max(now, row.created_at) if row.begun_at is None else row.begun_at
+        taken = replace(row, owner=worker_id, begun_at=begun_at, status="RUNNING", waiting=None)
+        view.runs.put(row.run_id, taken)
+    return rows_of((row.run_id,) for row in claimed)
+
+
+def _first_untaken(view: View, rows: Iterable[RunRow], limit: int) -> list[RunRow]:
+    return [row for row in rows if not view.runs.is_taken(row.run_id)][:limit]
+
+
+# Suspects
+
+
+def _suspects(view: View, queue: str, now: int, namespace: str, workflows: Sequence[str]) -> list[RunRow]:
+    """The suspects of a queue that are due and wanted, the highest priority first."""
+    due = [row for row in _free(view, queue, suspects=True) if (row.wake_at or 0) <= now]
+    return sorted((row for row in due if _is_wanted(row, namespace, workflows)), key=lambda row: -row.priority)
+
+
+@never_waiting
+def first_suspect(view: View, *, queue: str, now: int, namespace: str, workflows: Sequence[str], **_: object) -> Found:
+    """One that nobody holds: those behind it must not wait for it."""
+    found = _first_untaken(view, _suspects(view, queue, now, namespace, workflows), 1)
+    return rows_of((row.priority, row.wake_at, row.losses) for row in untaken(view, found))
+
+
+@never_waiting
+def suspects_like_it(
+    view: View, *, queue: str, now: int, namespace: str, workflows: Sequence[str], losses: int, limit: int, **_: object
+) -> Found:
+    alike = [row for row in _suspects(view, queue, now, namespace, workflows) if row.losses == losses]
+    return rows_of((row.run_id,) for row in untaken(view, _first_untaken(view, alike, limit)))

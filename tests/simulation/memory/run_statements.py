@@ -1,62 +1,70 @@
-"""Statements on runs and their events: what a batch can do to them.
+"""Statements on runs: how they start, go on, are let go and end."""
 
-In:   a view and an operation.
-Out:  whether the row was found as the operation expects it, or what it is to tell.
+from collections.abc import Sequence
+from typing import Any
 
-Each says what the named query of the same purpose says in `stores/sql/writes.sql`.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
-
+import msgspec
 from msgspec.structs import replace
 
-from perdure.stores.answers import Applied, Moved
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
-    FreeMismatches,
     HoldRun,
     InsertRichRun,
     InsertRun,
-    NoteCancel,
+    NoteLosses,
     NoteWaiting,
     ParkRun,
     RecordAttempt,
-    SupersedeRun,
 )
 from perdure.stores.records import RunRow
+from perdure.stores.rules.questions import Found
+from tests.simulation.memory.statements import (
+    at_once_or_later,
+    changed,
+    find_run,
+    find_runs,
+    never_waiting,
+    rows_of,
+    statement,
+    untaken,
+    update_each,
+)
 from tests.simulation.memory.view import Blocked, Refused, Steps, View
 
-
-def find_run(view: View, run_id: str, is_right: Callable[[RunRow], bool]) -> Steps[RunRow | None]:
-    """The run if it is as expected, for this transaction to change; None when it is not, or not any more."""
-    row = view.runs.get(run_id)
-    if row is None or not is_right(row):
-        return None
-    if view.runs.is_taken(run_id):
-        yield from view.runs.wait(run_id)
-        row = view.runs.get(run_id)
-        if row is None or not is_right(row):
-            return None
-    view.runs.hold(run_id)
-    return row
-
-
-def find_runs(view: View, run_ids: Iterable[str], is_right: Callable[[RunRow], bool]) -> Steps[list[RunRow]]:
-    """Those of the given runs that are as expected when the statement begins, and still when its turn comes."""
-    expected = [run_id for run_id in run_ids if (row := view.runs.get(run_id)) is not None and is_right(row)]
-    found = []
-    for run_id in expected:
-        row = yield from find_run(view, run_id, is_right)
-        if row is not None:
-            found.append(row)
-    return found
-
+COLUMNS = RunRow.__struct_fields__
 
 # Beginning
 
 
-def insert_run(view: View, run: InsertRun | InsertRichRun) -> Steps[bool]:
+@statement
+def supersede_run(view: View, *, run_id: str, owner: str | None) -> Steps[Found]:
+    def may_go(row: RunRow) -> bool:
+        return row.closed_at is not None or (row.owner is not None and row.owner == owner)
+
+    row = yield from find_run(view, run_id, may_go)
+    if row is None:
+        return changed(0)
+    key = (row.namespace, row.workflow_id)
+    if view.latest.get(key) == row.run_id:
+        view.latest.put(key, None)
+    return changed(1)
+
+
+@statement
+def insert_runs(view: View, rows: Sequence[InsertRun | InsertRichRun]) -> Steps[Found]:
+    inserted = 0
+    for run in rows:
+        inserted += yield from _insert_run(view, run)
+    return changed(inserted)
+
+
+@statement
+def insert_rich_runs(view: View, rows: Sequence[InsertRichRun]) -> Steps[Found]:
+    return (yield from insert_runs(view, rows))
+
+
+def _insert_run(view: View, run: InsertRun | InsertRichRun) -> Steps[bool]:
     """Whether it was inserted; it is not when its run_id or its workflow_id is taken."""
     key = (run.namespace, run.workflow_id)
     while (by := _holder(view, run.run_id, key)) is not None:
@@ -70,7 +78,7 @@ def insert_run(view: View, run: InsertRun | InsertRichRun) -> Steps[bool]:
 
 
 def _holder(view: View, run_id: str, key: tuple[str, str]) -> View | None:
-    """Who decides whether these keys are free: nobody knows before that transaction ends."""
+    """The transaction that decides whether these keys are free: nobody knows before it ends."""
     if view.runs.is_taken(run_id):
         return view.runs.table.held[run_id]
     if view.latest.is_taken(key):
@@ -79,11 +87,6 @@ def _holder(view: View, run_id: str, key: tuple[str, str]) -> View | None:
     if latest is not None and view.runs.is_taken(latest):
         return view.runs.table.held[latest]
     return None
-
-
-def at_once_or_later(view: View, wake_at: int | None, now: int) -> int | None:
-    """When a run wakes; who writes a time that has come by its own clock means at once."""
-    return wake_at if wake_at is None or wake_at > now else view.at_once(wake_at)
 
 
 def _new_row(view: View, run: InsertRun | InsertRichRun) -> RunRow:
@@ -135,128 +138,298 @@ def _with_traits(row: RunRow, run: InsertRichRun) -> RunRow:
     )
 
 
-def supersede_run(view: View, supersede: SupersedeRun) -> Steps[bool]:
-    """Whether the run made way for another one under its workflow_id."""
+@statement
+def put_payloads(view: View, rows: Sequence[tuple[str, str, int, str]]) -> Steps[Found]:
+    """What is too large for a row; here a row can hold it nevertheless, so that whoever reads finds it there."""
+    put = 0
+    for _, run_id, seq, body in rows:
+        key = (run_id, seq)
+        yield from view.payloads.wait(key)
+        if view.payloads.get(key) is None:
+            view.payloads.put(key, body)
+            put += 1
+        row = view.runs.get(run_id)
+        if row is not None and seq == 1 and not row.input:
+            view.runs.put(run_id, replace(row, input=body))
+    return changed(put)
 
-    def may_go(row: RunRow) -> bool:
-        return row.closed_at is not None or (row.owner is not None and row.owner == supersede.owner)
 
-    row = yield from find_run(view, supersede.run_id, may_go)
-    if row is None:
-        return False
-    key = (row.namespace, row.workflow_id)
-    if view.latest.get(key) == row.run_id:
-        view.latest.put(key, None)
-    return True
+@never_waiting
+def run_owner(view: View, *, run_id: str, namespace: str) -> Found:
+    row = view.runs.get(run_id)
+    return rows_of([] if row is None or row.namespace != namespace else [(row.owner,)])
+
+
+@never_waiting
+def run(view: View, *, run_id: str, namespace: str) -> Found:
+    row = view.runs.get(run_id)
+    return _whole(None if row is None or row.namespace != namespace else row)
+
+
+@never_waiting
+def latest_run(view: View, *, namespace: str, workflow_id: str) -> Found:
+    latest = view.latest.get((namespace, workflow_id))
+    return _whole(None if latest is None else view.runs.get(latest))
+
+
+def _whole(row: RunRow | None) -> Found:
+    found = [] if row is None else [msgspec.structs.astuple(row)]
+    return Found(COLUMNS, found, len(found))
 
 
 # Going on
 
 
-def append_events(view: View, appends: Sequence[AppendEvent]) -> Steps[None]:
+@statement
+def append_events(view: View, rows: Sequence[AppendEvent]) -> Steps[Found]:
     events = view.events
-    for event in appends:
+    for event in rows:
         key = (event.run_id, event.seq)
         if events.is_taken(key):
             yield from events.wait(key)
         if events.get(key) is not None:
             raise Refused(f"run {event.run_id} has an event {event.seq} already")
-        events.put(key, event)
+        events.put(key, event if event.body is not None else event._replace(body=str(view.payloads.get(key))))
+    return changed(len(rows))
 
 
-def record_attempts(view: View, records: Sequence[RecordAttempt]) -> Steps[None]:
+@statement
+def record_attempts(view: View, rows: Sequence[RecordAttempt]) -> Steps[Found]:
     attempts = view.attempts
-    for record in records:
+    recorded = 0
+    for record in rows:
         key = (record.run_id, record.place, record.attempt)
         if attempts.is_taken(key):
             yield from attempts.wait(key)
         if attempts.get(key) is None:
             attempts.put(key, record)
+            recorded += 1
+    return changed(recorded)
 
 
-def note_waiting(view: View, note: NoteWaiting) -> Steps[Moved | None]:
-    row = yield from find_run(view, note.run_id, lambda row: row.owner == note.worker_id)
+def _is_owner(row: RunRow, note: Any) -> bool:
+    return bool(row.owner == note.worker_id)
+
+
+@statement
+def note_waiting(view: View, rows: Sequence[NoteWaiting]) -> Steps[Found]:
+    def note(row: RunRow, note: NoteWaiting) -> RunRow:
+        return replace(row, waiting=note.waiting, updated_at=note.at)
+
+    return (yield from update_each(view, rows, _is_owner, note))
+
+
+@statement
+def annotate_runs(view: View, rows: Sequence[Annotate]) -> Steps[Found]:
+    def annotate(row: RunRow, note: Annotate) -> RunRow:
+        return replace(row, attributes=note.attributes, step=note.step, waiting=None, updated_at=note.at)
+
+    return (yield from update_each(view, rows, _is_owner, annotate))
+
+
+@statement
+def note_losses(view: View, rows: Sequence[NoteLosses]) -> Steps[Found]:
+    def note(row: RunRow, note: NoteLosses) -> RunRow:
+        view.deaths.put(row.run_id, None)
+        return replace(row, losses=note.losses, outlived=note.outlived)
+
+    return (yield from update_each(view, rows, _is_owner, note))
+
+
+@statement
+def note_cancel(view: View, *, run_id: str, reason: str | None, close_at: int | None, at: int) -> Steps[Found]:
+    row = yield from find_run(view, run_id, lambda row: row.closed_at is None)
     if row is None:
-        return Moved()
-    view.runs.put(row.run_id, replace(row, waiting=note.waiting, updated_at=note.at))
-    return None
-
-
-def annotate(view: View, note: Annotate) -> Steps[Moved | None]:
-    row = yield from find_run(view, note.run_id, lambda row: row.owner == note.worker_id)
-    if row is None:
-        return Moved()
-    changed = replace(row, attributes=note.attributes, step=note.step, waiting=None, updated_at=note.at)
-    view.runs.put(row.run_id, changed)
-    return None
-
-
-def note_cancel(view: View, note: NoteCancel) -> Steps[None]:
-    row = yield from find_run(view, note.run_id, lambda row: row.closed_at is None)
-    if row is None:
-        return
-    is_earlier = note.close_at is not None and (row.close_at is None or note.close_at < row.close_at)
+        return changed(0)
+    is_earlier = close_at is not None and (row.close_at is None or close_at < row.close_at)
     view.runs.put(
         row.run_id,
         replace(
             row,
-            cancel_requested_at=note.at if row.cancel_requested_at is None else row.cancel_requested_at,
-            cancel_reason=note.reason if row.cancel_reason is None else row.cancel_reason,
+            cancel_requested_at=at if row.cancel_requested_at is None else row.cancel_requested_at,
+            cancel_reason=reason if row.cancel_reason is None else row.cancel_reason,
             close_as="CANCELLED" if is_earlier else row.close_as,
-            close_at=note.close_at if is_earlier else row.close_at,
+            close_at=close_at if is_earlier else row.close_at,
         ),
     )
+    return changed(1)
 
 
 # Letting go
 
 
-def park_run(view: View, park: ParkRun) -> Steps[Moved | None]:
+@statement
+def park_runs(view: View, rows: Sequence[ParkRun]) -> Steps[Found]:
+    def is_right(row: RunRow, park: ParkRun) -> bool:
+        return _is_owner(row, park) and (park.messages is None or row.messages == park.messages)
+
+    def park(row: RunRow, park: ParkRun) -> RunRow:
+        if park.status == "SUSPENDED":
+            view.deaths.put(row.run_id, None)
+        return replace(
+            row,
+            status=park.status,
+            owner=None,
+            wake_at=at_once_or_later(view, park.wake_at, park.at),
+            waiting=park.waiting,
+            # One that got as far as to wait is no suspect any more.
+            losses=0 if park.status == "SUSPENDED" else row.losses,
+            updated_at=park.at,
+        )
+
+    return (yield from update_each(view, rows, is_right, park))
+
+
+@statement
+def hold_runs(view: View, rows: Sequence[HoldRun]) -> Steps[Found]:
+    def hold(row: RunRow, hold: HoldRun) -> RunRow:
+        why = {"held": hold.reason, "held_report": hold.report}
+        return replace(row, status="SUSPENDED", owner=None, wake_at=None, updated_at=hold.at, **why)
+
+    return (yield from update_each(view, rows, _is_owner, hold))
+
+
+@statement
+def resume_run(view: View, *, run_id: str, now: int) -> Steps[Found]:
     def is_right(row: RunRow) -> bool:
-        return row.owner == park.worker_id and (park.messages is None or row.messages == park.messages)
+        return row.held is not None and row.owner is None and row.closed_at is None
 
-    row = yield from find_run(view, park.run_id, is_right)
+    row = yield from find_run(view, run_id, is_right)
     if row is None:
-        return Moved()
-    parked = replace(
-        row,
-        status=park.status,
-        owner=None,
-        wake_at=at_once_or_later(view, park.wake_at, park.at),
-        waiting=park.waiting,
-        # One that got as far as to wait is no suspect any more.
-        losses=0 if park.status == "SUSPENDED" else row.losses,
-        updated_at=park.at,
-    )
-    view.runs.put(row.run_id, parked)
-    if park.status == "SUSPENDED":
-        view.deaths.put(row.run_id, None)
-    return None
+        return changed(0)
+    freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=view.at_once(now))
+    view.runs.put(run_id, replace(freed, losses=0, outlived=0, updated_at=now))
+    view.deaths.put(run_id, None)
+    return changed(1)
 
 
-def hold_run(view: View, hold: HoldRun) -> Steps[Moved | None]:
-    row = yield from find_run(view, hold.run_id, lambda row: row.owner == hold.worker_id)
-    if row is None:
-        return Moved()
-    held = replace(
-        row,
-        status="SUSPENDED",
-        owner=None,
-        wake_at=None,
-        held=hold.reason,
-        held_report=hold.report,
-        updated_at=hold.at,
-    )
-    view.runs.put(row.run_id, held)
-    return None
-
-
-def free_mismatches(view: View, free: FreeMismatches) -> Steps[Applied]:
-    def is_right(row: RunRow) -> bool:
-        return row.held == "mismatch" and row.namespace == free.namespace and row.workflow in free.workflows
-
-    found = yield from find_runs(view, sorted({**view.tables.runs.held_back, **view.runs.own}), is_right)
-    for row in found:
-        freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=view.at_once(free.now))
+@never_waiting
+def free_mismatches(view: View, *, namespace: str, workflows: Sequence[str], now: int) -> Found:
+    """What another transaction holds stays held."""
+    held = [view.runs.get(run_id) for run_id in sorted({**view.tables.runs.held_back, **view.runs.own})]
+    mismatched = [row for row in held if row is not None and row.held == "mismatch"]
+    wanted = untaken(view, (row for row in mismatched if row.namespace == namespace and row.workflow in workflows))
+    for row in wanted:
+        freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=view.at_once(now))
         view.runs.put(row.run_id, freed)
-    return Applied(len(found))
+    return changed(len(wanted))
+
+
+# Ends
+
+
+@statement
+def end_runs(view: View, rows: Sequence[tuple[str, str, str | None, int, int, str]]) -> Steps[Found]:
+    def end(row: RunRow, end: Any) -> RunRow:
+        run_id, status, outcome, last_seq, closed_at, _ = end
+        return replace(
+            row,
+            status=status,
+            outcome=view.payloads.get((run_id, last_seq)) if outcome is None else outcome,
+            last_seq=last_seq,
+            updated_at=closed_at,
+            closed_at=closed_at,
+            owner=None,
+            wake_at=None,
+            waiting=None,
+        )
+
+    return (yield from update_each(view, rows, lambda row, end: row.owner == end[5], end))
+
+
+@statement
+def close_free_run(
+    view: View, *, run_id: str, namespace: str, status: str, outcome: str, at: int, only_unbegun: bool
+) -> Steps[Found]:
+    def is_right(row: RunRow) -> bool:
+        is_free = row.namespace == namespace and row.owner is None and row.closed_at is None
+        return is_free and (not only_unbegun or (row.begun_at is None and row.status == "PENDING"))
+
+    row = yield from find_run(view, run_id, is_right)
+    if row is None:
+        return changed(0)
+    last_seq, last_at = view.last_event(run_id)
+    closed_at = max(at, row.created_at, last_at)
+    closed = replace(
+        row,
+        status=status,
+        outcome=outcome,
+        last_seq=1 + last_seq,
+        updated_at=closed_at,
+        closed_at=closed_at,
+        wake_at=None,
+        waiting=None,
+        held=None,
+    )
+    view.runs.put(run_id, closed)
+    return rows_of([(1 + last_seq,)])
+
+
+# Children
+
+
+def _terminates(row: RunRow, *, all_terminate: bool) -> bool:
+    return all_terminate or row.on_parent_close == "terminate"
+
+
+def children_to_stop(view: View, run_id: str, place: str | None) -> list[RunRow]:
+    """A run's open children by their places, those of this transaction as well, but for those that are abandoned."""
+    found = dict(view.tables.runs.children.get(run_id, {}))
+    found |= {key: None for key, row in view.runs.own.items() if row is not None and row.parent_id == run_id}
+    places = view.tables.runs.places
+    rows = [row for key in found if (row := view.runs.get(key)) is not None and is_to_be_stopped(row, place)]
+    return sorted(rows, key=lambda row: (row.parent_place, places[row.run_id], row.run_id))
+
+
+def is_to_be_stopped(row: RunRow, place: str | None) -> bool:
+    is_there = row.parent_place is not None and place in {None, row.parent_place}
+    return is_there and row.closed_at is None and row.on_parent_close not in {None, "abandon"}
+
+
+@statement
+def close_unbegun_children(
+    view: View,
+    *,
+    run_id: str,
+    place: str | None,
+    all_terminate: bool,
+    cancel: str,
+    terminate: str,
+    at: int,
+    **_: object,
+) -> Steps[Found]:
+    def is_right(row: RunRow) -> bool:
+        is_unbegun = row.owner is None and row.begun_at is None and row.status == "PENDING"
+        return is_unbegun and is_to_be_stopped(row, place)
+
+    ids = [row.run_id for row in children_to_stop(view, run_id, place)]
+    found = yield from find_runs(view, ids, is_right)
+    for row in found:
+        terminates = _terminates(row, all_terminate=all_terminate)
+        closed = replace(
+            row,
+            status="TERMINATED" if terminates else "CANCELLED",
+            outcome=terminate if terminates else cancel,
+            last_seq=2,
+            updated_at=max(at, row.created_at),
+            closed_at=max(at, row.created_at),
+            wake_at=None,
+        )
+        view.runs.put(row.run_id, closed)
+    return changed(len(found))
+
+
+@statement
+def wake_children(view: View, *, run_ids: Sequence[str], at: int, reason: str | None) -> Steps[Found]:
+    found = yield from find_runs(view, run_ids, lambda _: True)
+    at_once = view.at_once(at)
+    for row in found:
+        woken = replace(
+            row,
+            messages=row.messages + 1,
+            wake_at=at_once if row.wake_at is None else min(row.wake_at, at_once),
+            cancel_requested_at=at if row.cancel_requested_at is None else row.cancel_requested_at,
+            cancel_reason=reason if row.cancel_reason is None else row.cancel_reason,
+        )
+        view.runs.put(row.run_id, woken)
+    return changed(len(found))

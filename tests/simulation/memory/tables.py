@@ -182,6 +182,9 @@ class Tables:
         # Which number a run's message of this id has.
         self.message_ids: Table[tuple[str, str], int] = Table()
         self.attempts = Attempts()
+        self.payloads: Table[tuple[str, int], str] = Table()
+        # How many messages a run had read when they were counted last; who holds the run's row holds this.
+        self.messages_read: Table[str, int] = Table()
         # Which workers died with a run alone, as JSON, and when a lost one was judged; who holds the row holds these.
         self.deaths: Table[str, str] = Table()
         self.judged: Table[str, int] = Table()

@@ -15,7 +15,7 @@ import msgspec
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Committed, Failed, Outcome
 from perdure.stores.operations import Batch
-from tests.simulation.memory.batches import apply_batch
+from tests.simulation.memory.executor import write_batch
 from tests.simulation.memory.tables import Tables
 from tests.simulation.memory.view import Blocked, Progress, View
 
@@ -37,7 +37,7 @@ class Transaction(View):
         self.batch = batch
         self.outcome: Outcome | None = None
         self._url = url
-        self._statements = apply_batch(self, batch)
+        self._statements = write_batch(self, batch)
 
     @property
     def is_open(self) -> bool:

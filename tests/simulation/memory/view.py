@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from perdure.stores.operations import AppendEvent
 from perdure.stores.queries import BEFORE_ALL_TURNS
 from tests.simulation.memory.tables import InboxRow, Table, Tables
 
@@ -104,10 +105,14 @@ class View:
         self.inbox = Sight(self, tables.inbox)
         self.message_ids = Sight(self, tables.message_ids)
         self.attempts = Sight(self, tables.attempts)
+        self.payloads = Sight(self, tables.payloads)
+        self.messages_read = Sight(self, tables.messages_read)
         self.deaths = Sight(self, tables.deaths)
         self.judged = Sight(self, tables.judged)
         self.workers = Sight(self, tables.workers)
         self._turn: int | None = None
+        # The savepoints that are open, the last one at the end.
+        self.marks: list[Mark] = []
         tables.open[self] = None
 
     # Numbers
@@ -119,9 +124,9 @@ class View:
         return self.tables.last_number
 
     def take_place(self, run_id: str) -> None:
-        """Runs that are ripe at the same time come in the order they were inserted in."""
+        """Runs that are ripe at the same time come in the order they were inserted in; on Postgres by their ids."""
         self.tables.last_place += 1
-        self.tables.runs.places[run_id] = self.tables.last_place
+        self.tables.runs.places[run_id] = self.tables.last_place if self.tables.has_turns else 0
 
     # Turns
 
@@ -150,12 +155,13 @@ class View:
 
     def last_event(self, run_id: str) -> tuple[int, int]:
         """Number and time of a run's last event; the first one is in its row."""
-        found = [(seq, event.at) for (of, seq), event in self.events.own.items() if event is not None and of == run_id]
-        committed = self.tables.events.by_run.get(run_id)
-        if committed:
-            seq = max(committed)
-            found.append((seq, committed[seq].at))
-        return max(found, default=(1, 0))
+        return max(((event.seq, event.at) for event in self.events_of(run_id)), default=(1, 0))
+
+    def events_of(self, run_id: str) -> list[AppendEvent]:
+        """A run's events, by number."""
+        found = dict(self.tables.events.by_run.get(run_id, {}))
+        found |= {seq: event for (of, seq), event in self.events.own.items() if event is not None and of == run_id}
+        return [found[seq] for seq in sorted(found)]
 
     # Workers' rows
 
@@ -221,6 +227,12 @@ class View:
         self.roll_back_to((0, 0, 0))
         self._end()
 
+    def begin_again(self) -> None:
+        """Roll back, and begin another transaction."""
+        self.roll_back_to((0, 0, 0))
+        self._give_up_shares()
+        self.marks.clear()
+
     def _give_numbers_back(self, kept: int) -> None:
         """Those that are still the last ones; others may have taken some since."""
         while len(self._numbers) > kept and self._numbers[-1] == self.tables.last_number:
@@ -230,9 +242,13 @@ class View:
     def _end(self) -> None:
         self._release(0)
         self.waits_for = None
+        self._give_up_shares()
+        self.tables.open.pop(self, None)
+
+    def _give_up_shares(self) -> None:
         for worker_id in self.shares:
             del self.tables.workers.shared[worker_id][self]
-        self.tables.open.pop(self, None)
+        self.shares.clear()
 
     def _release(self, kept: int) -> None:
         for held, key in self.holds[kept:]:

@@ -9,17 +9,27 @@ import msgspec
 
 from perdure.clock import elapsed
 from perdure.stores.dialects import Prepared, prepare, prepared, prepared_together, rows_as_json
-from perdure.stores.postgres.connections import Connection
+from perdure.stores.postgres.connections import Connection, is_about_database
 from perdure.stores.postgres.scan_floor import LOWEST, Floors
 from perdure.stores.queries import ONLY_SQLITE
-from perdure.stores.rules.questions import Bulk, Found, Query, Question, Several, Steps, Text
+from perdure.stores.rules.questions import (
+    NOTHING,
+    Bulk,
+    Found,
+    Query,
+    Question,
+    Release,
+    Savepoint,
+    Several,
+    Steps,
+    Text,
+)
 
 T = TypeVar("T")
 
 
 # What is asked after ripe runs, each time from its floor on.
 LOOKS = {"ripe_levels", "ripest", "ripest_of", "claim_ripest", "next_wakes"}
-NOTHING = Found((), (), 0)
 # What several queries find is one value each, which has an end at a gigabyte.
 TOO_MUCH = (asyncpg.ProgramLimitExceededError, asyncpg.OutOfMemoryError, asyncpg.InternalServerError)
 
@@ -30,7 +40,14 @@ async def answer(connection: Connection, schema: str, steps: Steps[T], floors: F
     try:
         question = next(steps)
         while True:
-            question = steps.send(await _ask(connection, schema, question, floors))
+            try:
+                found = await _ask(connection, schema, question, floors)
+            except Exception as error:
+                if is_about_database(error):
+                    raise
+                question = steps.throw(error)
+            else:
+                question = steps.send(found)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # what the steps return
 
@@ -38,20 +55,27 @@ async def answer(connection: Connection, schema: str, steps: Steps[T], floors: F
 async def _ask(connection: Connection, schema: str, question: Question, floors: Floors) -> Found:
     match question:
         case Query(name) if name in ONLY_SQLITE:
-            return NOTHING
+            found = NOTHING
         case Query(name, parameters) if name in LOOKS:
-            return await floors.ask(partial(ask_named, connection, schema), name, parameters)
+            found = await floors.ask(partial(ask_named, connection, schema), name, parameters)
         case Query(name, parameters):
-            return await ask_named(connection, schema, name, parameters)
+            found = await ask_named(connection, schema, name, parameters)
         case Several(names, parameters):
-            return await _ask_several(connection, schema, names, parameters, floors)
+            found = await _ask_several(connection, schema, names, parameters, floors)
         case Bulk(name, rows):
-            return await _fetch(connection, prepared(name, schema), [rows_as_json(rows)])
+            found = await _fetch(connection, prepared(name, schema), [rows_as_json(rows)])
         case Text(sql, parameters):
             query = prepare(sql, schema)
-            return await _fetch(connection, query, query.bound(parameters))
+            found = await _fetch(connection, query, query.bound(parameters))
+        case Savepoint():
+            await connection.execute("savepoint one_group")
+            found = NOTHING
+        case Release(undo):
+            await connection.execute(f"{'rollback to one_group; ' if undo else ''}release one_group")
+            found = NOTHING
         case _:
             assert_never(question)
+    return found
 
 
 async def ask_named(connection: Connection, schema: str, name: str, parameters: Mapping[str, object]) -> Found:

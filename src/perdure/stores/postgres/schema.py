@@ -10,10 +10,11 @@ from typing import NamedTuple
 import asyncpg
 
 from perdure.errors import NewerSchema, NotADatabase, StoreError
-from perdure.stores.dialects import TABLES, Function, migrations_for, quoted, write_batch
+from perdure.stores.dialects import TABLES, migrations_for, quoted
 from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import Connection
 from perdure.stores.postgres.presence import key_of
+from perdure.stores.postgres.writing.function import Function, write_batch
 
 OLDEST = 14
 NO_VERSION = "the table perdure_schema does not say one version"

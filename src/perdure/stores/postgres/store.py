@@ -23,13 +23,14 @@ from perdure.stores.postgres.address import Address, address_of
 from perdure.stores.postgres.checks.vacuum_blockers import Holders
 from perdure.stores.postgres.connections import Connection, dial_first, is_about_database, unavailable
 from perdure.stores.postgres.executor import ask_named
-from perdure.stores.postgres.notify import News, Notices
+from perdure.stores.postgres.notify import Notices, read
 from perdure.stores.postgres.presence import Life
 from perdure.stores.postgres.reads import PostgresReads
 from perdure.stores.postgres.renewals import Renewals
 from perdure.stores.postgres.schema import check_server, migrate
 from perdure.stores.postgres.writing.batches import Writes
 from perdure.stores.postgres.writing.caller_transaction import write_within
+from perdure.stores.rules.table import News
 
 log = logging.getLogger("perdure.store")
 
@@ -168,7 +169,7 @@ class PostgresStore(PostgresReads):
             return
         # Whoever speaks may listen too; once a second it is looked whether anybody does.
         self._life.has_listeners = True
-        news = News.of(text)
+        news = read(text)
         self._has_news = self._has_news or bool(news & News.WORK)
         if news:
             self._changed(bool(news & News.WORK))

@@ -1,6 +1,6 @@
-"""Steps: what a store asks its database, one question after the other.
+"""Questions: what a store asks its database, one after the other.
 
-In:   what each question found, sent into a generator.
+In:   what each question found, sent into a generator; what the database refuses is thrown into it.
 Out:  the next question, and in the end what it was all for.
 
 The rules of reading and writing stand in such generators, once for all databases: SQLite is asked on a thread,
@@ -43,6 +43,16 @@ class Bulk(NamedTuple):
     rows: Sequence[Sequence[object]]
 
 
+class Savepoint(NamedTuple):
+    """What is done from here on can be undone by itself."""
+
+
+class Release(NamedTuple):
+    """The savepoint is over; what was done since is undone or stays."""
+
+    undo: bool
+
+
 class Found(msgspec.Struct, frozen=True):
     """Rows, in the order of their columns, and how many rows were found or changed."""
 
@@ -59,5 +69,6 @@ class Found(msgspec.Struct, frozen=True):
         return self.rows[0] if self.rows else None
 
 
-Question: TypeAlias = Query | Several | Text | Bulk
+Question: TypeAlias = Query | Several | Text | Bulk | Savepoint | Release
+NOTHING = Found((), (), 0)
 Steps: TypeAlias = Generator[Question, Found, T]

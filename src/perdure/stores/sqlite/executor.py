@@ -13,8 +13,19 @@ from typing import TypeVar, assert_never
 import msgspec
 
 from perdure.stores.queries import queries
-from perdure.stores.rules.questions import Bulk, Found, Query, Question, Several, Steps, Text
-from perdure.stores.sqlite.unreadable import bytes_for_garbage, is_undecodable
+from perdure.stores.rules.questions import (
+    NOTHING,
+    Bulk,
+    Found,
+    Query,
+    Question,
+    Release,
+    Savepoint,
+    Several,
+    Steps,
+    Text,
+)
+from perdure.stores.sqlite.unreadable import bytes_for_garbage, is_about_file, is_undecodable
 
 T = TypeVar("T")
 
@@ -26,7 +37,14 @@ def answer(db: sqlite3.Connection, steps: Steps[T]) -> T:
     try:
         question = next(steps)
         while True:
-            question = steps.send(_ask(db, question))
+            try:
+                found = _ask(db, question)
+            except Exception as error:
+                if is_about_file(error):
+                    raise
+                question = steps.throw(error)
+            else:
+                question = steps.send(found)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # what the steps return
 
@@ -43,6 +61,14 @@ def _ask(db: sqlite3.Connection, question: Question) -> Found:
             return Found(names, found, len(found))
         case Text(sql, parameters):
             return _fetched(db, sql, _all_bound(parameters))
+        case Savepoint():
+            db.execute("savepoint one_group")
+            return NOTHING
+        case Release(undo):
+            if undo:
+                db.execute("rollback to one_group")
+            db.execute("release one_group")
+            return NOTHING
         case _:
             assert_never(question)
 

@@ -3,23 +3,17 @@
 import sqlite3
 from collections.abc import Callable
 from functools import partial
-from typing import TypeGuard, TypeVar, cast
+from typing import TypeVar, cast
 
 from perdure.errors import StoreUnavailable
 from perdure.stores.listing import SQLITE
 from perdure.stores.rules.questions import Steps
 from perdure.stores.rules.reads import Reads
 from perdure.stores.sqlite.executor import answer
-from perdure.stores.sqlite.unreadable import ask, is_undecodable
+from perdure.stores.sqlite.unreadable import ask, is_about_file
 from perdure.threads import Threads
 
 T = TypeVar("T")
-
-
-def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
-    """Whether the file is to blame, and not a row or what was asked: it cannot be used now, or is damaged."""
-    is_about_it = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
-    return is_about_it and not is_undecodable(error)
 
 
 class SqliteReads(Reads):

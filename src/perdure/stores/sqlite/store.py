@@ -23,11 +23,12 @@ from perdure.errors import BadOption, NewerSchema, NotADatabase, StoreError, Sto
 from perdure.stores.answers import Answer, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.queries import migrations, queries
-from perdure.stores.rules.sorting import is_torn
+from perdure.stores.rules.batch import is_torn
 from perdure.stores.sqlite.files import create_private, lock_rights, make_lock_folder, refuse_unfit
 from perdure.stores.sqlite.locks import FileLock, Presence, is_held
-from perdure.stores.sqlite.reads import SqliteReads, is_about_file
+from perdure.stores.sqlite.reads import SqliteReads
 from perdure.stores.sqlite.schema import version_of
+from perdure.stores.sqlite.unreadable import is_about_file
 from perdure.stores.sqlite.writer import HELD_UP_SECONDS, Renewals, Writer, blame
 from perdure.stores.sqlite.writes import apply_singly, apply_together
 from perdure.threads import Threads

@@ -11,7 +11,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from perdure.stores.queries import queries
 from perdure.stores.rows import Garbled, held_report
@@ -27,6 +27,12 @@ log = logging.getLogger("perdure.store")
 def is_undecodable(error: BaseException) -> bool:
     """Whether a column holds text that is no text: Python's own finding, of which SQLite knows nothing."""
     return isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode")
+
+
+def is_about_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
+    """Whether the file is to blame, and not a row or what was asked: it cannot be used now, or is damaged."""
+    is_about_it = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+    return is_about_it and not is_undecodable(error)
 
 
 def ask(

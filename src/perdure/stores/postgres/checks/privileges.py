@@ -4,9 +4,10 @@ In:   a URL.
 Out:  the rights its role lacks, on tables and functions of ours.
 """
 
-from perdure.stores.dialects import TABLES, write_batch
+from perdure.stores.dialects import TABLES
 from perdure.stores.postgres.address import address_of
 from perdure.stores.postgres.checks.inspection import looking_at
+from perdure.stores.postgres.writing.function import write_batch
 
 # Who works with the tables never writes which version they have.
 WORKED = tuple(name for name in TABLES if name != "perdure_schema")

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from perdure.stores.dialects import write_batch
 from perdure.stores.differences import Difference, columns_apart
 from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import Connection
+from perdure.stores.postgres.writing.function import write_batch
 from perdure.stores.queries import migrations
 
 _TABLE = re.compile(r"^create table \{schema\}\.(\w+) \(\n(.*?)^\)", re.MULTILINE | re.DOTALL)

@@ -13,8 +13,8 @@ import asyncpg
 import msgspec
 
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Failed, Fenced, Outcome, Unknown
-from perdure.stores.dialects import literal, quoted, write_batch
+from perdure.stores.answers import APPLIED, Answer, Answers, Busy, Committed, Failed, Fenced, Outcome, Unknown
+from perdure.stores.dialects import literal, quoted
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import (
@@ -30,14 +30,14 @@ from perdure.stores.postgres.connections import (
     unavailable,
 )
 from perdure.stores.postgres.executor import answer
-from perdure.stores.postgres.notify import News, news_of
+from perdure.stores.postgres.notify import news_of
 from perdure.stores.postgres.scan_floor import Floors
+from perdure.stores.postgres.writing.function import write_batch
 from perdure.stores.postgres.writing.locked_rows import LOOK_AT_ID_SECONDS, Key, Start, Stuck, keys_of
 from perdure.stores.postgres.writing.single_call import Rows, Told, answers_to, rows_of
 from perdure.stores.postgres.writing.splitting import Apart, halves_of, may_be_of_one, pieces_of
-from perdure.stores.rows import Garbled
-from perdure.stores.rules.batch import apply_groups
-from perdure.stores.rules.sorting import Answers, is_torn, touched_runs
+from perdure.stores.rules.batch import apply_groups, apply_singly, is_torn
+from perdure.stores.rules.table import News
 
 PLAN = "; ".join(f"set local {name} = {value}" for name, value in BY_KEYS.items())
 # A process that is stopped inside a transaction must not hold its locks for ever.
@@ -262,38 +262,9 @@ class Writes:
         await self._roll_back()
         # This is another transaction: what held in the first one may not hold in it.
         again = await self._begun(batch, lock_ms)
-        return None if again is None else await self._apply_singly(again, batch.groups)
-
-    async def _apply_singly(self, connection: Connection, groups: Sequence[Sequence[Operation]]) -> Answers:
-        """Each group in a savepoint of its own; one that the database refuses is Broken, the others go on."""
-        answers: Answers = {}
-        broken: set[str] = set()
-        for index, group in enumerate(groups):
-            touched = touched_runs(group)
-            if touched & broken:
-                answers[index] = Broken("an earlier change of the same run was refused")
-                continue
-            found = await self._apply_one(connection, group)
-            if isinstance(found, Broken):
-                broken |= touched
-            if found is not None:
-                answers[index] = found
-        return answers
-
-    async def _apply_one(self, connection: Connection, group: Sequence[Operation]) -> Answer | None:
-        await connection.execute("savepoint one_group")
-        found: Answer | None
-        try:
-            found = (await answer(connection, self._schema, apply_groups([group]), self._floors)).get(0)
-            is_void = found is not None and is_torn([group], {0: found})
-        except Exception as error:
-            if is_about_database(error):
-                raise
-            # Whatever it was, it is this group's and not its neighbours'.
-            found = Broken(str(error) if isinstance(error, Garbled) else f"{type(error).__name__}: {trouble(error)}")
-            is_void = True
-        await connection.execute(f"{'rollback to one_group; ' if is_void else ''}release one_group")
-        return found
+        if again is None:
+            return None
+        return await answer(again, self._schema, apply_singly(batch.groups), self._floors)
 
     async def _commit(self, committed: Committed) -> Outcome:
         try:

@@ -17,8 +17,7 @@ from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import Connection
 from perdure.stores.postgres.executor import answer
 from perdure.stores.postgres.presence import channel_of
-from perdure.stores.rules.batch import apply_groups
-from perdure.stores.rules.sorting import is_torn
+from perdure.stores.rules.batch import apply_groups, is_torn
 
 _CLOSED = "the connection is closed; give one that is in a transaction"
 _NO_TRANSACTION = "the connection is in no transaction; begin one, or start and signal without it"

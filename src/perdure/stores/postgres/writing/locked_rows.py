@@ -14,7 +14,7 @@ from perdure.stores.answers import Busy
 from perdure.stores.dialects import prepare, quoted
 from perdure.stores.operations import InsertRichRun, InsertRun, Operation
 from perdure.stores.postgres.connections import Connection
-from perdure.stores.rules.sorting import touched_runs
+from perdure.stores.rules.batch import touched_runs
 
 # How often it is looked whether a row is free again; and an id that somebody is about to take, which takes longer.
 LOOK_SECONDS, LOOK_AT_ID_SECONDS = 0.02, 0.25

@@ -9,12 +9,17 @@ from typing import TypeAlias
 
 import msgspec
 
+from perdure.stores.answers import Answers
 from perdure.stores.operations import Operation
-from perdure.stores.rules.batch import UPDATES, apply_sorted, post_messages
+from perdure.stores.rules.batch import Sorted, apply_sorted, is_torn
+from perdure.stores.rules.inbox import post_messages
 from perdure.stores.rules.questions import Bulk, Found
-from perdure.stores.rules.sorting import Answers, Sorted, is_torn
+from perdure.stores.rules.table import Part, Stage, parts_of_single_call
 
 Rows: TypeAlias = dict[str, list[Sequence[object]]]
+
+# What follows on messages that were posted; its rows are made by the function itself.
+COUNT_POSTED = "count_posted"
 
 
 class Told(msgspec.Struct):
@@ -29,12 +34,13 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | Non
     """The rows of a batch that holds only what goes in bulk, and its answers if nothing is refused; None for others."""
     rows: Rows = {}
     batch = Sorted(groups)
-    if batch.single:
+    if batch.stages[Stage.SINGLE]:
         return None
+    parts = parts_of_single_call()
     steps = apply_sorted(batch)
     try:
         question = next(steps)
-        while isinstance(question, Bulk):
+        while isinstance(question, Bulk) and (question.name in parts or question.name == COUNT_POSTED):
             rows.setdefault(question.name, []).extend(question.rows)
             question = steps.send(_as_hoped(question))
     except StopIteration as end:
@@ -45,15 +51,16 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | Non
 
 def _as_hoped(question: Bulk) -> Found:
     """What a bulk statement finds when nothing is in its way."""
-    match question.name:
-        case "post_messages":
-            return Found((), [(0, row[0], row[1]) for row in question.rows], len(question.rows))
-        case "count_posted":
-            return Found((), [(row[0], row[1]) for row in question.rows], len(question.rows))
-        case name if name in UPDATES.values():
-            return Found((), [(row[0],) for row in question.rows], len(question.rows))
-        case _:
-            return Found((), (), len(question.rows))
+    rows = question.rows
+    if question.name == COUNT_POSTED:
+        return Found((), [(row[0], row[1]) for row in rows], len(rows))
+    match parts_of_single_call()[question.name]:
+        case Part.POSTING:
+            return Found((), [(0, row[0], row[1]) for row in rows], len(rows))
+        case Part.RETURNING:
+            return Found((), [(row[0],) for row in rows], len(rows))
+        case Part.PLAIN | Part.COUNTED:
+            return Found((), (), len(rows))
 
 
 def answers_to(groups: Sequence[Sequence[Operation]], told: Told) -> Answers:

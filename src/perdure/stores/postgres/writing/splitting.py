@@ -15,7 +15,7 @@ from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Answer, Busy, Committed, Failed, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres.connections import unavailable
-from perdure.stores.rules.sorting import touched_runs
+from perdure.stores.rules.batch import touched_runs
 
 # What a server takes in one transaction in good time, over a slow network as well; one group may be larger.
 LARGEST_PIECE = 2_000_000

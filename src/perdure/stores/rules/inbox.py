@@ -1,0 +1,109 @@
+"""Inboxes: how messages are put into them, and handed on to the run that continues another one.
+
+In:   operations on messages.
+Out:  questions to the database; for each message its number, or why it was not put there.
+"""
+
+from collections.abc import Sequence
+
+from perdure.stores.answers import APPLIED, Answer, Answers, Applied, Closed, Full, Missing, Posted, answer_group
+from perdure.stores.operations import MoveMessages, PostMessage, TellRun
+from perdure.stores.rules.questions import Bulk, Query, Steps
+
+
+def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
+    """Put messages into inboxes and make their runs ripe; each is answered with its number, or why it is not there."""
+    found = yield Bulk("post_messages", _with_room(posts))
+    inserted = {(run_id, message_id): number for number, run_id, message_id, *_ in found.rows}
+    # Of a message that is posted twice in one batch the first is answered with its number.
+    new: dict[str, list[PostMessage | TellRun]] = {}
+    posted: list[tuple[int, str, int, int]] = []
+    unposted: list[tuple[int, PostMessage | TellRun]] = []
+    for index, post in posts:
+        number = inserted.pop((post.run_id, post.message_id), None)
+        if number is None:
+            unposted.append((index, post))
+        else:
+            to_run = new.setdefault(post.run_id, [])
+            to_run.append(post)
+            posted.append((index, post.run_id, number, len(to_run)))
+    if new:
+        counts = dict((yield Bulk("count_posted", _told(new))).rows)
+        for index, run_id, number, nth in posted:
+            before = counts[run_id] - len(new[run_id])
+            answer_group(answers, index, Applied(Posted(number, before + nth)))
+    if unposted:
+        yield from _answer_unposted(unposted, answers)
+
+
+def _with_room(posts: list[tuple[int, PostMessage | TellRun]]) -> list[Sequence[object]]:
+    """The rows of messages, in order; of those that may be refused how many others may be unread, at most."""
+    earlier: dict[str, int] = {}
+    rows: list[Sequence[object]] = []
+    for place, (_, post) in enumerate(posts):
+        room = None
+        if type(post) is PostMessage and post.most is not None:
+            before = earlier.get(post.run_id, 0)
+            earlier[post.run_id] = before + 1
+            room = post.most - before
+        rows.append((*post[:5], place, room))
+    return rows
+
+
+def _told(new: dict[str, list[PostMessage | TellRun]]) -> list[Sequence[object]]:
+    """Of each run how many messages came, whether they are all signals, and when the first of them did."""
+    return [
+        (run_id, len(posts), all(post.kind == "SignalSent" for post in posts), min(post.at for post in posts))
+        for run_id, posts in new.items()
+    ]
+
+
+def _answer_unposted(unposted: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
+    """Why messages were not put into inboxes; those whose run turns out to have room after all are put there now."""
+    again: list[tuple[int, PostMessage | TellRun]] = []
+    counted: dict[str, bool] = {}
+    for index, post in unposted:
+        answer = yield from _unposted(post)
+        if isinstance(answer, Full):
+            if post.run_id not in counted:
+                counted[post.run_id] = yield from _is_full(post.run_id, answer.most)
+            if not counted[post.run_id]:
+                again.append((index, post))
+                continue
+        answer_group(answers, index, answer)
+    if again:
+        yield from post_messages(again, answers)
+
+
+def _unposted(post: PostMessage | TellRun) -> Steps[Answer]:
+    """Why a message was not put into an inbox: it is there already, nobody is there to read it, or it may be full."""
+    found = (yield Query("find_message", {"run_id": post.run_id, "message_id": post.message_id})).first
+    if found is not None:
+        return Applied(Posted(found[0], None))
+    if isinstance(post, TellRun):
+        return APPLIED
+    run = (yield Query("run_status", {"run_id": post.run_id})).first
+    if run is None:
+        return Missing()
+    status, has_ended = run
+    return Closed(status) if has_ended or post.most is None else Full(post.most)
+
+
+def _is_full(run_id: str, most: int) -> Steps[bool]:
+    """Whether a run has so many unread messages; they are counted, and what was counted is remembered in its row."""
+    ((unread,),) = (yield Query("count_unread", {"run_id": run_id, "most": most})).rows
+    yield Query("note_unread", {"run_id": run_id, "unread": unread})
+    return bool(unread >= most)
+
+
+# Successors
+
+
+def move_messages(move: MoveMessages) -> Steps[None]:
+    """Hand what a run has not read, and any request to stop it, to the run that continues it."""
+    moved = 0
+    for name in ("move_messages", "move_known"):
+        moved += (yield Query(name, move._asdict())).count
+    if moved:
+        yield Query("count_messages", {"to_run_id": move.to_run_id})
+    yield Query("carry_cancel", move._asdict())

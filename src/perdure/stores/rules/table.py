@@ -1,0 +1,191 @@
+"""The table of operations: of each at which stage of a batch it is done, how, and who is told of it.
+
+A new operation is a value in `operations.py`, a row here, and its statement in the SQL of each database. Whatever
+sorts, applies and announces a batch reads this table, and so does the text of the function that writes a batch to
+Postgres in a single call.
+"""
+
+from collections.abc import Callable
+from enum import Enum, Flag, IntEnum, auto
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from perdure.stores.answers import Answer, Answers, Applied, Moved, answer_group
+from perdure.stores.operations import (
+    Annotate,
+    AppendEvent,
+    ClaimRuns,
+    CloseFreeRun,
+    DeleteWorker,
+    EndRun,
+    FreeMismatches,
+    FreeOrphans,
+    FreeRuns,
+    HoldRun,
+    InsertRichRun,
+    InsertRun,
+    MoveMessages,
+    NoteCancel,
+    NoteLosses,
+    NoteWaiting,
+    NoteWorkflows,
+    Operation,
+    ParkRun,
+    PostMessage,
+    RaiseEpoch,
+    RecordAttempt,
+    RegisterWorker,
+    ResumeRun,
+    StopChildren,
+    SupersedeRun,
+    TakeMessage,
+    TellRun,
+)
+from perdure.stores.rules.children import stop_children
+from perdure.stores.rules.claims import claim_runs
+from perdure.stores.rules.inbox import move_messages, post_messages
+from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
+from perdure.stores.rules.workers import free_runs, note_workflows, raise_epoch, register_worker
+
+
+class Stage(IntEnum):
+    """When in a batch an operation is done: starts first, ends last, so that a run may start and end in one batch."""
+
+    SUPERSEDES = 0
+    STARTS = auto()
+    MESSAGES = auto()
+    # Before any run hands its messages on: with a request to stop goes what its row says of it.
+    CANCELS = auto()
+    BULK = auto()
+    UPDATES = auto()
+    SINGLE = auto()
+    ENDS = auto()
+
+
+class News(Flag):
+    """What other processes may want to know of a batch."""
+
+    NOTHING = 0
+    WORK = auto()  # messages, or runs to take
+    ENDS = auto()  # runs that ended, or are held
+
+
+class Part(Enum):
+    """How a statement stands in the function of Postgres that writes a batch in a single call."""
+
+    PLAIN = "whatever it changes is right"
+    COUNTED = "it must change as many rows as it is given"
+    RETURNING = "it must return as many rows as it is given, by their first column"
+    POSTING = "it puts messages into inboxes, and the runs are told how many came"
+
+
+class Rule(NamedTuple):
+    """A row of the table.
+
+    `apply` is given the operations of its stage with the numbers of their groups, and the answers so far; at the
+    stage of bulk the operations alone; at the stage of single ones one operation, whose answer it returns. What is
+    `told_if_free` is news only while the run has no owner: nobody else can take one that has. An operation without
+    `parts` cannot go in the single call.
+    """
+
+    stage: Stage
+    apply: Callable[..., Steps[Any]]
+    news: News = News.NOTHING
+    told_if_free: bool = False
+    parts: dict[str, Part] = {}  # noqa: RUF012 - nobody changes it
+
+
+def bulk(statement: str, news: News = News.NOTHING) -> Rule:
+    """An operation of which any number goes in one statement, and none is refused."""
+
+    def apply(rows: list[Any], _: Answers) -> Steps[None]:
+        yield Bulk(statement, rows)
+
+    return Rule(Stage.BULK, apply, news, parts={statement: Part.PLAIN})
+
+
+def update(statement: str, news: News = News.NOTHING) -> Rule:
+    """A conditional update of one run's row; any number goes in one statement, which returns the runs it found."""
+
+    def apply(updates: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
+        # In the order of their ids, as messages lock them, so that nobody waits for each other.
+        rows = sorted((update for _, update in updates), key=_by_run)
+        found = (yield Bulk(statement, rows)).rows
+        if len(found) < len(rows):
+            applied = {run_id for (run_id,) in found}
+            for index, update in updates:
+                if update.run_id not in applied:
+                    answer_group(answers, index, Moved())
+
+    return Rule(Stage.UPDATES, apply, news, parts={statement: Part.RETURNING})
+
+
+_by_run: Callable[[Any], str] = attrgetter("run_id")
+
+
+def single(apply: Callable[[Any], Steps[Answer | None]], news: News = News.NOTHING) -> Rule:
+    """An operation that is done by itself."""
+    return Rule(Stage.SINGLE, apply, news)
+
+
+def one_row(statement: str) -> Callable[[Any], Steps[Answer | None]]:
+    """A conditional update of one row: applied when it found its row, else Moved."""
+
+    def apply(operation: Any) -> Steps[Answer | None]:
+        return None if (yield Query(statement, operation._asdict())).count == 1 else Moved()
+
+    return apply
+
+
+def many_rows(statement: str) -> Callable[[Any], Steps[Answer]]:
+    """An update of many rows, answered with how many."""
+
+    def apply(operation: Any) -> Steps[Answer]:
+        return Applied((yield Query(statement, operation._asdict())).count)
+
+    return apply
+
+
+INSERTS = {"insert_runs": Part.COUNTED, "insert_rich_runs": Part.COUNTED, "put_payloads": Part.PLAIN}
+POSTS = {"post_messages": Part.POSTING}
+
+TABLE: dict[type[Operation], Rule] = {
+    SupersedeRun: Rule(Stage.SUPERSEDES, supersede_runs),
+    InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, parts=INSERTS),
+    InsertRichRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, parts=INSERTS),
+    PostMessage: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
+    TellRun: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
+    NoteCancel: Rule(Stage.CANCELS, note_cancels),
+    AppendEvent: Rule(Stage.BULK, append_events, parts={"append_events": Part.PLAIN}),
+    TakeMessage: bulk("take_messages"),
+    RecordAttempt: bulk("record_attempts"),
+    ParkRun: update("park_runs", News.WORK),
+    HoldRun: update("hold_runs", News.ENDS),
+    NoteWaiting: update("note_waiting"),
+    Annotate: update("annotate_runs"),
+    NoteLosses: update("note_losses"),
+    MoveMessages: single(move_messages, News.WORK),
+    CloseFreeRun: single(one_row("close_free_run"), News.ENDS),
+    StopChildren: single(stop_children, News.WORK | News.ENDS),
+    ResumeRun: single(one_row("resume_run"), News.WORK),
+    FreeMismatches: single(many_rows("free_mismatches"), News.WORK),
+    # A claim is nobody's news: workers that told each other of theirs would never come to rest.
+    ClaimRuns: single(claim_runs),
+    RegisterWorker: single(register_worker),
+    NoteWorkflows: single(note_workflows),
+    RaiseEpoch: single(raise_epoch),
+    # One of the runs may be held instead.
+    FreeRuns: single(free_runs, News.WORK | News.ENDS),
+    FreeOrphans: single(many_rows("free_orphans"), News.WORK),
+    DeleteWorker: single(one_row("delete_worker")),
+    EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, parts={"end_runs": Part.COUNTED}),
+}
+
+
+@cache
+def parts_of_single_call() -> dict[str, Part]:
+    """The statements of the single call, in the order in which a batch is done."""
+    rules = sorted(TABLE.values(), key=attrgetter("stage"))
+    return {statement: part for rule in rules for statement, part in rule.parts.items()}
