@@ -1,11 +1,14 @@
-"""The house: which part may know which, and what the kernel must not touch."""
+"""The house: which part may know which, how large a part may grow, and what the kernel must not touch."""
 
 import ast
 import importlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import perdure
 
@@ -25,6 +28,51 @@ LAYERS = [
     "testing",
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
+# The same inside the larger rooms: files or folders, those further down know nothing of those below them in this list.
+# The longest name that fits is that of the layer: `output/errors` is one of its own, the rest of `output` another.
+INSIDE = {
+    "cli": [
+        "output/console output/suggestions",
+        "output/errors output/tables",
+        "output",
+        "input",
+        "commands command_table",
+        "entry",
+        "__main__",
+    ],
+}
+# Modules that import each other, be it for types alone, and why they still do.
+CYCLES = {
+    "app.perdure app.sync.bridge app.sync.generated app.sync.thread": "`Perdure.sync()` answers with its own twin",
+    "authoring.functions authoring.runtime authoring.signals": "",
+    "worker.calls.pending worker.runtime": "",
+}
+MOST_FILES = 18
+LARGE_FOLDERS: dict[str, str] = {}
+MOST_METHODS = 25
+LARGE_CLASSES = {
+    "RunLoop": "asyncio's own methods, which a loop has to have",
+    "Environment": "what users of the testing kit call, on one object",
+    "StoreEngine": "",
+    "RequestEngine": "",
+    "OwningEngine": "",
+    "Engine": "",
+    "Store": "",
+    "Worker": "",
+    "Mover": "",
+    "Program": "",
+    "SqliteStore": "",
+    "SqliteReads": "",
+    "PostgresStore": "",
+    "PostgresReads": "",
+    "Reads": "",
+    "FaultyStore": "",
+    "FaultyPostgres": "",
+}
+# Class names that are used twice and are no event with the error of its name.
+TWICE = {"Attempt", "Call", "Checked", "Difference", "Function", "Home", "Question", "Reading", "Renewals"}
+# What of one database still knows the other.
+ACROSS = {"stores.postgres.checks.audit", "stores.postgres.checks.schema_diff"}
 # Findings are told of views, and in their words.
 BESIDE = {("diagnostics", "views")}
 PURE_KERNEL = {"msgspec", "math", "typing", "enum", "perdure"}
@@ -62,6 +110,142 @@ def test_imports_point_down() -> None:
         and (part_of(path), target) not in BESIDE
     ]
     assert wrong == []
+
+
+def name_of(path: Path) -> str:
+    """The module in a file, without `perdure`."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {name_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+def imported_by(path: Path) -> set[str]:
+    """The modules of ours that a file imports, those for types as well."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perdure."):
+            home = str(node.module).removeprefix("perdure.")
+            inner = {f"{home}.{alias.name}" for alias in node.names} & MODULES.keys()
+            found |= inner
+            # A package of which only modules are taken is not imported for what it says itself.
+            found |= {home} if len(inner) < len(node.names) else set()
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix("perdure.") for alias in node.names}
+    return found & MODULES.keys() - {name_of(path)}
+
+
+IMPORTS = {name: imported_by(path) for name, path in MODULES.items()}
+
+
+def layer_in(room: str, module: str) -> int | None:
+    """The layer of a module inside its room; None when the list of the room has no name for it."""
+    path = module.removeprefix(f"{room}.").replace(".", "/")
+    names = {name: rank for rank, names in enumerate(INSIDE[room]) for name in names.split()}
+    fitting = [name for name in names if path == name or path.startswith(f"{name}/")]
+    return names[max(fitting, key=len)] if fitting else None
+
+
+@pytest.mark.parametrize("room", INSIDE)
+def test_imports_point_down_inside_a_room(room: str) -> None:
+    """A file knows only those in lower layers of its room, or in its own; the list names them all."""
+    own = [module for module in MODULES if module.startswith(f"{room}.")]
+    nameless = [module for module in own if layer_in(room, module) is None]
+    assert nameless == []
+    wrong = [
+        f"{module} imports {target}"
+        for module in own
+        for target in IMPORTS[module]
+        if target.startswith(f"{room}.") and (layer_in(room, module) or 0) < (layer_in(room, target) or 0)
+    ]
+    assert wrong == []
+
+
+def reached_from(module: str) -> set[str]:
+    """All that a module imports, and what that imports, and so on."""
+    found: set[str] = set()
+    todo = [module]
+    while todo:
+        news = IMPORTS[todo.pop()] - found
+        found |= news
+        todo += news
+    return found
+
+
+def test_no_module_imports_itself_in_the_end() -> None:
+    """Modules that import each other can only be understood together."""
+    reached = {module: reached_from(module) for module in MODULES}
+    cycles = {
+        " ".join(sorted({module, *(other for other in found if module in reached[other])}))
+        for module, found in reached.items()
+        if module in found
+    }
+    assert cycles - CYCLES.keys() == set()
+
+
+def test_the_databases_do_not_know_each_other() -> None:
+    """What both need lies above them, or is told once for both."""
+    wrong = [
+        f"{module} imports {target}"
+        for one, other in (("stores.sqlite", "stores.postgres"), ("stores.postgres", "stores.sqlite"))
+        for module in MODULES
+        if module.startswith(one) and module not in ACROSS
+        for target in IMPORTS[module]
+        if target.startswith(other)
+    ]
+    assert wrong == []
+
+
+def test_the_command_line_knows_no_store() -> None:
+    """What it needs to know of one is told by the app, by diagnostics or by views."""
+    wrong = [
+        f"{module} imports {target}"
+        for module in MODULES
+        if module.startswith("cli")
+        for target in IMPORTS[module]
+        if target.startswith("stores")
+    ]
+    assert wrong == []
+
+
+def test_folders_stay_small_enough_to_look_through() -> None:
+    folders = Counter(str(path.parent.relative_to(SOURCE)) for path in MODULES.values())
+    large = {folder for folder, count in folders.items() if count > MOST_FILES}
+    assert large - LARGE_FOLDERS.keys() == set()
+
+
+def classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    """Every class, with the module it is in."""
+    for name, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                yield name, node
+
+
+def methods_of(node: ast.ClassDef, known: dict[str, ast.ClassDef]) -> set[str]:
+    """The methods of a class, those it inherits from ours as well."""
+    found = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for base in node.bases:
+        name = ast.unparse(base).partition("[")[0].rpartition(".")[2]
+        if name in known and known[name] is not node:
+            found |= methods_of(known[name], known)
+    return found
+
+
+def test_a_class_with_many_methods_has_a_reason() -> None:
+    """A class that needs more hides a noun; what it inherits counts, or it would hide in its ancestors."""
+    known = {node.name: node for _, node in classes()}
+    large = {name for name, node in known.items() if len(methods_of(node, known)) > MOST_METHODS}
+    assert large - LARGE_CLASSES.keys() == set()
+
+
+def test_a_class_name_is_used_once() -> None:
+    """But for an event and the error of the same name."""
+    homes: dict[str, set[str]] = {}
+    for module, node in classes():
+        homes.setdefault(node.name, set()).add(module)
+    twice = {name for name, found in homes.items() if len(found) > 1 and found != {"errors", "kernel.events"}}
+    assert twice - TWICE == set()
 
 
 def test_the_kernel_is_pure() -> None:
