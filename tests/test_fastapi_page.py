@@ -90,7 +90,7 @@ def test_what_goes_wrong_is_told_with_a_code(client: TestClient) -> None:
 
 def test_every_link_of_the_page_leads_somewhere() -> None:
     docs = Path(__file__).parent.parent / "docs"
-    for target, anchor in re.findall(r"\]\((\w[\w-]*\.md)(?:#([\w-]+))?\)", PAGE):
+    for target, anchor in re.findall(r"\]\((\w[\w/-]*\.md)(?:#([\w-]+))?\)", PAGE):
         headings = re.findall(r"^#+ (.+)$", (docs / target).read_text(), re.MULTILINE)
         anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
         assert not anchor or anchor in anchors

@@ -1,6 +1,6 @@
 """The guide is true: every Python block of it runs, in its order, and prints exactly what is shown below it.
 
-The blocks of a section share one module and one database. A block that begins with the name of
+The blocks of a page share one module and one database. A block that begins with the name of
 a file is a program of its own: it is saved under that name and run. All other blocks run here,
 with `app` open, on a clock that jumps to whatever is due next: three days take no time.
 """
@@ -27,7 +27,7 @@ from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import VirtualClock
 from perdure.worker.worker import Worker
 
-GUIDE = Path(__file__).parent.parent / "docs" / "writing-workflows.md"
+GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 PROGRAM = re.compile(r"# (\w+\.py)\n")
 
 # What happens again and again, however long nobody waits for anything.
@@ -36,26 +36,23 @@ CALM_TURNS = 40
 
 
 class Block(NamedTuple):
-    """A piece of Python, the line of the guide it begins at, and what it prints; a program, each time it is run."""
+    """A piece of Python, the line of its page it begins at, and what it prints; a program, each time it is run."""
 
+    page: str
     line: int
     code: str
     outputs: tuple[str, ...] = ()
 
 
-def sections(text: str) -> dict[str, list[Block]]:
-    """The blocks by the headings they stand under."""
-    found: dict[str, list[Block]] = {}
-    blocks: list[Block] = []
-    fences = re.compile(r"^## (?P<title>[^\n]+)$|^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-    for match in fences.finditer(text):
-        if match["title"]:
-            blocks = found[match["title"]] = []
-        elif match["kind"] == "python":
-            blocks.append(Block(text.count("\n", 0, match.start()) + 2, match["body"]))
+def blocks_of(page: str) -> list[Block]:
+    """The blocks of a page, in their order."""
+    text, blocks = PAGES[page], list[Block]()
+    for match in re.finditer(r"^```(?P<kind>\w+)\n(?P<body>.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if match["kind"] == "python":
+            blocks.append(Block(page, text.count("\n", 0, match.start()) + 2, match["body"]))
         elif match["kind"] == "text":
             blocks[-1] = blocks[-1]._replace(outputs=(*blocks[-1].outputs, match["body"]))
-    return {title: blocks for title, blocks in found.items() if blocks}
+    return blocks
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -122,7 +119,7 @@ def _trimmed(output: str) -> str:
 
 
 class Reader:
-    """Somebody who tries out a section of the guide."""
+    """Somebody who tries out a page of the guide."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.module = ModuleType("guide")
@@ -176,7 +173,7 @@ class Reader:
     async def _run(self, block: Block) -> None:
         # Line for line as in the guide, so that tracebacks lead there.
         source = "\n" * (block.line - 1) + block.code
-        code = compile(source, str(GUIDE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        code = compile(source, str(GUIDE / block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         result = eval(code, self.module.__dict__)
         if inspect.isawaitable(result):
             await result
@@ -188,17 +185,18 @@ class Reader:
         return output.decode()
 
 
-TEXT = GUIDE.read_text()
-SECTIONS = sections(TEXT)
+PAGES = {path.name: path.read_text() for path in sorted(GUIDE.glob("*.md"))}
+TEXT = "\n".join(PAGES.values())
+BLOCKS = {page: blocks for page in PAGES if (blocks := blocks_of(page))}
 
 
-@pytest.mark.parametrize("title", SECTIONS)
+@pytest.mark.parametrize("page", BLOCKS)
 def test_a_section_does_what_it_says(
-    title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader = Reader(monkeypatch, tmp_path)
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        runner.run(reader.read(SECTIONS[title], capsys))
+        runner.run(reader.read(BLOCKS[page], capsys))
 
 
 def test_every_public_name_stands_in_the_guide() -> None:
@@ -206,7 +204,18 @@ def test_every_public_name_stands_in_the_guide() -> None:
     assert [name for name in [*perdure.__all__, *methods] if not re.search(rf"\b{name}\b", TEXT)] == []
 
 
-def test_every_link_within_the_guide_leads_somewhere() -> None:
-    headings = re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    assert set(re.findall(r"\]\(#([\w-]+)\)", TEXT)) <= anchors
+def anchors_in(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_within_the_guide_leads_somewhere(page: str) -> None:
+    for target, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", PAGES[page]):
+        path = GUIDE / (target or page)
+        assert path.is_file(), target
+        assert not anchor or anchor in anchors_in(path.read_text()), anchor
+
+
+def test_the_index_leads_to_every_page() -> None:
+    assert set(re.findall(r"\]\((\w[\w-]*\.md)\)", PAGES["index.md"])) == set(PAGES) - {"index.md"}
