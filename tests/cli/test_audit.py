@@ -319,7 +319,7 @@ def test_what_is_no_database_of_ours_is_refused(shell: Shell, file: Path) -> Non
 def test_an_older_schema_is_told_and_left_alone(tmp_path: Path, shell: Shell) -> None:
     """An audit migrates nothing."""
     path = shell.folder / "perdure.db"
-    first = Path(lived.__file__).parents[1] / "src/perdure/stores/sql/migrations/0001_sqlite.sql"
+    first = Path(lived.__file__).parents[1] / "src/perdure/stores/sqlite/migrations/0001.sql"
     with closing(sqlite3.connect(path)) as db:
         db.executescript(first.read_text())
     before = path.read_bytes()

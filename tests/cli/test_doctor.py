@@ -248,7 +248,7 @@ def test_locks_that_nobody_has_are_told(used: Shell) -> None:
 
 
 def test_an_older_schema_is_told(shell: Shell) -> None:
-    first = Path(__file__).parents[2] / "src/perdure/stores/sql/migrations/0001_sqlite.sql"
+    first = Path(__file__).parents[2] / "src/perdure/stores/sqlite/migrations/0001.sql"
     with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
         db.executescript(first.read_text())
     done = shell("doctor")

@@ -22,7 +22,7 @@ from typing import Any
 import perdure
 from perdure.cli import main
 from perdure.cli.entry import outcome
-from perdure.stores.queries import migrations, named
+from perdure.stores.queries import migrations, named, queries
 from perdure.stores.sqlite.checks import audit
 
 LARGEST = 2**20
@@ -89,6 +89,7 @@ if __name__ == "__main__":
     for sql in files("perdure.stores").joinpath("sql").iterdir():
         if sql.name.endswith(".sql"):
             named(sql.name.removesuffix(".sql"))
+    queries("sqlite")
     audit._asked()
     # Typer and Python load the rest of themselves when they are first used.
     outcome(["list", "--limit", "0"])

@@ -17,6 +17,7 @@ from perdure.stores.operations import Batch, Operation, TakeMessage
 from perdure.stores.port import Store
 from perdure.stores.postgres.executor import answer
 from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.queries import VERSION, tables
 from perdure.stores.records import WorkerRow
 from perdure.stores.rules.questions import Text
 from perdure.stores.rules.reads import _quick_rows
@@ -26,7 +27,7 @@ from tests.test_store_conformance import BEGIN, QUICK, comparable, histories, lo
 # Quicker than to truncate them.
 EMPTY = "; ".join(
     [
-        *(f"delete from {table}" for table in ("runs", "events", "payloads", "inbox", "attempts", "workers")),
+        *(f"delete from {table}" for table in tables("postgres") if table != VERSION),
         "alter sequence inbox_number_seq restart",
     ]
 )

@@ -78,7 +78,7 @@ async def test_several_questions_that_are_too_much_at_once_are_asked_one_by_one(
     await db.execute(TOO_MUCH_AT_ONCE.format(schema=quoted(address.schema)))
     large = f"select {quoted(address.schema)}.large() as body"
     monkeypatch.setitem(queries("postgres"), "large", large)
-    monkeypatch.setitem(queries("postgres"), "small", "select number from generate_series(1, :limit) as number")
+    monkeypatch.setitem(queries("postgres"), "small", "select number from generate_series(1, :limit::bigint) as number")
 
     def asking() -> Steps[object]:
         return (yield Several(("large", "small"), {"limit": 3}))

@@ -1,4 +1,4 @@
-"""The SQL of Postgres: named queries with positions for names, types for parameters, and a schema for tables.
+"""The SQL of Postgres: named queries with positions for names, and a schema before tables.
 
 In:   a query as SQLite could take it, or one of Postgres' own.
 Out:  the same for asyncpg, and the order in which it wants its parameters.
@@ -11,30 +11,21 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.stores.queries import migrations, queries
+from perdure.stores.queries import migrations, queries, tables
 
-TABLES = ("runs", "events", "payloads", "inbox", "attempts", "workers", "perdure_schema")
+TABLES = tables("postgres")
 
-_NAME = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)(?:::(\w+(?:\[\])?))?")
 _TABLE = re.compile(rf"\b(from|join|into|update) ({'|'.join(TABLES)})\b")
 COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 _INDEXED_BY = re.compile(r" indexed by \w+")
-_IN_LIST = re.compile(r"in \(select value from json_each\((:\w+)\)\)")
+_IN_LIST = re.compile(r"in \(select value from json_each\((:\w+(?:::[\w\[\]]+)?)\)\)")
 _CHANGES = re.compile(r"^(with\b.*?\)\s*)?(insert|update|delete)\b", re.DOTALL)
 
 # The server's time, in milliseconds.
 NOW_MS = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 # The same as exactly as it is known: in milliseconds it would be rounded, and might be one that is still to come.
 NOW_US = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
-
-# What is not text.
-_LISTS = {"few_ids", "holds", "places", "run_ids", "statuses", "workflows"}
-_FLAGS = {"only_unbegun", "all_terminate"}
-_NUMBERS = {
-    *("after", "at", "close_at", "epoch", "lease_ms", "lease_until", "limit", "losses", "messages", "most"),
-    *("most_levels", "now", "number", "outlived", "pid", "priority", "seq", "since", "unread", "wake_at", "window"),
-}
-_NUMBERS_IN_LISTS = {"above", "below", "priorities"}
 
 
 class Prepared(NamedTuple):
@@ -74,23 +65,13 @@ def prepare(sql: str, schema: str) -> Prepared:
     sql = _IN_LIST.sub(r"= any(\1)", sql)
     if _CHANGES.match(sql) and "returning" not in sql:
         sql += "\nreturning 1"
-    names = list(dict.fromkeys(_NAME.findall(sql)))
-    positions = {name: f"${place}::{_type_of(name)}" for place, name in enumerate(names, start=1)}
-    placed = _NAME.sub(lambda found: positions[found[1]], sql)
+    found = _PARAMETER.findall(sql)
+    names = list(dict.fromkeys(name for name, _ in found))
+    types = {name: kind for name, kind in found if kind}
+    positions = {name: f"${place}::{types.get(name, 'text')}" for place, name in enumerate(names, start=1)}
+    placed = _PARAMETER.sub(lambda found: positions[found[1]], sql)
     # Last, since a schema may be called whatever stands for something else in a query.
     return Prepared(qualified(placed, schema), tuple(names))
-
-
-def _type_of(name: str) -> str:
-    if name in _NUMBERS:
-        return "bigint"
-    if name in _FLAGS:
-        return "boolean"
-    if name in _LISTS:
-        return "text[]"
-    if name in _NUMBERS_IN_LISTS:
-        return "bigint[]"
-    return "jsonb" if name == "rows" else "text"
 
 
 def rows_as_json(rows: object) -> str:

@@ -99,7 +99,7 @@ SQLITE = Dialect(
 # would walk over all runs, in the hope to meet those that are wanted soon.
 POSTGRES = Dialect(
     key="run_id",
-    values="unnest({}) as given (value)",
+    values="unnest({}::text[]) as given (value)",
     text='{} collate "C"',
     pick="""
     select picked.run_id
@@ -110,8 +110,8 @@ POSTGRES = Dialect(
                             and workflow = {groups}.name
                             and {state} between {groups}.state and {groups}.state{conditions}
                           order by {state} desc, run_id desc
-                          limit :limit) as picked""",
-    newest="select key from found order by key desc limit :limit",
+                          limit :limit::bigint) as picked""",
+    newest="select key from found order by key desc limit :limit::bigint",
     beside="{0} || '' = :{0}",
     by_hold="",
 )

@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeVar
 from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch
 from perdure.stores.port import Store
-from perdure.stores.queries import queries
+from perdure.stores.queries import VERSION, queries, tables
 from perdure.stores.sqlite.store import SqliteStore
 from tests.simulation.memory import Done, MemoryStore, Tables, Transaction
 
-TABLES = ("events", "inbox", "attempts", "payloads", "runs", "workers", "sqlite_sequence")
+TABLES = (*(table for table in tables("sqlite") if table != VERSION), "sqlite_sequence")
 
 T = TypeVar("T")
 

@@ -31,6 +31,6 @@ async def planned(url: str) -> tuple[Plan, str]:
 def roles(url: str) -> str:
     """The script that makes a role that owns, and one that works."""
     schema = address_of(url).schema
-    text = files("perdure.stores").joinpath("sql", "postgres_roles.sql").read_text()
+    text = files("perdure.stores.postgres").joinpath("sql", "roles.sql").read_text()
     # regnamespace reads a name as SQL does, quotes and all.
     return text.replace("{schema}", quoted(schema)).replace("{schema_name}", literal(quoted(schema)))

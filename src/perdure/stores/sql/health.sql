@@ -20,7 +20,7 @@ select count(*),
  where owner is null
    and closed_at is null
    and held is null
-   and wake_at <= :now;
+   and wake_at <= :now::bigint;
 
 -- due_kinds: where those lie and what code they want, the most first; there are few kinds.
 select namespace, queue, workflow, count(*) as runs
@@ -28,7 +28,7 @@ select namespace, queue, workflow, count(*) as runs
  where owner is null
    and closed_at is null
    and held is null
-   and wake_at <= :now
+   and wake_at <= :now::bigint
  group by namespace, queue, workflow
  order by runs desc, namespace, queue, workflow;
 
@@ -41,6 +41,6 @@ select greatest(coalesce((select at from events order by id desc limit 1), 0),
 select workflow_id, count(*) over () as runs
   from runs
  where closed_at is null
-   and greatest(created_at, updated_at) > :now
+   and greatest(created_at, updated_at) > :now::bigint
  order by greatest(created_at, updated_at) desc, run_id
  limit 3;

@@ -7,9 +7,10 @@ Out:  the rows with a number that is none, or text that is no text.
 import sqlite3
 from collections.abc import Iterator
 
+from perdure.stores.queries import VERSION, tables
 from perdure.stores.sqlite.unreadable import is_text
 
-# What a row of each table is called.
+# What a row of a table is called; of others the table tells.
 _NAMES = {
     "runs": "''",
     "events": "'event ' || seq || ': '",
@@ -24,7 +25,7 @@ _WHOSE = {"runs": "run_id, workflow_id", "workers": "null, null"}
 def misfits(db: sqlite3.Connection) -> Iterator[tuple[str | None, str | None, str]]:
     """Rows with a column that holds what does not belong there: run_id, workflow_id, and which column."""
     db.create_function("is_text", 1, is_text, deterministic=True)
-    for table in _NAMES:
+    for table in dict.fromkeys([*_NAMES, *(table for table in tables("sqlite") if table != VERSION)]):
         yield from db.execute(_question(db, table))
 
 
@@ -40,7 +41,8 @@ def _question(db: sqlite3.Connection, table: str) -> str:
     which = " ".join(f"when {_is_misfit(name, kind)} then '{name}'" for name, kind in columns.items())
     of_its_run = f"run_id, (select workflow_id from runs where runs.run_id = {table}.run_id)"  # noqa: S608 - as below
     whose = _WHOSE.get(table, of_its_run)
-    told = f"{_NAMES[table]} || 'its ' || case {which} else 'run_id' end || ' holds what does not belong there'"
+    name = _NAMES.get(table, f"'{table}: '")
+    told = f"{name} || 'its ' || case {which} else 'run_id' end || ' holds what does not belong there'"
     return f"select {whose}, {told} from {table} where {broken}"  # noqa: S608 - names of the schema only
 
 

@@ -22,7 +22,7 @@ from perdure.clock import Clock, SystemClock, elapsed
 from perdure.errors import BadOption, NewerSchema, NotADatabase, StoreError, StoreUnavailable
 from perdure.stores.answers import Answer, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.queries import migrations, queries
+from perdure.stores.queries import VERSION, migrations, queries, tables
 from perdure.stores.rules.batch import is_torn
 from perdure.stores.sqlite.files import create_private, lock_rights, make_lock_folder, refuse_unfit
 from perdure.stores.sqlite.locks import FileLock, Presence, is_held
@@ -229,7 +229,7 @@ class SqliteStore(SqliteReads):
     def _schema_version(self, db: sqlite3.Connection) -> int:
         """The schema the file has, 0 for none; refuses one that is not ours or newer than we are."""
         try:
-            tables = {name for (name,) in db.execute("select name from sqlite_schema where name not glob 'sqlite_*'")}
+            present = {name for (name,) in db.execute("select name from sqlite_schema where name not glob 'sqlite_*'")}
             found = version_of(db)
         except sqlite3.OperationalError as error:
             raise self._unavailable(error) from None
@@ -243,14 +243,14 @@ class SqliteStore(SqliteReads):
         known = len(migrations("sqlite"))
         if found > known:
             raise NewerSchema(self.url, found, known)
-        clash = tables & {"runs", "events", "inbox", "payloads", "attempts", "workers"}
+        clash = present & {*tables("sqlite")} - {VERSION}
         if clash and not found:
             names = ", ".join(sorted(clash))
             raise NotADatabase(
                 self.url, f"it has tables of its own named {names}; name another file, nothing was changed"
             )
-        if tables and "perdure_schema" not in tables and os.environ.get(ADOPT) != "1":
-            few = ", ".join(sorted(tables)[:FEW_NAMES]) + (", ..." if len(tables) > FEW_NAMES else "")
+        if present and VERSION not in present and os.environ.get(ADOPT) != "1":
+            few = ", ".join(sorted(present)[:FEW_NAMES]) + (", ..." if len(present) > FEW_NAMES else "")
             raise NotADatabase(
                 self.url,
                 f"it is the database of another program (tables: {few}); name another file, or set {ADOPT}=1 to have "

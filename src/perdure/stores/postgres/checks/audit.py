@@ -23,7 +23,7 @@ from perdure.stores.postgres.checks.inspection import looking_at
 from perdure.stores.postgres.checks.schema_diff import differences
 from perdure.stores.postgres.connections import Connection
 from perdure.stores.postgres.schema import NO_VERSION
-from perdure.stores.queries import migrations
+from perdure.stores.queries import VERSION, migrations, tables
 from perdure.stores.sqlite.checks.audit import Audit, Row, audited
 from perdure.stores.sqlite.schema import columns_of
 
@@ -54,7 +54,8 @@ async def audit_of(url: str) -> Audit:
 
 def _columns() -> dict[str, dict[str, str]]:
     """The tables that are copied, with their columns."""
-    return {table: columns_of(len(migrations("sqlite")))[table] for table in INDEXES}
+    columns = columns_of(len(migrations("sqlite")))
+    return {table: columns[table] for table in tables("postgres") if table != VERSION}
 
 
 async def _apart(connection: Connection, address: Address) -> list[Difference]:

@@ -24,7 +24,8 @@ from perdure.stores.queries import named
 # A transaction that is open for longer keeps dead rows from being cleaned away.
 LONG_SECONDS = 60
 HEARD_SECONDS = 2.0
-TABLES = ("runs", "events", "inbox", "workers")
+# The tables whose rows change, not only grow in number.
+CHANGING = ("runs", "events", "inbox", "workers")
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -167,7 +168,7 @@ async def _contents(connection: Connection, address: Address) -> dict[str, Any]:
     apart = await differences(connection, address)
     now = int(await connection.fetchval(f"select {NOW_MS}"))
     found: dict[str, Any] = {"differences": tuple(each.found for each in apart), "now": now}
-    found["hot"] = await _rows(connection, Hot, HOT, address.schema, TABLES)
+    found["hot"] = await _rows(connection, Hot, HOT, address.schema, CHANGING)
     found["bytes"] = int(await connection.fetchval(BYTES, address.schema))
     if any(each.hinders for each in apart):
         return found

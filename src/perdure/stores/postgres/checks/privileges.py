@@ -8,9 +8,10 @@ from perdure.stores.dialects import TABLES
 from perdure.stores.postgres.address import address_of
 from perdure.stores.postgres.checks.inspection import looking_at
 from perdure.stores.postgres.writing.function import write_batch
+from perdure.stores.queries import VERSION
 
 # Who works with the tables never writes which version they have.
-WORKED = tuple(name for name in TABLES if name != "perdure_schema")
+WORKED = tuple(name for name in TABLES if name != VERSION)
 LACKING = """
 select right_name || ' on ' || string_agg(relname, ', ' order by relname) as lacking
   from pg_class

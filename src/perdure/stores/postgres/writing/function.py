@@ -55,7 +55,7 @@ class Function(NamedTuple):
 @cache
 def write_batch(schema: str) -> Function:
     """The function that writes a batch in one round trip."""
-    text = files("perdure.stores").joinpath("sql", "postgres_functions.sql").read_text()
+    text = files("perdure.stores.postgres").joinpath("sql", "function.sql").read_text()
     parts = "".join(_part(name, part, schema) for name, part in parts_of_single_call().items())
     anonymous = text.format(schema=quoted(schema), function="{function}", parts=parts)
     name = f"write_batch_{hashlib.blake2b(anonymous.encode(), digest_size=6).hexdigest()}"
@@ -74,4 +74,4 @@ def _part(name: str, part: Part, schema: str) -> str:
 
 
 def _with_rows(name: str, rows: str, schema: str) -> str:
-    return qualified(COMMENT.sub("", queries("postgres")[name]), schema).replace(":rows", rows)
+    return qualified(COMMENT.sub("", queries("postgres")[name]), schema).replace(":rows::jsonb", rows)

@@ -22,16 +22,16 @@ LOOK_SECONDS, LOOK_AT_ID_SECONDS = 0.02, 0.25
 FREE = """
 select run_id
   from runs
- where run_id in (select value from json_each(:run_ids))
+ where run_id = any(:run_ids::text[])
    for no key update skip locked"""
-THERE = "select run_id, workflow_id from runs where run_id in (select value from json_each(:run_ids))"
+THERE = "select run_id, workflow_id from runs where run_id = any(:run_ids::text[])"
 HOLDERS = """
 select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_name, '') || ')', ''),
        extract(epoch from now() - holder.xact_start)::bigint
   from runs
   join pg_locks as held on held.locktype = 'transactionid' and held.transactionid = runs.xmax and held.granted
   join pg_stat_activity as holder on holder.pid = held.pid
- where run_id in (select value from json_each(:run_ids))"""
+ where run_id = any(:run_ids::text[])"""
 
 # A savepoint that was released left a number in the row that nobody knows any more; then it is one of those that
 # have changed rows and are still open.

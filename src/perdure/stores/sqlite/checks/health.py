@@ -138,11 +138,11 @@ def _settings(db: sqlite3.Connection) -> dict[str, Any]:
 
 
 def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
-    asked = named("health")
+    asked = {name: for_sqlite(sql) for name, sql in named("health").items()}
     open_runs, held_runs = db.execute(asked["open_runs"]).fetchone()
-    due_runs, due_since = db.execute(for_sqlite(asked["due_runs"]), {"now": now}).fetchone()
-    (last_written_at,) = db.execute(for_sqlite(asked["last_written"])).fetchone()
-    ahead = db.execute(for_sqlite(asked["written_ahead"]), {"now": now}).fetchall()
+    due_runs, due_since = db.execute(asked["due_runs"], {"now": now}).fetchone()
+    (last_written_at,) = db.execute(asked["last_written"]).fetchone()
+    ahead = db.execute(asked["written_ahead"], {"now": now}).fetchall()
     return {
         "is_read": True,
         "workers": _workers(db, path),

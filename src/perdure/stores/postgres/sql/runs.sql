@@ -1,47 +1,17 @@
--- What Postgres is asked in another way than SQLite: rows come as JSON, others write at the same time, and a row
--- that somebody holds is left for the next look. Everything else stands in reads.sql and writes.sql.
-
--- fence: does this worker still hold this epoch? It keeps it for as long as this transaction lasts.
-select 1
-  from workers
- where worker_id = :worker_id
-   and epoch = :epoch
-   for key share;
+-- What Postgres is asked of runs in its own way: rows come as JSON, others write at the same time, and a row
+-- that another transaction holds is left for the next look.
 
 -- insert_runs: new runs; a taken workflow_id or run_id inserts nothing.
 insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at)
 select r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, r ->> 6, (r ->> 7)::bigint, (r ->> 8)::bigint, r ->> 9, (r ->> 10)::bigint, (r ->> 11)::bigint, (r ->> 11)::bigint, case when r ->> 6 is not null then (r ->> 11)::bigint end
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
     on conflict do nothing;
 
 -- insert_rich_runs: the same for runs that have a parent, an entity, a deadline or the like.
 insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from)
 select r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, r ->> 6, (r ->> 7)::bigint, (r ->> 8)::bigint, r ->> 9, (r ->> 10)::bigint, (r ->> 11)::bigint, (r ->> 11)::bigint, case when r ->> 6 is not null then (r ->> 11)::bigint end, r ->> 12, r ->> 13, r ->> 14, r ->> 15, r ->> 16, r ->> 17, r ->> 17, (r ->> 18)::bigint, (r ->> 19)::bigint, (r ->> 20)::bigint, case when r ->> 20 is not null then 'TIMED_OUT' end, r ->> 21
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
     on conflict do nothing;
-
--- append_events: facts for runs this worker owns.
-insert into events (namespace, run_id, seq, kind, place, at, body)
-select r ->> 0, r ->> 1, (r ->> 2)::bigint, r ->> 3, r ->> 4, (r ->> 5)::bigint, r ->> 6
-  from jsonb_array_elements(:rows) as r;
-
--- put_payloads: bodies too large for their rows; a start that is written again finds its own there.
-insert into payloads (namespace, run_id, seq, body)
-select r ->> 0, r ->> 1, (r ->> 2)::bigint, r ->> 3
-  from jsonb_array_elements(:rows) as r
-    on conflict do nothing;
-
--- record_attempts: failed attempts that will be followed by another one.
-insert into attempts (namespace, run_id, place, attempt, name, failure, at, next_at)
-select r ->> 0, r ->> 1, r ->> 2, (r ->> 3)::bigint, r ->> 4, r ->> 5, (r ->> 6)::bigint, (r ->> 7)::bigint
-  from jsonb_array_elements(:rows) as r
-    on conflict do nothing;
-
--- take_messages: these messages have become events.
-update inbox
-   set taken_by = (r ->> 1)::bigint
-  from jsonb_array_elements(:rows) as r
- where number = (r ->> 0)::bigint;
 
 -- end_runs: close runs for ever.
 update runs
@@ -53,7 +23,7 @@ update runs
        owner = null,
        wake_at = null,
        waiting = null
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 5;
 
@@ -63,7 +33,7 @@ update runs
        step = r ->> 3,
        waiting = null,
        updated_at = (r ->> 4)::bigint
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 1
 returning run_id;
@@ -78,7 +48,7 @@ update runs
        losses = case when r ->> 2 = 'SUSPENDED' then 0 else losses end,
        deaths = case when r ->> 2 = 'SUSPENDED' then null else deaths end,
        updated_at = (r ->> 6)::bigint
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 1
    and (r ->> 5 is null or messages = (r ->> 5)::bigint)
@@ -92,7 +62,7 @@ update runs
        held = r ->> 2,
        held_report = r ->> 3,
        updated_at = (r ->> 4)::bigint
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 1
 returning run_id;
@@ -101,7 +71,7 @@ returning run_id;
 update runs
    set waiting = r ->> 2,
        updated_at = (r ->> 3)::bigint
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 1
 returning run_id;
@@ -111,34 +81,10 @@ update runs
    set losses = (r ->> 2)::bigint,
        outlived = (r ->> 3)::bigint,
        deaths = null
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 1
 returning run_id;
-
--- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice,
--- and none into one that may be full.
--- The runs are held before any number is given: of one run's messages none with a lower number comes later.
-with given as materialized (
-    select r ->> 0 as run_id, r ->> 1 as message_id, r ->> 2 as kind, r ->> 3 as body, (r ->> 4)::bigint as at, (r ->> 5)::bigint as place, (r ->> 6)::bigint as room
-      from jsonb_array_elements(:rows) as r
-), open as materialized (
-    select namespace, run_id, messages - messages_read as unread
-      from runs
-     where run_id in (select run_id from given)
-       and closed_at is null
-     order by run_id
-       for no key update
-)
-insert into inbox (namespace, run_id, message_id, kind, body, at)
-select open.namespace, open.run_id, given.message_id, given.kind, given.body, given.at
-  from given
-  join open on open.run_id = given.run_id
- where given.room is null
-    or open.unread < given.room
- order by given.place
-    on conflict do nothing
-returning number, run_id, message_id, kind, at;
 
 -- count_posted: tell the runs' rows how many messages came, and make them ripe; signals do not end a delay.
 -- A delay is over once the code has begun, whatever the clock of whoever sends a signal says.
@@ -148,50 +94,25 @@ update runs
                    when (r ->> 2)::boolean and begun_at is null and delayed_until > (r ->> 3)::bigint then wake_at
                    else least(coalesce(wake_at, (r ->> 3)::bigint), (r ->> 3)::bigint)
                  end
-  from jsonb_array_elements(:rows) as r
+  from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
 returning run_id, messages;
-
--- stop_children: ask the open children of a run, or the one at this place, to stop, each as it was started to.
--- Those that were asked to cancel before are not asked again.
-with asked as materialized (
-    select namespace, run_id, (:all_terminate or on_parent_close = 'terminate') as terminates, parent_place
-      from runs
-     where parent_id = :run_id
-       and parent_place between coalesce(:place, '') and coalesce(:place, :last_place)
-       and closed_at is null
-       and on_parent_close <> 'abandon'
-       and (:all_terminate or on_parent_close = 'terminate' or cancel_requested_at is null)
-     order by parent_place, run_id
-       for no key update
-)
-insert into inbox (namespace, run_id, message_id, kind, body, at)
-select namespace,
-       run_id,
-       :message_id,
-       case when terminates then 'TerminateRequest' else 'CancelRequest' end,
-       case when terminates then :terminate else :cancel end,
-       :at
-  from asked
- order by parent_place, run_id
-    on conflict do nothing
-returning run_id, number, kind;
 
 -- ripest: the ripest free runs of one queue and one priority, whoever has code for them, and whether this worker has.
 select run_id,
        held is null
        and namespace = :namespace
-       and workflow = any(:workflows)
+       and workflow = any(:workflows::text[])
   from runs
  where queue = :queue
-   and priority = :priority
+   and priority = :priority::bigint
    and owner is null
    and wake_at is not null
    and losses < 2
-   and wake_at <= :now
-   and wake_at >= :since
+   and wake_at <= :now::bigint
+   and wake_at >= :since::bigint
  order by wake_at, run_id
- limit :window;
+ limit :window::bigint;
 
 -- ripest_of: the ripest free runs of one queue, one priority and one workflow.
 -- Pairs, and in this order, so that only runs_waking will do: runs_ripe has the times in order as well, and the planner
@@ -202,18 +123,18 @@ select wake_at, run_id, run_id
          select wake_at, run_id
            from runs
           where queue = :queue
-            and priority = :priority
+            and priority = :priority::bigint
             and namespace = :namespace
-            and (workflow, wake_at) >= (:workflow, :since)
+            and (workflow, wake_at) >= (:workflow, :since::bigint)
             and workflow <= :workflow
             and owner is null
             and wake_at is not null
             and losses < 2
             and held is null
           order by workflow, wake_at, run_id
-          limit :limit
+          limit :limit::bigint
        ) as next
- where wake_at <= :now;
+ where wake_at <= :now::bigint;
 
 -- ripest_below: runs of one queue and one workflow that are due, of all priorities below one, the oldest first. By time,
 -- since between two of them any number of priorities may sleep: the queue is named as only runs_due has it.
@@ -222,14 +143,14 @@ select priority, wake_at, run_id, run_id
  where queue || '' = :queue
    and namespace = :namespace
    and workflow = :workflow
-   and priority < :priority
+   and priority < :priority::bigint
    and owner is null
    and wake_at is not null
    and losses < 2
    and held is null
-   and wake_at <= :now
+   and wake_at <= :now::bigint
  order by wake_at, run_id
- limit :window;
+ limit :window::bigint;
 
 -- ripe_levels: the highest priorities of a queue's free runs, and whether one of each is due by then; from one to the
 -- next without what is between.
@@ -256,9 +177,9 @@ with recursive levels (priority, place) as (
            place + 1
       from levels
      where levels.priority is not null
-       and place < :most_levels
+       and place < :most_levels::bigint
 )
-select levels.priority, first.wake_at <= :now as is_due
+select levels.priority, first.wake_at <= :now::bigint as is_due
   from levels
   join lateral (
          select wake_at
@@ -274,7 +195,7 @@ select levels.priority, first.wake_at <= :now as is_due
 
 -- levels_between: the highest priority of a queue's free runs in each of these gaps that has one.
 select found.priority
-  from unnest(:above, :below) as gap (above, below)
+  from unnest(:above::bigint[], :below::bigint[]) as gap (above, below)
   join lateral (
          select priority
            from runs
@@ -296,10 +217,10 @@ select priority, wake_at, losses
    and owner is null
    and wake_at is not null
    and losses >= 2
-   and wake_at <= :now
+   and wake_at <= :now::bigint
    and held is null
    and namespace = :namespace
-   and workflow = any(:workflows)
+   and workflow = any(:workflows::text[])
  order by priority desc, wake_at, run_id
  limit 1
    for no key update skip locked;
@@ -311,13 +232,13 @@ select run_id
    and owner is null
    and wake_at is not null
    and losses >= 2
-   and losses = :losses
-   and wake_at <= :now
+   and losses = :losses::bigint
+   and wake_at <= :now::bigint
    and held is null
    and namespace = :namespace
-   and workflow = any(:workflows)
+   and workflow = any(:workflows::text[])
  order by priority desc, wake_at, run_id
- limit :limit
+ limit :limit::bigint
    for no key update skip locked;
 
 -- claim_runs: take the first of these, but for those that somebody else takes or holds just now.
@@ -325,18 +246,18 @@ select run_id
 with free as materialized (
     select run_id
       from runs
-     where run_id = any(:run_ids)
+     where run_id = any(:run_ids::text[])
        and owner is null
        and wake_at is not null
        and held is null
        and coalesce(closed_at, -1) = -1
-     order by array_position(:run_ids, run_id)
-     limit :limit
+     order by array_position(:run_ids::text[], run_id)
+     limit :limit::bigint
        for no key update skip locked
 )
 update runs
    set owner = :worker_id,
-       begun_at = coalesce(begun_at, greatest(:now, created_at)),
+       begun_at = coalesce(begun_at, greatest(:now::bigint, created_at)),
        status = 'RUNNING',
        waiting = null
   from free
@@ -349,22 +270,22 @@ with free as materialized (
     select run_id
       from runs
      where queue = :queue
-       and priority = :priority
+       and priority = :priority::bigint
        and owner is null
        and wake_at is not null
        and losses < 2
-       and wake_at <= :now
-       and wake_at >= :since
+       and wake_at <= :now::bigint
+       and wake_at >= :since::bigint
        and held is null
        and namespace = :namespace
-       and workflow = any(:workflows)
+       and workflow = any(:workflows::text[])
      order by wake_at, run_id
-     limit :limit
+     limit :limit::bigint
        for no key update skip locked
 )
 update runs
    set owner = :worker_id,
-       begun_at = coalesce(begun_at, greatest(:now, created_at)),
+       begun_at = coalesce(begun_at, greatest(:now::bigint, created_at)),
        status = 'RUNNING',
        waiting = null
   from free
@@ -377,58 +298,16 @@ with bite as materialized (
       from runs
      where held = 'mismatch'
        and namespace = :namespace
-       and workflow = any(:workflows)
+       and workflow = any(:workflows::text[])
        for no key update skip locked
 )
 update runs
    set held = null,
        held_report = null,
        status = 'PENDING',
-       wake_at = :now
+       wake_at = :now::bigint
   from bite
  where runs.run_id = bite.run_id;
-
--- raise_own_epoch: fence out whatever this worker itself still has under way; it is waited for.
-with fenced as materialized (
-    select worker_id
-      from workers
-     where worker_id = :worker_id
-       and epoch = :epoch
-       for update
-)
-update workers
-   set epoch = epoch + 1
-  from fenced
- where workers.worker_id = fenced.worker_id;
-
--- raise_epoch: fence out whatever another worker still has under way, if it has not stirred since.
--- One that is just writing is alive, or its connection will be ended; it is left for the next look.
-with fenced as materialized (
-    select worker_id
-      from workers
-     where worker_id = :worker_id
-       and epoch = :epoch
-       and lease_until = :lease_until
-       for update skip locked
-)
-update workers
-   set epoch = epoch + 1
-  from fenced
- where workers.worker_id = fenced.worker_id;
-
--- renew_worker: the worker is alive; the time is the server's, in microseconds.
-update workers
-   set lease_until = :lease_until
- where worker_id = :worker_id
-   and epoch = :epoch
-returning (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-
--- judge_worker: once for each worker that is lost, it is looked whether one of its runs is to blame.
-update workers
-   set judged_at = :now
- where worker_id = :worker_id
-   and judged_at is null
-returning host, pid;
 
 -- suspects_of: the suspects a lost worker owned; two are as good as more.
 select run_id, workflow_id, deaths, losses, outlived
@@ -453,13 +332,13 @@ with bite as materialized (
      where owner = :worker_id
        and closed_at is null
      order by run_id
-     limit :limit
+     limit :limit::bigint
        for no key update skip locked
 )
 update runs
    set owner = null,
        status = 'PENDING',
-       wake_at = :now,
+       wake_at = :now::bigint,
        losses = losses + 1
   from bite
  where runs.run_id = bite.run_id;
@@ -472,46 +351,15 @@ with bite as materialized (
        and closed_at is null
        and not exists (select 1 from workers where worker_id = :owner)
      order by run_id
-     limit :limit
+     limit :limit::bigint
        for no key update skip locked
 )
 update runs
    set owner = null,
        status = 'PENDING',
-       wake_at = :now
+       wake_at = :now::bigint
   from bite
  where runs.run_id = bite.run_id;
-
--- events_of: the first events of these runs, without what is too large for a row: as JSON, together with others, that
--- would take ten times as long, and with many large histories longer than an answer may take.
-select run_id, seq, kind, place, at, body
-  from events
- where run_id in (select value from json_each(:run_ids))
-   and seq <= :most
- order by run_id, seq;
-
--- last_message: up to which transaction everybody's messages can be seen: the oldest one that is still open.
-select pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
-
--- new_messages: what came for this worker's runs by transactions that were open at the last look, or began after it.
--- By transaction, and then run by run: many messages may never be asked for, and are not walked over at every look.
-with fresh as materialized (
-    select run_id, number, message_id, kind, body, at
-      from inbox
-     where xid >= (:after)::text::xid8
-       and taken_by is null
-     order by xid
-)
-select fresh.run_id, owned.messages, fresh.number, fresh.message_id, fresh.kind, fresh.body, fresh.at
-  from fresh
-  join lateral (
-         select messages
-           from runs
-          where run_id = fresh.run_id
-            and owner = :worker_id
-          limit 1
-       ) as owned on true
- order by fresh.number;
 
 -- next_wakes: when the next free run of one queue becomes ripe, whichever of these priorities it has; runs of other
 -- workflows lie elsewhere. Only runs_waking will do, as for ripest_of. From a floor on, where there is one.
@@ -520,7 +368,7 @@ select min((select wake_at
              where queue = :queue
                and priority = level.priority
                and namespace = :namespace
-               and (workflow, wake_at) >= (known.name, :since)
+               and (workflow, wake_at) >= (known.name, :since::bigint)
                and workflow <= known.name
                and owner is null
                and wake_at is not null
@@ -528,8 +376,8 @@ select min((select wake_at
                and held is null
              order by workflow, wake_at
              limit 1))
-  from unnest(:priorities) as level (priority)
-  cross join unnest(:workflows) as known (name);
+  from unnest(:priorities::bigint[]) as level (priority)
+  cross join unnest(:workflows::text[]) as known (name);
 
 -- next_wakes_of_all: the same of whatever priority, by time, since there may be any number of them. From runs_due, as
 -- ripest_below.
@@ -544,13 +392,13 @@ select min((select wake_at
                and held is null
              order by wake_at
              limit 1))
-  from unnest(:workflows) as known (name);
+  from unnest(:workflows::text[]) as known (name);
 
 -- next_waking: the next workflow, by name, of one queue and one priority that free runs wait to be woken for.
 select priority, workflow, wake_at, updated_at
   from runs
  where queue = :queue
-   and priority = :priority
+   and priority = :priority::bigint
    and namespace = :namespace
    and workflow > :workflow
    and owner is null
@@ -564,7 +412,7 @@ select priority, workflow, wake_at, updated_at
 select priority, workflow, wake_at, updated_at
   from runs
  where queue = :queue
-   and priority < :priority
+   and priority < :priority::bigint
    and namespace = :namespace
    and owner is null
    and wake_at is not null

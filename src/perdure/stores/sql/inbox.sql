@@ -1,0 +1,63 @@
+-- What every database is asked of messages, with the types of parameters that are not text.
+-- `at_once(…)` is ripe at once: the turn of this statement, or on Postgres the time given.
+
+-- move_messages: what a run has not read goes to the run that continues it; its children were its own.
+update inbox
+   set run_id = :to_run_id
+ where run_id = :run_id
+   and taken_by is null
+   and kind in ('SignalSent', 'CancelRequest', 'TerminateRequest');
+
+-- move_known: so do the last signals that were sent under an id, taken or not, so that none counts twice.
+update inbox
+   set run_id = :to_run_id
+ where number in (
+         select number
+           from inbox
+          where run_id = :run_id
+            and taken_by is not null
+            and message_id >= 'signal:'
+            and message_id < 'signal;'
+          order by number desc
+          limit 1000
+       );
+
+-- find_message: is this message in the inbox?
+select number
+  from inbox
+ where run_id = :run_id
+   and message_id = :message_id;
+
+-- count_unread: how many messages a run has not read, counted up to a number.
+select count(*)
+  from (select 1 from inbox where run_id = :run_id and taken_by is null limit :most::bigint) as counted;
+
+-- unread_page: messages a run has not taken yet, after a number, and how many it has had by then.
+select runs.messages, page.number, page.message_id, page.kind, page.body, page.at
+  from runs
+  left join (
+         select number, message_id, kind, body, at
+           from inbox
+          where run_id = :run_id
+            and taken_by is null
+            and number > :after::bigint
+          order by number
+          limit :limit::bigint
+       ) as page on true
+ where runs.run_id = :run_id
+ order by page.number;
+
+-- unread_of: all that several runs have not taken yet.
+select run_id, number, message_id, kind, body, at
+  from inbox
+ where run_id in (select value from json_each(:few_ids::text[]))
+   and taken_by is null
+ order by run_id, number;
+
+-- set_aside: the signals that are not what a run's code waits for; they became no event.
+select number, message_id, kind, body, at
+  from inbox
+ where run_id = :run_id
+   and taken_by = 0
+   and kind = 'SignalSent'
+ order by number;

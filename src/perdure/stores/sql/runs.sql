@@ -1,0 +1,234 @@
+-- What every database is asked of runs, with the types of parameters that are not text.
+-- `at_once(…)` is ripe at once: the turn of this statement, or on Postgres the time given.
+
+-- supersede_run: make way for another run under the same workflow_id.
+update runs
+   set is_latest = false
+ where run_id = :run_id
+   and (closed_at is not null or owner = :owner);
+
+-- carry_cancel: a request to stop, and the end it set, hold for the run that continues.
+update runs
+   set cancel_requested_at = before.cancel_requested_at,
+       cancel_reason = before.cancel_reason,
+       close_as = case when before.close_as = 'CANCELLED' then 'CANCELLED' else runs.close_as end,
+       close_at = case when before.close_as = 'CANCELLED' then before.close_at else runs.close_at end
+  from (select * from runs where run_id = :run_id) as before
+ where runs.run_id = :to_run_id
+   and before.cancel_requested_at is not null;
+
+-- count_messages: tell the run how many messages it was given.
+update runs
+   set messages = messages + (select count(*) from inbox where run_id = :to_run_id)
+ where run_id = :to_run_id;
+
+-- close_free_run: close a run that nobody owns, for ever, and not before its last event, whatever the clock says.
+update runs
+   set status = :status,
+       outcome = :outcome,
+       last_seq = 1 + coalesce((select max(seq) from events where events.run_id = runs.run_id), 1),
+       updated_at = greatest(:at::bigint, created_at, last.at),
+       closed_at = greatest(:at::bigint, created_at, last.at),
+       wake_at = null,
+       waiting = null,
+       held = null
+  from (select coalesce((select at from events where run_id = :run_id order by seq desc limit 1), 0) as at) as last
+ where run_id = :run_id
+   and namespace = :namespace
+   and owner is null
+   and closed_at is null
+   and (not :only_unbegun::boolean or (begun_at is null and status = 'PENDING'))
+returning last_seq;
+
+-- close_unbegun_children: those whose code was never called have nothing to clean up.
+-- One place or all of them is a range here, so that the index serves both.
+update runs
+   set status = case when :all_terminate::boolean or on_parent_close = 'terminate' then 'TERMINATED' else 'CANCELLED' end,
+       outcome = case when :all_terminate::boolean or on_parent_close = 'terminate' then :terminate else :cancel end,
+       last_seq = 2,
+       updated_at = greatest(:at::bigint, created_at),
+       closed_at = greatest(:at::bigint, created_at),
+       wake_at = null
+ where parent_id = :run_id
+   and parent_place between coalesce(:place, '') and coalesce(:place, :last_place)
+   and closed_at is null
+   and owner is null
+   and begun_at is null
+   and status = 'PENDING'
+   and on_parent_close <> 'abandon';
+
+-- wake_children: make them ripe for it.
+update runs
+   set messages = messages + 1,
+       wake_at = least(coalesce(wake_at, at_once(:at::bigint)), at_once(:at::bigint)),
+       cancel_requested_at = coalesce(cancel_requested_at, :at::bigint),
+       cancel_reason = coalesce(cancel_reason, :reason)
+ where run_id in (select value from json_each(:run_ids::text[]));
+
+-- note_cancel: a run was asked to stop; the earliest end by the clock is the one that holds.
+update runs
+   set cancel_requested_at = coalesce(cancel_requested_at, :at::bigint),
+       cancel_reason = coalesce(cancel_reason, :reason),
+       close_as = case when :close_at::bigint < coalesce(close_at, :close_at::bigint + 1) then 'CANCELLED' else close_as end,
+       close_at = coalesce(least(close_at, :close_at::bigint), close_at, :close_at::bigint)
+ where run_id = :run_id
+   and closed_at is null;
+
+-- run_owner: who owns a run, if it is there.
+select owner
+  from runs
+ where run_id = :run_id
+   and namespace = :namespace;
+
+-- run_status: where a run stands, if it is there, and whether it has ended.
+select status, closed_at is not null
+  from runs
+ where run_id = :run_id;
+
+-- note_unread: how many that are.
+update runs
+   set messages_read = messages - :unread::bigint
+ where run_id = :run_id;
+
+-- resume_run: a held run goes on, and nothing is held against it any more.
+update runs
+   set held = null,
+       held_report = null,
+       status = 'PENDING',
+       wake_at = at_once(:now::bigint),
+       losses = 0,
+       outlived = 0,
+       deaths = null,
+       updated_at = :now::bigint
+ where run_id = :run_id
+   and held is not null
+   and owner is null
+   and closed_at is null;
+
+-- noted_waiting: what a run was last seen to wait for.
+select waiting from runs where run_id = :run_id;
+
+-- company_of: whether a lost worker owned a run beside this one and those that wait for it, their children's end.
+with recursive family (run_id, parent_id) as (
+    select run_id, parent_id
+      from runs
+     where run_id = :run_id
+     union
+    select runs.run_id, runs.parent_id
+      from runs
+      join family on runs.run_id = family.parent_id
+)
+select 1
+  from runs
+ where owner = :worker_id
+   and closed_at is null
+   and run_id not in (select run_id from family)
+ limit 1;
+
+-- pause_run: a run that was alone with its lost worker is tried again, but not at once.
+update runs
+   set owner = null,
+       status = 'PENDING',
+       wake_at = :wake_at::bigint,
+       losses = losses + 1
+ where run_id = :run_id
+   and owner = :worker_id;
+
+-- blame_run: a worker was lost with this run as its only suspect.
+update runs
+   set deaths = :deaths
+ where run_id = :run_id;
+
+-- run: one run's row.
+select * from runs where run_id = :run_id and namespace = :namespace;
+
+-- latest_run: the newest run of a workflow_id.
+select * from runs where namespace = :namespace and workflow_id = :workflow_id and is_latest;
+
+-- owned_runs: rows of runs this worker owns, by id.
+select *
+  from runs
+ where run_id in (select value from json_each(:run_ids::text[]))
+   and owner = :worker_id;
+
+-- workflow_id: what its caller calls a run.
+select workflow_id from runs where run_id = :run_id;
+
+-- owned_run_ids: everything this worker owns.
+select run_id
+  from runs
+ where owner = :worker_id
+   and closed_at is null
+ order by run_id;
+
+-- owners: who owns open runs; from one to the next without what is between.
+with recursive owners (owner) as (
+    select min(owner)
+      from runs indexed by runs_open
+     where closed_at is null
+       and owner is not null
+    union all
+    select (
+             select min(runs.owner)
+               from runs indexed by runs_open
+              where closed_at is null
+                and runs.owner > owners.owner
+           )
+      from owners
+     where owner is not null
+)
+select owner from owners where owner is not null;
+
+-- next_suspect: when the next free suspect of one queue becomes ripe.
+select min(wake_at)
+  from runs indexed by runs_suspected
+ where queue = :queue
+   and owner is null
+   and wake_at is not null
+   and losses >= 2
+   and held is null
+   and namespace = :namespace
+   and workflow in (select value from json_each(:workflows::text[]));
+
+-- children_of: the runs these runs have started.
+select parent_id, run_id
+  from runs
+ where parent_id in (select value from json_each(:run_ids::text[]));
+
+-- overdue: runs whose end by the clock has come; the index is named, or all runs of the namespace would be walked.
+select *
+  from runs indexed by runs_closing
+ where close_at <= :now::bigint
+   and closed_at is null
+   and namespace = :namespace
+ order by close_at, run_id
+ limit :limit::bigint;
+
+-- overdue_all: the same without a limit, since some of them may be unreadable.
+select *
+  from runs indexed by runs_closing
+ where close_at <= :now::bigint
+   and closed_at is null
+   and namespace = :namespace
+ order by close_at, run_id;
+
+-- next_close: when the next open run ends by the clock, after now.
+select min(close_at)
+  from runs indexed by runs_closing
+ where close_at > :now::bigint
+   and closed_at is null
+   and namespace = :namespace;
+
+-- held_counts: how many runs are held, by reason; the index is named, or all runs of the namespace would be walked.
+select held, count(*)
+  from runs indexed by runs_held
+ where held is not null
+   and namespace = :namespace
+ group by held;
+
+-- ended_or_held: which of these runs have ended, or are held.
+select *
+  from runs
+ where run_id in (select value from json_each(:run_ids::text[]))
+   and (closed_at is not null or held is not null)
+ order by run_id;

@@ -1,0 +1,17 @@
+-- What SQLite is asked of events in its own way. `:rows` becomes as many rows of parameters as the batch has;
+-- unused ones are null and skipped. `at_once(…)` is ripe at once: the turn of this statement.
+-- A time that has come by the clock of who writes it means at once: that clock may be ahead of all others.
+
+-- append_events: facts for runs this worker owns.
+insert into events (namespace, run_id, seq, kind, place, at, body)
+select column1, column2, column3, column4, column5, column6, column7
+  from (values :rows)
+ where column1 is not null;
+
+-- events_of: the first events of these runs.
+select events.run_id, events.seq, events.kind, events.place, events.at, coalesce(events.body, payloads.body) as body
+  from events
+  left join payloads on payloads.run_id = events.run_id and payloads.seq = events.seq
+ where events.run_id in (select value from json_each(:run_ids))
+   and events.seq <= :most
+ order by events.run_id, events.seq;

@@ -1,0 +1,51 @@
+-- What SQLite is asked of messages in its own way. `:rows` becomes as many rows of parameters as the batch has;
+-- unused ones are null and skipped. `at_once(…)` is ripe at once: the turn of this statement.
+-- A time that has come by the clock of who writes it means at once: that clock may be ahead of all others.
+
+-- stop_children: ask the open children of a run, or the one at this place, to stop, each as it was started to.
+-- Those that were asked to cancel before are not asked again.
+insert into inbox (namespace, run_id, message_id, kind, body, at)
+select namespace,
+       run_id,
+       :message_id,
+       case when :all_terminate or on_parent_close = 'terminate' then 'TerminateRequest' else 'CancelRequest' end,
+       case when :all_terminate or on_parent_close = 'terminate' then :terminate else :cancel end,
+       :at
+  from runs
+ where parent_id = :run_id
+   and parent_place between coalesce(:place, '') and coalesce(:place, :last_place)
+   and closed_at is null
+   and on_parent_close <> 'abandon'
+   and (:all_terminate or on_parent_close = 'terminate' or cancel_requested_at is null)
+    on conflict do nothing
+returning run_id, number, kind;
+
+-- take_messages: these messages have become events.
+update inbox
+   set taken_by = taken.column2
+  from (values :rows) as taken
+ where number = taken.column1;
+
+-- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice,
+-- and none into one that may be full.
+insert into inbox (namespace, run_id, message_id, kind, body, at)
+select runs.namespace, runs.run_id, post.column2, post.column3, post.column4, post.column5
+  from (values :rows) as post
+  join runs on runs.run_id = post.column1
+ where runs.closed_at is null
+   and (post.column7 is null or runs.messages - runs.messages_read < post.column7)
+ order by post.column6
+    on conflict do nothing
+returning number, run_id, message_id;
+
+-- new_messages: what came for this worker's runs after a number, and how many messages each has had.
+select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, inbox.body, inbox.at
+  from inbox
+  join runs on runs.run_id = inbox.run_id
+ where inbox.number > :after
+   and inbox.taken_by is null
+   and runs.owner = :worker_id
+ order by inbox.number;
+
+-- last_message: the highest number given to a message.
+select coalesce(max(number), 0) from inbox;
