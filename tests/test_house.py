@@ -55,7 +55,6 @@ INSIDE = {
 }
 # Modules that import each other, be it for types alone, and why they still do.
 CYCLES = {
-    "app.perdure app.sync.bridge app.sync.generated app.sync.thread": "`Perdure.sync()` answers with its own twin",
     "authoring.functions authoring.runtime authoring.signals": "",
     "worker.calls.pending worker.runtime": "",
 }

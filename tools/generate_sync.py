@@ -34,6 +34,8 @@ class Twin:
     doc: str
     # Methods that have no meaning in the twin.
     without: frozenset[str] = frozenset()
+    # Where the twin keeps what it takes attributes from.
+    holds: str = "_inner"
 
     @property
     def sync_name(self) -> str:
@@ -56,6 +58,7 @@ TWINS = (
         "A durable workflow engine for code that does not await: `with Perdure(url).sync() as app:`.\n\n"
         "The methods are those of Perdure, and wait. The engine runs on a thread of its own; any thread may use this.",
         frozenset({"sync"}),
+        "_app",
     ),
 )
 BY_NAME = {twin.name: twin for twin in TWINS}
@@ -192,7 +195,7 @@ class Method:
         if not self.is_property:
             call += f"({', '.join(arguments(self.node.args))})"
         if self.overloads:
-            yield f"        work = {call}  # type: ignore[call-overload]  # the overloads are those above"
+            yield f"        work = {call}"
             call = "work"
         if self.is_iterator:
             yield f"        return self._bridge.iterate({call})"
@@ -205,6 +208,10 @@ class Method:
             # Looked at before it is carried over, but called once.
             yield f"        found = {call}"
             yield f"        return {bridged(self.returns, 'found')}"
+        elif not has_twin(self.returns):
+            # What the twin holds may be of any type; what comes of it is not.
+            yield f"        found: {ast.unparse(self.returns)} = {call}"
+            yield "        return found"
         else:
             yield f"        return {bridged(self.returns, call)}"
 
@@ -262,7 +269,8 @@ def attributes(source: ast.ClassDef) -> Iterator[tuple[str, str]]:
 def class_text(twin: Twin, source: ast.ClassDef) -> str:
     lines = [f"class {twin.sync_name}({twin.base}):", f'    """{indented(twin.doc)}"""']
     for name, annotation in attributes(source):
-        lines += ["", "    @property", f"    def {name}(self) -> {annotation}:", f"        return self._inner.{name}"]
+        value = f"self.{twin.holds}.{name}"
+        lines += ["", "    @property", f"    def {name}(self) -> {annotation}:", f"        return {value}"]
     for method in methods(source, twin):
         lines += ["", *method.text()]
     return "\n".join(lines)

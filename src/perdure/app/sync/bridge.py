@@ -13,10 +13,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from perdure.app.open_apps import Home, refuse_in_workflows
-from perdure.app.perdure import Perdure
 from perdure.app.run import Run
 from perdure.app.shutdown import shutdown
-from perdure.app.sync.thread import Left, LoopThread, look_at
+from perdure.app.sync.thread import AsyncApp, Left, LoopThread, look_at
 from perdure.errors import BadOption, NotOpen
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ MOST_AT_ONCE = 500
 class Bridge:
     """Opens and closes a Perdure for code that does not await, and waits for what it does."""
 
-    def __init__(self, app: Perdure) -> None:
+    def __init__(self, app: AsyncApp) -> None:
         self._app = app
         self._thread: LoopThread | None = None
         # Held as long as it is open.
@@ -169,8 +168,10 @@ async def _close(source: AsyncIterator[Any], pending: "asyncio.Task[Any] | None"
 class SyncApp:
     """What the sync twin of Perdure is made of."""
 
-    def __init__(self, inner: Perdure) -> None:
-        self._inner = inner
+    def __init__(self, inner: AsyncApp) -> None:
+        self._app = inner
+        # Of any type: the twin's methods are made of those of Perdure, which imports this.
+        self._inner: Any = inner
         self._bridge = Bridge(inner)
 
     def open(self) -> Self:

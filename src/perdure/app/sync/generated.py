@@ -47,11 +47,13 @@ class SyncRun(SyncHandle[R_co]):
 
         RunFailed with its error as the cause, RunCancelled, RunTerminated or RunTimedOut otherwise.
         """
-        return self._bridge.wait(self._inner.result(timeout))
+        found: R_co = self._bridge.wait(self._inner.result(timeout))
+        return found
 
     def describe(self) -> RunInfo:
         """The run as it stands now."""
-        return self._bridge.wait(self._inner.describe())
+        found: RunInfo = self._bridge.wait(self._inner.describe())
+        return found
 
     def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
@@ -89,19 +91,23 @@ class SyncRun(SyncHandle[R_co]):
 
     def children(self, *, limit: int = 100, after: str | None = None) -> Page:
         """The runs this run has started, newest first."""
-        return self._bridge.wait(self._inner.children(limit=limit, after=after))
+        found: Page = self._bridge.wait(self._inner.children(limit=limit, after=after))
+        return found
 
     def attempts(self) -> list[FailedAttempt]:
         """The failed attempts of the run's activities that were, or will be, followed by another."""
-        return self._bridge.wait(self._inner.attempts())
+        found: list[FailedAttempt] = self._bridge.wait(self._inner.attempts())
+        return found
 
     def unread(self) -> list[UnreadMessage]:
         """What is in the run's inbox and was not taken yet, oldest first."""
-        return self._bridge.wait(self._inner.unread())
+        found: list[UnreadMessage] = self._bridge.wait(self._inner.unread())
+        return found
 
     def set_aside(self) -> list[UnreadMessage]:
         """The signals that were not what the code waits for, and that it will not get any more, oldest first."""
-        return self._bridge.wait(self._inner.set_aside())
+        found: list[UnreadMessage] = self._bridge.wait(self._inner.set_aside())
+        return found
 
 
 class SyncPerdure(SyncApp):
@@ -112,11 +118,11 @@ class SyncPerdure(SyncApp):
 
     @property
     def url(self) -> str:
-        return self._inner.url
+        return self._app.url
 
     @property
     def namespace(self) -> str:
-        return self._inner.namespace
+        return self._app.namespace
 
     def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:
         """Start a run; it is on disk when this returns. The same id again gives the run that has it.
@@ -182,7 +188,8 @@ class SyncPerdure(SyncApp):
 
     def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Start a run and wait for its result."""
-        return self._bridge.wait(self._inner.run(workflow, *args, **kwargs))
+        found: R = self._bridge.wait(self._inner.run(workflow, *args, **kwargs))
+        return found
 
     @overload
     def get(self, id: str, *, workflow: Workflow[..., R]) -> SyncRun[R]: ...
@@ -199,7 +206,7 @@ class SyncPerdure(SyncApp):
 
         Say whose run it is, `get("o-17", workflow=checkout)`, and its result has the workflow's type.
         """
-        work = self._inner.get(id, run_id=run_id, workflow=workflow)  # type: ignore[call-overload]  # the overloads are those above
+        work = self._inner.get(id, run_id=run_id, workflow=workflow)
         return SyncRun(self._bridge, self._bridge.wait(work))
 
     def list(
@@ -220,7 +227,7 @@ class SyncPerdure(SyncApp):
         Activities on a queue are among them when they are held, else only when `workflow="task:NAME"`, `id` or
         `parent_id` asks for them.
         """
-        return self._bridge.wait(
+        found: Page = self._bridge.wait(
             self._inner.list(
                 status=status,
                 workflow=workflow,
@@ -232,3 +239,4 @@ class SyncPerdure(SyncApp):
                 after=after,
             )
         )
+        return found

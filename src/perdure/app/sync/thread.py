@@ -12,16 +12,30 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from perdure.app.open_apps import refuse_in_workflows
-from perdure.app.perdure import Perdure
+from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.errors import NotOpen, OpenElsewhere, WouldDeadlock
 
 T = TypeVar("T")
 
 # How a `with` block was left: as `__exit__` is told.
 Left: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+
+
+class AsyncApp(Protocol):
+    """A Perdure, as the bridge sees it; what else it can do is called by the generated classes alone."""
+
+    url: str
+    namespace: str
+    _home: Home
+    _is_worker: bool
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class ThreadCall(Generic[T]):
@@ -66,7 +80,7 @@ def look_at(task: "asyncio.Task[Any]") -> None:
 class LoopThread:
     """A Perdure that is opened, used and closed on an event loop in a thread of its own, once."""
 
-    def __init__(self, app: Perdure) -> None:
+    def __init__(self, app: AsyncApp) -> None:
         self._app = app
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
