@@ -249,6 +249,38 @@ def test_a_url_that_names_no_store_is_refused(url: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("shop.db", "sqlite:///shop.db"),
+        ("/var/lib/shop.db", "sqlite:////var/lib/shop.db"),
+        ("sqlite:shop.db", "sqlite:///shop.db"),
+        ("sqlite:/shop.db", "sqlite:///shop.db"),
+        ("sqlite:/var/lib/shop.db", "sqlite:////var/lib/shop.db"),
+        ("sqlite://shop.db", "sqlite:///shop.db"),
+        ("SQLite:///shop.db", "sqlite:///shop.db"),
+        ("SQLITE:////var/lib/shop.db", "sqlite:////var/lib/shop.db"),
+    ],
+)
+def test_a_url_that_nearly_names_a_file_is_told_the_whole_one(url: str, meant: str) -> None:
+    """How many slashes there are is what everybody gets wrong first."""
+    with pytest.raises(BadOption) as caught:
+        Perdure(url)
+    assert f"(did you mean {meant}?)" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///shop.db?mode=ro", "sqlite:///?mode=ro", "sqlite://?mode=memory"])
+def test_options_in_the_url_of_a_file_are_refused(url: str) -> None:
+    """They would become a part of the file's name, and nobody would see that they do nothing."""
+    with pytest.raises(BadOption, match=r"has options after the \?, SQLite takes none; a \? in a file's name is %3F"):
+        Perdure(url)
+
+
+async def test_a_question_mark_in_the_name_of_a_file_is_written_encoded(tmp_path: Path) -> None:
+    async with Perdure(f"sqlite:///{tmp_path}/shop%3F.db"):
+        assert (tmp_path / "shop?.db").exists()
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "postgresql:u:secret@h/db",

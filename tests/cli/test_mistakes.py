@@ -141,8 +141,13 @@ RUNS: list[tuple[str, int, str]] = [
 
 DATABASES: list[tuple[str, int, str]] = [
     ('run shop:greet ["a"] --url mysql://x', 64, "the URL 'mysql://x' names no store; use sqlite:///file.db"),
-    ('run shop:greet ["a"] --url shop.db', 64, "the URL 'shop.db' names no store; use sqlite:///file.db"),
-    ('run shop:greet ["a"] --url sqlite://shop.db', 64, "names no file; use sqlite:///file.db"),
+    (
+        'run shop:greet ["a"] --url shop.db',
+        64,
+        "the URL 'shop.db' names no store (did you mean sqlite:///shop.db?); use",
+    ),
+    ('run shop:greet ["a"] --url sqlite://shop.db', 64, "(did you mean sqlite:///shop.db?); use sqlite:///file"),
+    ("list --url sqlite:///perdure.db?mode=ro", 64, "has options after the ?, SQLite takes none"),
     ('run shop:greet ["a"] --url sqlite:///no/x.db', 1, "the folder 'no' does not exist; create it first"),
     ('run shop:greet ["a"] --url sqlite:///folder', 1, "this is a folder; name a file"),
     ('run shop:greet ["a"] --url sqlite:///shop.py', 1, "sqlite:///shop.py: the file is not a SQLite database"),
