@@ -43,7 +43,7 @@ INSIDE = {
     "engine": [
         "background held hindrances outages leasing/heartbeat",
         "committer ports",
-        "conflicts endings leasing/lease",
+        "endings leasing/lease",
         "arrivals leasing/living",
         "groups reads leasing/claims leasing/takeover leasing",
         "waiters",
@@ -59,7 +59,7 @@ CYCLES = {
     "worker.calls.pending worker.runtime": "",
 }
 MOST_FILES = 18
-LARGE_FOLDERS = {"engine": "the parts an engine is made of, a file each"}
+LARGE_FOLDERS: dict[str, str] = {}
 MOST_METHODS = 25
 LARGE_CLASSES = {
     "RunLoop": "asyncio's own methods, which a loop has to have",
@@ -84,8 +84,6 @@ TWICE = {
     "Difference",
     "Function",
     "Home",
-    "Owner",
-    "Question",
     "Reading",
     "Renewals",
     "Rule",

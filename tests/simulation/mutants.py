@@ -16,7 +16,7 @@ import msgspec
 from perdure import ids
 from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
-from perdure.engine.committer import Committer, Question
+from perdure.engine.committer import CallbackGroup, Committer
 from perdure.engine.leasing import heartbeat, lease, takeover
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
@@ -183,7 +183,7 @@ def _() -> list[Patch]:
     def submit(self: Committer, group: committer.Group) -> None:
         if isinstance(group, groups.StartGroup) and not group.of_owner and not group.settled.done():
             group.settled.set_result(Applied())
-        if type(group) is Question and len(group.operations) == 1:
+        if type(group) is CallbackGroup and len(group.operations) == 1:
             group.settle(Applied())
         real_submit(self, group)
 

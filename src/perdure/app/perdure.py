@@ -29,7 +29,7 @@ from perdure.authoring.functions import (
 )
 from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
-from perdure.engine import conflicts
+from perdure.engine import starts
 from perdure.engine.engine import StoreEngine
 from perdure.engine.held import tell_how_many
 from perdure.engine.hindrances import tell_missing
@@ -247,7 +247,7 @@ class Perdure:
             raise BadOption("None is no connection; give the one your transaction is on, or use start without it")
         request = _request(wanted, _recorded(wanted, args, kwargs))
         policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
-        found = await conflicts.start(self._opened, self.namespace, request, policy, defaults, connection)
+        found = await starts.start(self._opened, self.namespace, request, policy, defaults, connection)
         return handle_of(self._home, found, wanted.signature.result)
 
     async def start_json(
@@ -307,7 +307,7 @@ class Perdure:
             found = await self._opened.client.start(self.namespace, request)
         else:
             policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
-            found = await conflicts.start(self._opened, self.namespace, request, policy, defaults)
+            found = await starts.start(self._opened, self.namespace, request, policy, defaults)
         return handle_of(self._home, found, wanted.signature.result)
 
     async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -318,7 +318,7 @@ class Perdure:
             found = await engine.client.start(self.namespace, request)
         else:
             policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
-            found = await conflicts.start(engine, self.namespace, request, policy, defaults)
+            found = await starts.start(engine, self.namespace, request, policy, defaults)
         # No handle and no waiter where they are not needed: most runs have ended by the time their start is answered.
         owned = found if isinstance(found, OwnedRun) else None
         ending = None if owned is None else owned.ending

@@ -85,6 +85,11 @@ class Arrivals:
     async def _unread_page(self, run_id: str, after: int) -> list[UnreadPage]:
         return [await self._store.unread_page(run_id, after, UNREAD_PAGE)]
 
+    def tell_children(self, namespace: str, run_id: str) -> None:
+        """A run has ended: let its children that live here read what came for them, soon."""
+        if self._lease.host is not None:
+            self._background.spawn(self.read_children(namespace, run_id))
+
     async def read_children(self, namespace: str, run_id: str) -> None:
         """Notice what came for the children of a run, as far as they live here."""
         after = None

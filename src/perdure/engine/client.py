@@ -4,6 +4,8 @@ In:   requests of callers in this process.
 Out:  answers after the commit, or what speaks against it.
 """
 
+from functools import partial
+
 import msgspec
 
 from perdure.clock import Clock, pause
@@ -123,43 +125,33 @@ class StoreClient:
         """Send a signal; RunNotFound or RunClosed when nobody can ever receive it, InboxFull when nobody does now."""
         if self._background.is_closed:
             raise NotOpen
-        if within is not None:
-            await self._post_within(namespace, run_id, id, signal, message_id, within)
-            return
-        if self._committer.is_full:
+        if within is None and self._committer.is_full:
             await self._committer.room()
         message_id = message_id or self._ids.token()
         now = self._clock.now()
-        if self._full:
+        if within is None and self._full:
             self._refuse_if_full(run_id, id, now)
+        write = self._committer.apply if within is None else partial(self._write_within, within)
         post = PostMessage(run_id, message_id, "SignalSent", rows.message_body(signal), now, self._max_unread)
-        answer = await self._committer.apply(post)
+        answer = await write(post)
         while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            run_id = (await self._reader.newest(namespace, run_id)).run_id
-            answer = await self._committer.apply(post._replace(run_id=run_id))
-        if isinstance(answer, Full):
-            self._full[run_id] = now + FULL_MS
+            post = post._replace(run_id=(await self._reader.newest(namespace, post.run_id)).run_id)
+            answer = await write(post)
+        if within is None and isinstance(answer, Full):
+            self._full[post.run_id] = now + FULL_MS
         self._raise_refusal(answer, namespace, id)
-        posted = answer.value if isinstance(answer, Applied) else None
+        posted = answer.value if within is None and isinstance(answer, Applied) else None
         if isinstance(posted, Posted) and posted.count is not None:
-            self._arrivals.notice(run_id, Message(posted.number, message_id, signal, now), posted.count)
+            self._arrivals.notice(post.run_id, Message(posted.number, message_id, signal, now), posted.count)
+
+    async def _write_within(self, connection: object, post: PostMessage) -> Settlement:
+        return await self._store.write_within(connection, [post])
 
     def _refuse_if_full(self, run_id: str, id: str, now: int) -> None:
         """InboxFull for a run that has just been found so; a caller that sends on and on costs no other anything."""
         self._full = {full: until for full, until in self._full.items() if now < until}
         if run_id in self._full:
             raise InboxFull(id, self._max_unread)
-
-    async def _post_within(
-        self, namespace: str, run_id: str, id: str, signal: SignalSent, message_id: str | None, connection: object
-    ) -> None:
-        body, now = rows.message_body(signal), self._clock.now()
-        post = PostMessage(run_id, message_id or self._ids.token(), "SignalSent", body, now, self._max_unread)
-        answer = await self._store.write_within(connection, [post])
-        while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
-            post = post._replace(run_id=(await self._reader.newest(namespace, post.run_id)).run_id)
-            answer = await self._store.write_within(connection, [post])
-        self._raise_refusal(answer, namespace, id)
 
     # Stopping
 

@@ -70,7 +70,7 @@ class Group:
         """Called once, when the answer is known."""
 
 
-class Question(Group):
+class CallbackGroup(Group):
     """A group whose answer goes to a function."""
 
     __slots__ = ("_tell",)
@@ -83,7 +83,7 @@ class Question(Group):
         self._tell(answer)
 
 
-class OwnersQuestion(Question):
+class OwnersGroup(CallbackGroup):
     """One that only the owner of a run may ask, and will wait for."""
 
     __slots__ = ()
@@ -136,7 +136,7 @@ class Committer:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
-    async def apply(self, *operations: Operation, kind: type[Question] = Question) -> Settlement:
+    async def apply(self, *operations: Operation, kind: type[CallbackGroup] = CallbackGroup) -> Settlement:
         """Write a group and wait for its answer."""
         future: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
         self.submit(kind(operations, partial(_tell, future)))

@@ -20,7 +20,7 @@ from perdure.engine.ownership import Ownership
 from perdure.engine.ports import MAX_UNREAD, Host
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
-from perdure.engine.stopping import Deadlines, Stopping
+from perdure.engine.stopping import Stopping
 from perdure.engine.waiters import Waiters
 from perdure.engine.watch import Watch
 from perdure.ids import Ids
@@ -49,12 +49,11 @@ class StoreEngine:
         living = LivingWorkers(store, clock, lease)
         self.takeover = takeover = Takeover(store, committer, clock, lease, living)
         self.arrivals = arrivals = Arrivals(store, clock, lease, background)
-        deadlines = Deadlines(clock)
         # The nouns of the port
         self.reader = reader = StoreReader(store, living, background)
-        self.waiters = waiters = Waiters(store, clock, lease, living, reader)
-        stopping = Stopping(store, committer, clock, ids, lease, takeover, arrivals, waiters, background, deadlines)
-        starts = Starts(ids, lease, arrivals, deadlines)
+        self.waiters = waiters = Waiters(store, clock, lease, reader)
+        stopping = Stopping(store, committer, clock, ids, takeover, arrivals, waiters, background)
+        starts = Starts(ids, lease, arrivals, stopping.deadlines)
         self.client = StoreClient(
             store,
             committer,
@@ -70,10 +69,10 @@ class StoreEngine:
             max_unread,
         )
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals)
-        self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, background)
+        self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping)
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)
-        self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping, deadlines)
+        self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping)
 
     @property
     def url(self) -> str:

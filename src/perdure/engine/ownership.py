@@ -12,8 +12,7 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals
-from perdure.engine.background import Background
-from perdure.engine.committer import Committer, Dropped, OwnersQuestion, Settlement
+from perdure.engine.committer import Committer, Dropped, OwnersGroup, Settlement
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
 from perdure.engine.leasing.lease import Lease
@@ -64,7 +63,6 @@ class Ownership:
         arrivals: Arrivals,
         waiters: Waiters,
         stopping: Stopping,
-        background: Background,
     ) -> None:
         self._committer = committer
         self._clock = clock
@@ -73,7 +71,6 @@ class Ownership:
         self._arrivals = arrivals
         self._waiters = waiters
         self._stopping = stopping
-        self._background = background
 
     def advance(self, owned: OwnedRun, command: Command) -> StoreAdvance | Refusal:
         """Let the rules decide; the event is in the next batch."""
@@ -140,7 +137,7 @@ class Ownership:
                 told = msgspec.structs.replace(message, number=posted.number)
                 self._arrivals.notice(traits.parent_id, told, posted.count)
             if owned.has_children:
-                self._background.spawn(self._stopping.tell_children(owned.namespace, owned.run_id, end))
+                self._stopping.tell_children(owned.namespace, owned.run_id, end)
             if beside:
                 self._arrivals.look_around()
 
@@ -250,7 +247,7 @@ class Ownership:
 
     def _ask_as_owner(self, owned: OwnedRun, tell: Callable[[Settlement], None], *operations: Operation) -> None:
         if owned.tenure is self._lease.tenure:
-            self._committer.submit(OwnersQuestion(operations, tell))
+            self._committer.submit(OwnersGroup(operations, tell))
         else:
             tell(Dropped())
 

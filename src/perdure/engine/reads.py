@@ -4,19 +4,15 @@ In:   namespaces, ids, filters.
 Out:  rows, events, messages; an error that names what is not there, or cannot be read.
 """
 
-from collections.abc import Sequence
-
 from perdure.engine.background import Background
 from perdure.engine.endings import ending_of
-from perdure.engine.hindrances import Served
 from perdure.engine.leasing.living import LivingWorkers
 from perdure.engine.ports import Ending
 from perdure.errors import NotOpen, RunNotFound, RunUnreadable
 from perdure.kernel.events import Event
-from perdure.kernel.messages import Message
 from perdure.kernel.status import Status
 from perdure.stores.port import Store
-from perdure.stores.records import Attempt, RunFilter, RunRow
+from perdure.stores.records import RunRow
 from perdure.stores.rows import Garbled
 
 
@@ -25,8 +21,15 @@ class StoreReader:
 
     def __init__(self, store: Store, living: LivingWorkers, background: Background) -> None:
         self._store = store
-        self._living = living
         self._background = background
+        # What is answered as it is known.
+        self.list_runs = store.list_runs
+        self.held_counts = store.held_counts
+        self.last_event_at = store.last_event_at
+        self.attempts = store.attempts
+        self.unread = store.unread
+        self.misfits = store.set_aside
+        self.serving = living.serving
 
     async def read(self, namespace: str, run_id: str) -> RunRow:
         """A run's row; RunNotFound."""
@@ -58,34 +61,6 @@ class StoreReader:
         except Garbled as error:
             raise RunUnreadable(self._store.url, row.run_id, row.workflow_id, str(error)) from None
 
-    async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
-        """Runs, newest first; those that cannot be read are in their places."""
-        return await self._store.list_runs(wanted)
-
-    async def held_counts(self, namespace: str) -> dict[str, int]:
-        """How many runs are held, by reason."""
-        return await self._store.held_counts(namespace)
-
-    async def serving(self, namespace: str) -> Served:
-        """What living workers have code for, by queue."""
-        return await self._living.serving(namespace)
-
     async def events(self, namespace: str, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history after an event's number."""
         return await self._store.events(await self.read(namespace, run_id), after, limit)
-
-    async def last_event_at(self, run_id: str) -> int | None:
-        """When a run's last event was."""
-        return await self._store.last_event_at(run_id)
-
-    async def attempts(self, run_id: str) -> Sequence[Attempt]:
-        """A run's failed attempts."""
-        return await self._store.attempts(run_id)
-
-    async def unread(self, run_id: str) -> Sequence[Message]:
-        """The messages a run has not taken yet."""
-        return await self._store.unread(run_id)
-
-    async def misfits(self, run_id: str) -> Sequence[Message]:
-        """The signals that were set aside, for they are not what a run's code waits for."""
-        return await self._store.set_aside(run_id)

@@ -17,7 +17,6 @@ from perdure.engine.arrivals import Arrivals
 from perdure.engine.background import Background
 from perdure.engine.committer import Committer, Settlement
 from perdure.engine.endings import ending, told_to_parent
-from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.ports import Ending
 from perdure.engine.waiters import Waiters
@@ -96,41 +95,40 @@ class Stopping:
         committer: Committer,
         clock: Clock,
         ids: Ids,
-        lease: Lease,
         takeover: Takeover,
         arrivals: Arrivals,
         waiters: Waiters,
         background: Background,
-        deadlines: Deadlines,
     ) -> None:
         self._store = store
         self._committer = committer
         self._clock = clock
         self._ids = ids
-        self._lease = lease
         self._takeover = takeover
         self._arrivals = arrivals
         self._waiters = waiters
         self._background = background
-        self._deadlines = deadlines
+        self.deadlines = Deadlines(clock)
 
     async def cancel(self, row: RunRow, reason: str | None, deadline_ms: int | None) -> Settlement | None:
         """Ask an open run to stop; None when it is closed now, else what became of the message."""
         now = self._clock.now()
         is_forced = deadline_ms == 0
         is_free = (
-            await self._free_from_the_dead(row) if is_forced else row.begun_at is None and row.status == Status.PENDING
+            await self._takeover.is_free(row.owner)
+            if is_forced
+            else row.begun_at is None and row.status == Status.PENDING
         )
         if is_free and await self._close(row, RunCancelled(reason), only_unbegun=not is_forced):
             return None
         close_at = None if deadline_ms is None else self._clock.latest() + deadline_ms
-        self._deadlines.expect(close_at)
+        self.deadlines.expect(close_at)
         note = NoteCancel(row.run_id, reason, close_at, now)
         return await self._post(row.run_id, CancelRequest(reason, close_at), note)
 
     async def terminate(self, row: RunRow, reason: str | None) -> Settlement | None:
         """End an open run at once; None when it is closed now, else what became of the message to its owner."""
-        if await self._free_from_the_dead(row) and await self._close(row, RunTerminated(reason)):
+        if await self._takeover.is_free(row.owner) and await self._close(row, RunTerminated(reason)):
             return None
         return await self._post(row.run_id, TerminateRequest(reason))
 
@@ -139,7 +137,7 @@ class Stopping:
         closed = BITE
         while closed == BITE:
             overdue = await self._store.overdue(namespace, now, BITE)
-            free = [row for row in overdue if await self._free_from_the_dead(row)]
+            free = [row for row in overdue if await self._takeover.is_free(row.owner)]
             # All at once, for they go into one transaction.
             told = await asyncio.gather(*map(self._close_overdue, free), return_exceptions=True)
             if trouble := next((error for error in told if isinstance(error, BaseException)), None):
@@ -149,12 +147,6 @@ class Stopping:
     async def _close_overdue(self, row: RunRow) -> bool:
         is_cancelled = row.close_as == Status.CANCELLED
         return await self._close(row, RunCancelled(row.cancel_reason) if is_cancelled else timed_out(row.timeout_ms))
-
-    async def _free_from_the_dead(self, row: RunRow) -> bool:
-        """Whether nobody owns the run; one whose owner is gone is free, though nobody was there to say so."""
-        if row.owner is None:
-            return True
-        return row.owner != self._lease.worker_id and await self._takeover.rescue_from(row.owner)
 
     async def _close(
         self, row: RunRow, end: RunCancelled | RunTerminated | RunTimedOut, *, only_unbegun: bool = False
@@ -178,8 +170,7 @@ class Stopping:
             posted = answer.value
             self._arrivals.notice(message.run_id, Message(posted.number, message.message_id, body, now), posted.count)
         self._waiters.tell(row.run_id, final)
-        if self._lease.host is not None:
-            self._background.spawn(self._arrivals.read_children(row.namespace, row.run_id))
+        self._arrivals.tell_children(row.namespace, row.run_id)
         await self._close_free_children(row.namespace, row.run_id, end)
         return True
 
@@ -191,8 +182,11 @@ class Stopping:
             return False
         return found is not None and found.status == final.status and (found.closed_at or 0) >= at
 
-    async def tell_children(self, namespace: str, run_id: str, end: Closing) -> None:
+    def tell_children(self, namespace: str, run_id: str, end: Closing) -> None:
         """Children of a run that ended were asked to stop: those that live here are told, free ones are closed."""
+        self._background.spawn(self._tell_children(namespace, run_id, end))
+
+    async def _tell_children(self, namespace: str, run_id: str, end: Closing) -> None:
         await self._arrivals.read_children(namespace, run_id)
         try:
             await self._close_free_children(namespace, run_id, end)
@@ -211,7 +205,7 @@ class Stopping:
                     continue
                 terminates = isinstance(end, RunTerminated) or row.on_parent_close == OnParentClose.TERMINATE
                 is_left_alone = row.on_parent_close == OnParentClose.ABANDON
-                if terminates and not is_left_alone and await self._free_from_the_dead(row):
+                if terminates and not is_left_alone and await self._takeover.is_free(row.owner):
                     await self._close(row, RunTerminated(reason))
             if len(page) < BITE:
                 return

@@ -19,7 +19,6 @@ from perdure.clock import Clock
 from perdure.engine.held import Holds
 from perdure.engine.hindrances import Hindered
 from perdure.engine.leasing.lease import Lease
-from perdure.engine.leasing.living import LivingWorkers
 from perdure.engine.ports import Ending, OwnedRun
 from perdure.engine.reads import StoreReader
 from perdure.errors import NotOpen, RunUnreadable
@@ -43,11 +42,10 @@ Waiter: TypeAlias = "tuple[str, asyncio.Future[Ending]]"
 class Waiters:
     """Knows who waits for which run, and tells them of its end."""
 
-    def __init__(self, store: Store, clock: Clock, lease: Lease, living: LivingWorkers, reader: StoreReader) -> None:
+    def __init__(self, store: Store, clock: Clock, lease: Lease, reader: StoreReader) -> None:
         self._store = store
         self._clock = clock
         self._lease = lease
-        self._living = living
         self._reader = reader
         self.by_run: dict[str, list[Waiter]] = {}
         self.turns = Turns(self.by_run, self._is_live)
@@ -134,7 +132,7 @@ class Waiters:
 
     async def _look_for_hindrance(self, run_id: str) -> None:
         for namespace, _ in self.by_run.get(run_id, ())[:1]:
-            served, now = await self._living.serving(namespace), self._clock.now()
+            served, now = await self._reader.serving(namespace), self._clock.now()
             row = await self._store.run(namespace, run_id)
             if row is not None:
                 self._hindered.look_at(row, served, now)

@@ -14,7 +14,7 @@ from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.outages import Outage
-from perdure.engine.stopping import Deadlines, Stopping
+from perdure.engine.stopping import Stopping
 from perdure.engine.waiters import Waiters
 from perdure.errors import PerdureError, RunUnreadable
 from perdure.stores.port import Store
@@ -40,7 +40,6 @@ class Watch:
         arrivals: Arrivals,
         waiters: Waiters,
         stopping: Stopping,
-        deadlines: Deadlines,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -50,7 +49,6 @@ class Watch:
         self._arrivals = arrivals
         self._waiters = waiters
         self._stopping = stopping
-        self._deadlines = deadlines
         self._namespace = ""
         self._next_hindered_at = 0
         self._last_message = 0
@@ -70,7 +68,7 @@ class Watch:
             await self._takeover.rescue()
         self._next_rescue_at = self._clock.now() + RESCUE_MS
         self._schedule()
-        self._deadlines.look = self._look_again
+        self._stopping.deadlines.look = self._look_again
         self._store.on_change(self._hurry)
 
     def _hurry(self, has_work: bool) -> None:
@@ -86,7 +84,7 @@ class Watch:
 
     def stop(self) -> None:
         self._is_stopped = True
-        self._deadlines.stop()
+        self._stopping.deadlines.stop()
         self._alarm.cancel()
         if self._look is not None:
             self._look.cancel()
@@ -133,11 +131,11 @@ class Watch:
             self._next_rescue_at = now + RESCUE_MS
             if self._lease.host is not None:
                 await self._takeover.rescue()
-        if is_rescue_due or self._deadlines.is_due:
-            self._deadlines.is_due = False
+        if is_rescue_due or self._stopping.deadlines.is_due:
+            self._stopping.deadlines.is_due = False
             await self._stopping.close_overdue(self._namespace, now)
         # Others may have set an end that is nearer than those known of.
-        self._deadlines.expect(await self._store.next_close(self._namespace, now))
+        self._stopping.deadlines.expect(await self._store.next_close(self._namespace, now))
         if self._lease.host is not None:
             found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
             for run_id, message, count in in_their_order(found):

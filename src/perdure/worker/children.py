@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from perdure.clock import pause
-from perdure.engine import conflicts, endings
+from perdure.engine import endings, starts
 from perdure.engine.outages import Outage
 from perdure.engine.ports import Ending, Engine, StartRequest
 from perdure.errors import BadOption, IdConflict, NotOpen, PerdureError, StoreUnavailable
@@ -134,11 +134,11 @@ class Children:
             return False
         policy = OnConflict.REPLACE if settings.id is None else settings.on_conflict
         defaults = call.workflow.signature.defaults
-        resolution = await conflicts.resolution_of(self._engine.reader, holder, request, policy, defaults)
+        resolution = await starts.resolution_of(self._engine.reader, holder, request, policy, defaults)
         if isinstance(resolution, GiveIt):
             return True
         try:
-            request = await conflicts.superseding(self._engine.client, request, holder, resolution)
+            request = await starts.superseding(self._engine.client, request, holder, resolution)
         except IdConflict as conflict:
             failed = ChildFailed(call.workflow.name, holder.workflow_id, holder.run_id, failure_of(conflict))
             self._record(live, call, failed)

@@ -23,7 +23,7 @@ SOON_MS = 50
 NOTE_AFTER_MS = 1000
 
 
-class Owner(Protocol):
+class Keeper(Protocol):
     """Who has the runs."""
 
     def drop(self, live: LiveRun) -> None:
@@ -36,7 +36,7 @@ class Owner(Protocol):
 class Parking:
     """Looks at quiet runs once a second."""
 
-    def __init__(self, engine: Engine, owner: Owner, park_after_ms: int) -> None:
+    def __init__(self, engine: Engine, owner: Keeper, park_after_ms: int) -> None:
         self._engine = engine
         self._owner = owner
         self._park_after_ms = park_after_ms

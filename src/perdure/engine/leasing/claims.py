@@ -8,7 +8,7 @@ import logging
 
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals, deliver
-from perdure.engine.committer import Committer, OwnersQuestion, Settlement
+from perdure.engine.committer import Committer, OwnersGroup, Settlement
 from perdure.engine.held import tell_unreadable
 from perdure.engine.hindrances import NoCode, has_code, told_missing
 from perdure.engine.leasing.lease import Lease
@@ -47,6 +47,7 @@ class StoreClaimer:
         self._lease = lease
         self._living = living
         self._arrivals = arrivals
+        self.next_wake = store.next_wake
         self.read_messages_of = arrivals.read_messages_of
 
     async def claim(
@@ -59,7 +60,7 @@ class StoreClaimer:
             self._living.look_again()
         now = self._clock.now()
         operation = ClaimRuns(self._lease.worker_id, namespace, queues, workflows, now, limit, suspects)
-        answer = await self._committer.apply(operation, kind=OwnersQuestion)
+        answer = await self._committer.apply(operation, kind=OwnersGroup)
         if not isinstance(answer, Applied) or not answer.value:
             return 0
         assert isinstance(answer.value, list)
@@ -107,13 +108,7 @@ class StoreClaimer:
             if isinstance(answer, Applied):
                 tell_unreadable(error)
 
-        self._committer.submit(OwnersQuestion((hold,), told))
-
-    async def next_wake(
-        self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...], *, suspects: bool = False
-    ) -> int | None:
-        """When the next free run becomes ripe, suspects among them or not."""
-        return await self._store.next_wake(namespace, queues, workflows, suspects=suspects)
+        self._committer.submit(OwnersGroup((hold,), told))
 
     def is_worked(self, namespace: str, queue: str) -> bool:
         """Whether a worker that was alive a moment ago works this queue."""

@@ -59,11 +59,13 @@ class Takeover:
             freed += await self._free_orphans()
         return freed
 
-    async def rescue_from(self, worker_id: str) -> bool:
-        """Free the runs of this worker, if it is gone; whether it is.
+    async def is_free(self, worker_id: str | None) -> bool:
+        """Whether nobody owns what this worker did: there is none, or it is gone, and its runs are freed by then.
 
         One that hangs is gone when it was asked for before, a lease ago, and its row is still the same.
         """
+        if worker_id is None or worker_id == self._lease.worker_id:
+            return worker_id is None
         for worker in await self._store.workers():
             if worker.worker_id == worker_id:
                 if not await self._store.dead_among([worker_id]) and not self._is_silent(worker):
