@@ -48,8 +48,13 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def is_coloured(stream: IO[str]) -> bool:
-    """Whether colours are welcome there."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    """Whether colours are welcome there, and bold and dim letters with them."""
+    return stream.isatty() and not forbids_colours() and os.environ.get("TERM") != "dumb"
+
+
+def forbids_colours() -> bool:
+    """Whether the user wants plain letters everywhere."""
+    return bool(os.environ.get("NO_COLOR"))
 
 
 def takes_unicode(stream: IO[str]) -> bool:

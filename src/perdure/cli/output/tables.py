@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.highlighter import JSONHighlighter
@@ -15,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.output.console import takes_unicode
+from perdure.cli.output.console import forbids_colours, takes_unicode
 from perdure.views.words import json_text, visible
 
 STYLES = {
@@ -44,12 +45,18 @@ class Screen(Console):
 
 def screen() -> Console:
     """Standard output, for people."""
-    return Screen(highlight=False, markup=False, emoji=False)
+    return _console(is_for_errors=False)
 
 
 def errors() -> Console:
     """Standard error: progress and trouble."""
-    return Screen(stderr=True, highlight=False, markup=False, emoji=False)
+    return _console(is_for_errors=True)
+
+
+def _console(*, is_for_errors: bool) -> Console:
+    # By itself Rich would leave bold and dim letters where colours are not wanted.
+    system: Literal["auto"] | None = None if forbids_colours() else "auto"
+    return Screen(stderr=is_for_errors, color_system=system, highlight=False, markup=False, emoji=False)
 
 
 class LogFormatter(logging.Formatter):
