@@ -98,6 +98,9 @@ ARGUMENTS: list[tuple[str, int, str]] = [
     ("bogus", 64, "No such command 'bogus'; see `perdure --help`"),
     ("lst", 64, "No such command 'lst'. Did you mean 'list'? See `perdure --help`"),
     ("--nope", 64, "No such option: --nope"),
+    ("--url sqlite:///x.db show s", 64, "--url goes after the command: `perdure COMMAND --url`; see `perdure --help`"),
+    ("--json list", 64, "--json goes after the command: `perdure COMMAND --json`"),
+    ("completion bash --url x", 64, "No such option: --url"),
     ("completion tcsh", 64, "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
 ]
 

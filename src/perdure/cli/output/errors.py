@@ -20,6 +20,8 @@ FAILED = 1
 TIMED_OUT = 2
 USAGE = 64
 INTERRUPTED = 130
+# Many commands take these; people who come from other tools type them before the command.
+OF_COMMANDS = ("--url", "--namespace", "--json")
 
 
 class Mistake(Exception):  # noqa: N818 - errors name the trouble
@@ -66,6 +68,8 @@ def say_usage(error: Any) -> int:
     text = error.format_message().replace("Value error, ", "").rstrip(".")
     if text.startswith("Got unexpected extra argument"):
         text = f"{text}; JSON is one word, put it in single quotes"
+    if (option := getattr(error, "option_name", None)) in OF_COMMANDS and error.ctx.parent is None:
+        text = f"{option} goes after the command: `perdure COMMAND {option}`"
     command = error.ctx.command_path if error.ctx is not None else "perdure"
     say(f"{text} See `{command} --help`" if text.endswith("?") else f"{text}; see `{command} --help`")
     return USAGE
