@@ -49,6 +49,8 @@ MODULES: list[tuple[str, int, str]] = [
     ("run latin.py:greet", 1, "importing latin.py failed: SyntaxError: "),
     ("worker", 64, "no module is named; write one, such as `perdure worker shop`, or set modules in the config file"),
     ("worker nope", 64, "no module named 'nope' can be imported from"),
+    ("worker shop:nope", 64, "shop:nope names one workflow, a worker works all of a module; write shop alone, or give"),
+    ("worker shop:checkout", 64, "shop:checkout names one workflow, a worker works all of a module; write shop alone"),
     ("worker broken", 1, "importing broken failed: SyntaxError: invalid syntax (at "),
     ("worker shop --url sqlite://", 64, "sqlite:// is the memory of one process, no other can see it"),
     ("worker empty.py", 64, "neither a workflow nor an activity on a queue is in empty.py; decorate"),

@@ -66,7 +66,7 @@ def work(
 ) -> None:
     """Work the runs of these modules' workflows until Ctrl-C or SIGTERM."""
     refuse_memory(url)
-    places = [module.partition(":")[0] for module in modules or configured_modules()]
+    places = [_module_alone(module) for module in modules or configured_modules()]
     if not places:
         raise Mistake("no module is named; write one, such as `perdure worker shop`, or set modules in the config file")
     queues = queue or [DEFAULT_QUEUE]
@@ -81,6 +81,17 @@ def work(
     else:
         _work_reloading(places, duty, Reloader(places))
     _say("stopped")
+
+
+def _module_alone(typed: str) -> str:
+    """The module itself; Mistake when a workflow in it is named, for a worker works all that it has the code of."""
+    place, colon, _ = typed.partition(":")
+    if colon:
+        raise Mistake(
+            f"{typed} names one workflow, a worker works all of a module; write {place or 'the module'} alone, "
+            "or give some runs a queue of their own and work that with --queue"
+        )
+    return typed
 
 
 def _work_reloading(places: list[str], duty: "Duty", reloader: Reloader) -> None:
