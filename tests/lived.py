@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Retry, Signal, Workflow, activity, continue_as_new, set_attributes, sleep, workflow
-from perdure.authoring.functions import WorkflowOptions
+from perdure.authoring.options import WorkflowOptions
 from perdure.testing import Environment
 
 LARGE = "x" * 3000

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from perdure import BadValue, IdConflict, Retry, Signal, Workflow, activity, continue_as_new, workflow
-from perdure.authoring.functions import Activity, WorkflowOptions
+from perdure.authoring.activity import Activity
+from perdure.authoring.options import WorkflowOptions
 from perdure.engine.ports import StartRequest
 from perdure.testing import Environment
 

@@ -13,7 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from perdure import Perdure
-from perdure.authoring.functions import activities, workflows
+from perdure.authoring.activity import activities
+from perdure.authoring.workflow import workflows
 
 PAGE = (Path(__file__).parent.parent / "docs" / "fastapi.md").read_text()
 

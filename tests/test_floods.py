@@ -19,8 +19,8 @@ from perdure.stores.operations import Batch, EndRun, PostMessage, TakeMessage
 from perdure.stores.records import UNREAD_PAGE, LoadedRun
 from perdure.testing import Environment
 from perdure.testing.faults import Fault
-from perdure.worker.executor import REPLAY_SLICE
-from perdure.worker.live_run import MESSAGES_SLICE, MOST_SEEN, Inbox
+from perdure.worker.inbox import MESSAGES_SLICE, MOST_SEEN, Inbox
+from perdure.worker.replay import REPLAY_SLICE
 
 tick = Signal("tick", int)
 stop = Signal("stop", int)

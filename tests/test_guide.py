@@ -21,7 +21,8 @@ import pytest
 
 import perdure
 from perdure.app import Perdure, Run, SyncPerdure
-from perdure.authoring.functions import activities, workflows
+from perdure.authoring.activity import activities
+from perdure.authoring.workflow import workflows
 from perdure.engine.watch import Watch
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import VirtualClock
@@ -31,7 +32,7 @@ GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 PROGRAM = re.compile(r"# (\w+\.py)\n")
 
 # What happens again and again, however long nobody waits for anything.
-HOUSEKEEPING = {Watch._wake, Worker._sweep}
+HOUSEKEEPING = {Watch._wake, Worker.sweep}
 CALM_TURNS = 40
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure import Run, Signal, Workflow, activity, workflow
-from perdure.authoring.functions import WorkflowOptions
+from perdure.authoring.options import WorkflowOptions
 from perdure.engine.ports import Hold
 from perdure.kernel.quarantine import quarantine_report
 from perdure.testing import Environment
@@ -52,7 +52,7 @@ async def hold(env: Environment, run: Run[Any], reason: str = "quarantine") -> N
     """What the worker does with a run that cannot go on."""
     live = env.worker._live[run.run_id]
     env.engine.owner.release(live.owned, Hold(reason, quarantine_report(run.id, ())), lambda _: None)
-    env.worker.drop(live)
+    env.worker._runs.drop(live)
     await env.settle()
 
 

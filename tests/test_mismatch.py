@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from perdure import Signal, Status, Workflow, activity
-from perdure.authoring.functions import WorkflowOptions
+from perdure.authoring.options import WorkflowOptions
 from perdure.testing import Environment
 
 go = Signal("go", int)

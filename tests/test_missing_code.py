@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from perdure import Signal, activity, workflow
-from perdure.authoring.functions import workflows
+from perdure.authoring.workflow import workflows
 from perdure.cli.input.schemas import misfit
 from perdure.codec import ValueType
 from perdure.engine.hindrances import has_code, served_by, told_missing

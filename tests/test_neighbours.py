@@ -9,7 +9,7 @@ import pytest
 from perdure import BadOption, Perdure, Retry, RunFailed, Signal, Status, StoreUnavailable, activity, workflow
 from perdure.kernel.messages import Message, TerminateRequest
 from perdure.testing import Environment
-from perdure.worker.live_run import MOST_SEEN, Inbox
+from perdure.worker.inbox import MOST_SEEN, Inbox
 
 word = Signal("word", int)
 other_word = Signal("other word", int)

@@ -39,7 +39,7 @@ from perdure import (
     sleep,
     workflow,
 )
-from perdure.authoring.functions import WorkflowOptions
+from perdure.authoring.options import WorkflowOptions
 from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, TakeOver, resolve
 from perdure.testing import Environment
 

@@ -19,6 +19,7 @@ _HOMES = {
         "UnreadMessage",
         "Wait",
     ),
+    "perdure.authoring.activity": ("Activity", "activity"),
     "perdure.authoring.activity_context": (
         "Attempt",
         "attempt",
@@ -37,15 +38,9 @@ _HOMES = {
         "sleep",
         "uuid4",
     ),
-    "perdure.authoring.functions": (
-        "Activity",
-        "BoundCall",
-        "Workflow",
-        "activity",
-        "workflow",
-    ),
     "perdure.authoring.info": ("Info",),
     "perdure.authoring.signals": ("Signal",),
+    "perdure.authoring.workflow": ("BoundCall", "Workflow", "workflow"),
     "perdure.errors": (
         "ActivityFailed",
         "AnotherLoop",
@@ -118,6 +113,8 @@ if TYPE_CHECKING:
     from perdure.app import SyncRun as SyncRun
     from perdure.app import UnreadMessage as UnreadMessage
     from perdure.app import Wait as Wait
+    from perdure.authoring.activity import Activity as Activity
+    from perdure.authoring.activity import activity as activity
     from perdure.authoring.activity_context import Attempt as Attempt
     from perdure.authoring.activity_context import attempt as attempt
     from perdure.authoring.activity_context import resource as resource
@@ -132,13 +129,11 @@ if TYPE_CHECKING:
     from perdure.authoring.calls import side_effect as side_effect
     from perdure.authoring.calls import sleep as sleep
     from perdure.authoring.calls import uuid4 as uuid4
-    from perdure.authoring.functions import Activity as Activity
-    from perdure.authoring.functions import BoundCall as BoundCall
-    from perdure.authoring.functions import Workflow as Workflow
-    from perdure.authoring.functions import activity as activity
-    from perdure.authoring.functions import workflow as workflow
     from perdure.authoring.info import Info as Info
     from perdure.authoring.signals import Signal as Signal
+    from perdure.authoring.workflow import BoundCall as BoundCall
+    from perdure.authoring.workflow import Workflow as Workflow
+    from perdure.authoring.workflow import workflow as workflow
     from perdure.errors import ActivityFailed as ActivityFailed
     from perdure.errors import AnotherLoop as AnotherLoop
     from perdure.errors import BadArguments as BadArguments

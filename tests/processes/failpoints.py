@@ -33,7 +33,8 @@ from perdure.stores.sqlite import store as sqlite
 from perdure.stores.sqlite.locks import FileLock
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.worker.effects import Effects
-from perdure.worker.executor import Mover
+from perdure.worker.executor import Executor
+from perdure.worker.messages import IncomingMessages
 from perdure.worker.parking import Parking
 from perdure.worker.worker import Worker
 from tests.processes import workflows
@@ -99,10 +100,10 @@ FAILPOINTS: dict[str, Failpoint] = {
     "after_effects": Failpoint(Effects, "start", "after", often=99),
     "in_activity": Failpoint(workflows, "_done", "before", often=50),
     "after_activity": Failpoint(workflows, "_done", "after", often=50),
-    "before_message": Failpoint(Worker, "notice", "before", often=5),
-    "after_message": Failpoint(Mover, "_read", "after", often=5),
-    "before_stop": Failpoint(Mover, "_stop", "before", often=3),
-    "after_stop": Failpoint(Mover, "_stop", "after", often=3),
+    "before_message": Failpoint(IncomingMessages, "notice", "before", often=5),
+    "after_message": Failpoint(Executor, "_read", "after", often=5),
+    "before_stop": Failpoint(Executor, "_stop", "before", often=3),
+    "after_stop": Failpoint(Executor, "_stop", "after", often=3),
     "before_attempt": Failpoint(Ownership, "record_attempt", "before", often=7),
     "after_attempt": Failpoint(Ownership, "record_attempt", "after", often=7),
     "before_child": Failpoint(Ownership, "start_child", "before", often=5),

@@ -28,17 +28,15 @@ from perdure.kernel.events import ActivityCompleted, CancelRequested, ChildCompl
 from perdure.kernel.messages import SignalSent
 from perdure.kernel.run import RunState, decide, evolve
 from perdure.kernel.status import Status
-from perdure.worker.calls.pending import (
-    Pending,
-    PendingActivity,
-    PendingChild,
-    PendingSignal,
-    PendingTimer,
-    PendingValue,
-)
+from perdure.worker.calls.activity import ActivityCall
+from perdure.worker.calls.call import UNRESTORED, DurableCall, Mismatch
+from perdure.worker.calls.child import ChildCall
+from perdure.worker.calls.signal import SignalCall
+from perdure.worker.calls.timer import TimerCall
+from perdure.worker.calls.value import ValueCall
 from perdure.worker.failures.failures import failure_of
 from perdure.worker.loop.eviction import graveyard
-from perdure.worker.program import UNRESTORED, Mismatch, Program
+from perdure.worker.program import Program
 from tests.programs.drawing import Part
 from tests.programs.performing import Broken, drawn_program, really_run
 
@@ -109,20 +107,21 @@ class Incarnation:
 
     def go_on(self) -> None:
         """The history is over: from here on the code is where nobody has been before."""
-        self.program.is_replaying = False
+        self.program.runtime.is_replaying = False
 
     def _drain(self) -> Drain:
-        program = self.program
-        fresh, program.fresh = program.fresh, []
-        given_up, program.abandoned = program.abandoned or [], None
+        runtime = self.program.runtime
+        fresh, runtime.fresh = runtime.fresh, []
+        given_up, runtime.given_up = runtime.given_up or [], None
         return Drain([shown(call) for call in fresh], [call.place for call in given_up], list(self.waiting()))
 
     def take_patches(self) -> list[str]:
         """The changes the code came by for the first time."""
-        asides, self.program.asides = self.program.asides, None
+        runtime = self.program.runtime
+        asides, runtime.asides = runtime.asides, None
         return [] if asides is None else asides.patches
 
-    def waiting(self) -> dict[str, Pending]:
+    def waiting(self) -> dict[str, DurableCall]:
         return {place: call for place, call in self.program.pending.items() if call.is_waiting}
 
     def end(self) -> str | None:
@@ -148,19 +147,21 @@ class Incarnation:
             raise Differs("code was left in memory")
 
 
-def shown(call: Pending) -> list[Any]:
+def shown(call: DurableCall) -> list[Any]:
     """A call as it is compared."""
     match call:
-        case PendingActivity():
+        case ActivityCall():
             return ["activity", call.place, call.activity.name, call.data.decode()]
-        case PendingTimer():
+        case TimerCall():
             return ["timer", call.place, call.fire_at]
-        case PendingSignal():
+        case SignalCall():
             return ["signal", call.place, call.signal.name]
-        case PendingChild():
+        case ChildCall():
             return ["child", call.place, call.workflow.name, call.data.decode(), call.run_id]
-        case PendingValue():
+        case ValueCall():
             return ["value", call.place]
+        case _:
+            raise AssertionError(call)
 
 
 class World:
@@ -173,7 +174,7 @@ class World:
         self._messages = 0
         self._cancels_at = self.chance.randint(1, 15) if self.chance.random() < CANCELS else None
 
-    def next_event(self, waiting: dict[str, Pending]) -> tuple[Event, object]:
+    def next_event(self, waiting: dict[str, DurableCall]) -> tuple[Event, object]:
         """An event for one of the calls, and its value as restored already, if it is an activity's."""
         self.now += self.chance.choice([0, 1, self.chance.randrange(LATEST_MS)])
         if self._cancels_at == self.state.seq:
@@ -190,20 +191,20 @@ class World:
         self.state = evolve(self.state, event)
         return event
 
-    def _choose(self, calls: list[Pending]) -> Pending:
+    def _choose(self, calls: list[DurableCall]) -> DurableCall:
         """Timers mostly in their order, the far ones last of all; messages to whoever waits longest."""
-        timers = sorted((call for call in calls if isinstance(call, PendingTimer)), key=lambda timer: timer.fire_at)
-        others: list[Pending] = [call for call in calls if not isinstance(call, PendingTimer)]
+        timers = sorted((call for call in calls if isinstance(call, TimerCall)), key=lambda timer: timer.fire_at)
+        others: list[DurableCall] = [call for call in calls if not isinstance(call, TimerCall)]
         if others or len(timers) > 1:
             timers = [timer for timer in timers if timer.fire_at < self.now + FAR_MS] or timers[: not others]
         if timers and (not others or self.chance.random() < 0.3):
             return timers[0] if self.chance.random() < 0.95 else self.chance.choice(timers)
         chosen = self.chance.choice(others)
-        if not isinstance(chosen, PendingSignal):
+        if not isinstance(chosen, SignalCall):
             return chosen
-        return next(c for c in others if isinstance(c, PendingSignal) and c.signal.name == chosen.signal.name)
+        return next(c for c in others if isinstance(c, SignalCall) and c.signal.name == chosen.signal.name)
 
-    def answer_activity(self, call: PendingActivity) -> tuple[Command, object]:
+    def answer_activity(self, call: ActivityCall) -> tuple[Command, object]:
         name, data = call.activity.name, Raw(call.data)
         if self.chance.random() < FAILURES:
             error = self.chance.choice([Broken("broken"), KeyError("lost"), TimeoutError("late")])
@@ -213,17 +214,17 @@ class World:
         result, restored = kind.record(str(value) if name == "other_drawn_step" else value, name)
         return RecordOutcome(call.place, ActivityCompleted(name, data, Raw(result), self.now)), restored
 
-    def answer_timer(self, call: PendingTimer) -> tuple[Command, object]:
+    def answer_timer(self, call: TimerCall) -> tuple[Command, object]:
         self.now = max(self.now, call.fire_at)
         return FireTimer(call.place, call.fire_at), UNRESTORED
 
-    def answer_signal(self, call: PendingSignal) -> tuple[Command, object]:
+    def answer_signal(self, call: SignalCall) -> tuple[Command, object]:
         self._messages += 1
         payload = Raw(str(self.chance.randrange(100)).encode())
         body = SignalSent(call.signal.name, payload)
         return ReceiveMessage(call.place, self._messages, f"m{self._messages}", body), UNRESTORED
 
-    def answer_child(self, call: PendingChild) -> tuple[Command, object]:
+    def answer_child(self, call: ChildCall) -> tuple[Command, object]:
         name, child_id, run_id = call.workflow.name, call.child_id, call.run_id
         if self.chance.random() < FAILURES:
             failed = events.ChildFailed(name, child_id, run_id, failure_of(Broken("child")))
@@ -231,17 +232,17 @@ class World:
         result = Raw(str(self.chance.randrange(100)).encode())
         return RecordOutcome(call.place, ChildCompleted(name, child_id, run_id, result)), UNRESTORED
 
-    def answer_value(self, call: PendingValue) -> tuple[Command, object]:
+    def answer_value(self, call: ValueCall) -> tuple[Command, object]:
         return RecordOutcome(call.place, ValueRecorded(Raw(msgspec.json.encode(call.fn())))), UNRESTORED
 
 
 # How the world answers each kind of call.
 ANSWERS: dict[type[Any], Callable[..., tuple[Command, object]]] = {
-    PendingActivity: World.answer_activity,
-    PendingTimer: World.answer_timer,
-    PendingSignal: World.answer_signal,
-    PendingChild: World.answer_child,
-    PendingValue: World.answer_value,
+    ActivityCall: World.answer_activity,
+    TimerCall: World.answer_timer,
+    SignalCall: World.answer_signal,
+    ChildCall: World.answer_child,
+    ValueCall: World.answer_value,
 }
 
 

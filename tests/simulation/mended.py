@@ -17,6 +17,7 @@ from perdure.engine.committer import Dropped
 from perdure.errors import StoreError
 from perdure.kernel.status import Status
 from perdure.worker import activities, effects
+from perdure.worker.calls.activity import ActivityCall
 from tests.simulation.mutants import Patch, changed, mended
 
 
@@ -126,8 +127,8 @@ def _() -> list[Patch]:
         real_record(self, live, *args)
 
     leaving: list[Any] = []
-    real_failed, real_record = effects.Effects._activity_failed, effects.Effects._record_failure
+    real_failed, real_record = ActivityCall._failed, ActivityCall._record_failure
     return [
-        (effects.Effects, "_activity_failed", activity_failed),
-        (effects.Effects, "_record_failure", record_failure),
+        (ActivityCall, "_failed", activity_failed),
+        (ActivityCall, "_record_failure", record_failure),
     ]

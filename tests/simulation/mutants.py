@@ -28,10 +28,14 @@ from perdure.stores.queries import TURN, queries
 from perdure.stores.rules import batch as batch_rules
 from perdure.stores.sqlite import executor, writes
 from perdure.stores.sqlite import store as sqlite
-from perdure.worker import effects, live_run, runtime, timers
+from perdure.worker import activities, effects, live_run, timers
 from perdure.worker import executor as moving
-from perdure.worker.calls import pending, tasks
-from perdure.worker.loop.loop import Branch
+from perdure.worker.calls import child, task
+from perdure.worker.calls.activity import ActivityCall
+from perdure.worker.calls.timer import TimerCall
+from perdure.worker.inbox import Inbox, key_of
+from perdure.worker.loop.places import Branch
+from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
 from tests.simulation.memory import executor as memory
 from tests.simulation.memory import worker_statements
@@ -270,7 +274,7 @@ def _() -> list[Patch]:
         return real_decide(state, command, now)
 
     def add(self: timers.Alarms, at: int, run: live_run.LiveRun, call: Any) -> None:
-        real_add(self, at - 60_000 if isinstance(call, pending.PendingTimer) else at, run, call)
+        real_add(self, at - 60_000 if isinstance(call, TimerCall) else at, run, call)
 
     real_decide, real_add = kernel_run.decide, timers.Alarms.add
     return [(ownership, "decide", decide), (timers.Alarms, "add", add)]
@@ -289,7 +293,7 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Message deleted before its event."""
 
-    def read(self: moving.Mover, run: live_run.LiveRun, inbox: live_run.Inbox) -> Any:
+    def read(self: moving.Executor, run: live_run.LiveRun, inbox: Inbox) -> Any:
         for waiting in inbox.unread.values():
             for message in waiting:
                 if message.number not in gone:
@@ -298,24 +302,24 @@ def _() -> list[Patch]:
         return real_read(self, run, inbox)
 
     gone: set[int] = set()
-    real_read = moving.Mover._read
-    return [(moving.Mover, "_read", read)]
+    real_read = moving.Executor._read
+    return [(moving.Executor, "_read", read)]
 
 
 @mutant
 def _() -> list[Patch]:
     """Two messages swapped."""
 
-    def add(self: live_run.Inbox, message: Any) -> bool:
+    def add(self: Inbox, message: Any) -> bool:
         is_new = real_add(self, message)
-        waiting = self.unread.get(live_run._key(message.body), deque())
+        waiting = self.unread.get(key_of(message.body), deque())
         if is_new and len(waiting) > 1:
             waiting[-1], waiting[-2] = waiting[-2], waiting[-1]
-            self._put(live_run._key(message.body))
+            self._put(key_of(message.body))
         return is_new
 
-    real_add = live_run.Inbox.add
-    return [(live_run.Inbox, "add", add)]
+    real_add = Inbox.add
+    return [(Inbox, "add", add)]
 
 
 @mutant
@@ -337,11 +341,11 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Attempt counted twice."""
 
-    def add(self: live_run.Retries, attempt: Any) -> None:
+    def add(self: activities.Retries, attempt: Any) -> None:
         real_add(self, msgspec.structs.replace(attempt, attempt=attempt.attempt + 1))
 
-    real_add = live_run.Retries.add
-    return [(live_run.Retries, "add", add)]
+    real_add = activities.Retries.add
+    return [(activities.Retries, "add", add)]
 
 
 @mutant
@@ -365,7 +369,7 @@ def _() -> list[Patch]:
         return real(f"{parent_id}{next(numbers)}", place, at)
 
     numbers, real = itertools.count(), ids.child_run_id
-    return [(pending, "child_run_id", child_run_id)]
+    return [(child, "child_run_id", child_run_id)]
 
 
 @mutant
@@ -387,14 +391,14 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Cancel lost after completion race."""
 
-    def stop(self: moving.Mover, run: live_run.LiveRun, message: Any) -> Any:
-        if run.program.fresh and not run.running:
+    def stop(self: moving.Executor, run: live_run.LiveRun, message: Any) -> Any:
+        if run.program.runtime.fresh and not run.running:
             self._owner.set_aside(run.owned, message)
             return moving.Read.DONE
         return real(self, run, message)
 
-    real = moving.Mover._stop
-    return [(moving.Mover, "_stop", stop)]
+    real = moving.Executor._stop
+    return [(moving.Executor, "_stop", stop)]
 
 
 # Queues
@@ -418,8 +422,8 @@ def _() -> list[Patch]:
     def input_of(activity: Any, arguments: bytes) -> bytes:
         return real(activity.options(retry=Retry(max_attempts=1)), arguments)
 
-    real = tasks.input_of
-    return [(runtime, "input_of", input_of)]
+    real = task.input_of
+    return [(task, "input_of", input_of)]
 
 
 # Replay
@@ -438,7 +442,7 @@ def _() -> list[Patch]:
     def start(self: effects.Effects, run: live_run.LiveRun, calls: list[Any]) -> None:
         loop = run.program.loop
         for number, call in enumerate(calls):
-            is_first = number + 1 < len(calls) and isinstance(calls[number + 1], pending.PendingActivity)
+            is_first = number + 1 < len(calls) and isinstance(calls[number + 1], ActivityCall)
             if is_first:
                 loop.__dict__["drain"] = lambda: None
             try:
@@ -454,22 +458,21 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Replay that re-runs a recorded step."""
 
-    def replay(self: moving.Mover, run: live_run.LiveRun, history: list[Event]) -> None:
+    def replay(self: Replay, run: live_run.LiveRun, history: list[Event]) -> None:
         real_replay(self, run, history)
         for event in history[:1]:
             if event.kind == "ActivityCompleted" and not run.is_gone:
                 call = recorded.get((run.run_id, event.place))
                 if call is not None:
-                    self._effects._start_activity(run, call)
+                    call.start(run, self._executor.effects)
 
-    def run_activity(self: runtime.Asking, *args: Any) -> Any:
-        call = real_run(self, *args)
-        recorded[self.owned.run_id, call.place] = call
-        return call
+    def init(self: ActivityCall, *args: Any) -> None:
+        real_init(self, *args)
+        recorded[self.runtime.owned.run_id, self.place] = self
 
     recorded: dict[tuple[str, str], Any] = {}
-    real_replay, real_run = moving.Mover._replay, runtime.Asking.run_activity
-    return [(moving.Mover, "_replay", replay), (runtime.Asking, "run_activity", run_activity)]
+    real_replay, real_init = Replay.replay, ActivityCall.__init__
+    return [(Replay, "replay", replay), (ActivityCall, "__init__", init)]
 
 
 # Poison and hearts

@@ -129,7 +129,7 @@ class Turn:
     # Moving runs on
 
     def advance(self, run: int) -> None:
-        """Mirrors `Mover._advance`: what the run waits for has come; the program is drained."""
+        """Mirrors `Executor.advance`: what the run waits for has come; the program is drained."""
         live = self._owned(run)
         command = _command(self.scope.plans[run], live.state.seq - 1)
         self._settle(run, *self._decided(run, replace(live, is_running=False), command))
@@ -149,7 +149,7 @@ class Turn:
         return live, Append(run, fact)
 
     def _settle(self, run: int, live: Live, *groups: Append | End) -> None:
-        """Mirrors `Mover._settle`: think ahead on what is not yet on disk; effects hang on the last event's commit."""
+        """Mirrors `Executor.settle`: think ahead on what is not on disk; effects wait for the last event's commit."""
         while (command := self._next_command(run, live)) is not None:
             live, group = self._decided(run, live, command)
             groups = (*groups, group)

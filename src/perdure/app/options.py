@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.authoring.functions import Workflow
+from perdure.authoring.workflow import Workflow
 from perdure.errors import BadOption
 from perdure.ids import checked_id
 from perdure.kernel.status import HELD, HOLDS, Status

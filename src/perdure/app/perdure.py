@@ -18,15 +18,10 @@ from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, final_ending, handle_of, result_of
 from perdure.app.shutdown import Shutdown, shutdown
+from perdure.authoring.activity import Activity
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.functions import (
-    DEFAULTS,
-    Activity,
-    BoundCall,
-    ConflictPolicy,
-    Workflow,
-    workflows,
-)
+from perdure.authoring.options import DEFAULTS, ConflictPolicy
+from perdure.authoring.workflow import BoundCall, Workflow, workflows
 from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import starts

@@ -11,8 +11,8 @@ import msgspec
 from perdure.app import options
 from perdure.app.open_apps import Home
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.functions import workflows
 from perdure.authoring.signals import Signal
+from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType
 from perdure.engine.endings import ending_of, stopped
 from perdure.engine.held import way_out

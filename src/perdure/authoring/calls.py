@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar, cast, overload
 
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.functions import BoundCall
 from perdure.authoring.info import Info
 from perdure.authoring.registry import checked_name
 from perdure.authoring.runtime import answered, current, required
+from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.errors import BadOption, NotAllowedInWorkflow
 from perdure.ids import checked_id
 
@@ -60,7 +60,7 @@ async def side_effect(fn: Callable[[], object], /) -> object:
     For anything that can fail or take long, use an activity.
     """
     runtime = required("side_effect()", "just call the function elsewhere")
-    return cast("object", await answered(runtime.record(fn)))
+    return cast("object", await answered(runtime.calls["side_effect"](runtime, fn)))
 
 
 def patched(change_id: str) -> bool:
@@ -112,7 +112,17 @@ def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
     given = args[0] if len(args) == 1 and isinstance(args[0], BoundCall) else None
     if given is not None and kwargs:
         raise BadOption("continue_as_new() takes a call or arguments, not both")
-    raise ContinueAsNew(runtime.successor(given, args, kwargs))
+    raise ContinueAsNew(_successor(runtime.workflow, given, args, kwargs))
+
+
+def _successor(
+    workflow: Workflow[..., Any], call: BoundCall[Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> BoundCall[Any]:
+    if call is None:
+        return BoundCall(workflow, workflow.signature.record(args, kwargs))
+    if call.workflow.name != workflow.name:
+        raise BadOption(f"a run of {workflow.name!r} cannot continue as one of {call.workflow.name!r}")
+    return call
 
 
 async def select(**choices: Awaitable[T]) -> tuple[str, T]:

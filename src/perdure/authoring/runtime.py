@@ -1,4 +1,4 @@
-"""The Runtime: what durable calls ask of whoever runs the workflow.
+"""The Runtime: what durable calls ask of the run they are made in.
 
 In:   calls made by workflow code.
 Out:  futures of the run's own event loop.
@@ -9,38 +9,37 @@ A run has an event loop of its own, and its runtime is an attribute of that loop
 import asyncio
 import random
 from asyncio.events import _get_running_loop
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
+from perdure.authoring.info import Info
 from perdure.errors import NotInWorkflow
 
-if TYPE_CHECKING:
-    from perdure.authoring.functions import Activity, BoundCall, Workflow
-    from perdure.authoring.info import Info
-    from perdure.authoring.signals import Signal
 
-
-class Call(Protocol):
+class PendingCall(Protocol):
     """A durable call on its way: its answer, and a way to say that nobody waits for it any more."""
 
     future: "asyncio.Future[Any]"
 
-    def abandon(self) -> None: ...
+    def cancel(self) -> None: ...
 
 
 class Runtime(Protocol):
-    """What a running workflow can ask for."""
+    """What a running workflow can ask for.
+
+    A durable call is asked for by the name of its kind, `runtime.calls["signal"](runtime, signal)`; what else it
+    takes is known to its authoring function and to its file in the worker.
+    """
+
+    @property
+    def calls(self) -> Mapping[str, Callable[..., Any]]: ...
 
     @property
     def main_task(self) -> "asyncio.Task[Any] | None": ...
 
-    def run_activity(self, activity: "Activity[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call: ...
-
-    def run_child(self, workflow: "Workflow[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call: ...
-
-    def receive(self, signal: "Signal[Any]") -> Call: ...
-
-    def record(self, fn: Callable[[], Any]) -> Call: ...
+    @property
+    def workflow(self) -> Any:
+        """The workflow that the run is one of."""
 
     def timer(self, key: str, delay: float) -> "asyncio.Future[None]": ...
 
@@ -54,11 +53,7 @@ class Runtime(Protocol):
 
     def set_step(self, step: str | None) -> None: ...
 
-    def info(self) -> "Info": ...
-
-    def successor(
-        self, call: "BoundCall[Any] | None", args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> "BoundCall[Any]": ...
+    def info(self) -> Info: ...
 
 
 def current() -> Runtime | None:
@@ -74,10 +69,10 @@ def required(what: str, instead: str) -> Runtime:
     return runtime
 
 
-async def answered(call: Call) -> Any:
-    """The answer to a durable call; whoever stops waiting for it gives it up."""
+async def answered(call: PendingCall) -> Any:
+    """The answer to a durable call, which is cancelled when nobody waits for it any more."""
     try:
         return await call.future
     except asyncio.CancelledError:
-        call.abandon()
+        call.cancel()
         raise

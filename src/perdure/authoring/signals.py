@@ -44,11 +44,11 @@ class Signal(Generic[T]):
         """The next payload; TimeoutError when none came in time."""
         runtime = required(f"receiving the signal {self.name!r}", "send signals from outside with `run.signal(...)`")
         if timeout is None:
-            return cast("T", await answered(runtime.receive(self)))
+            return cast("T", await answered(runtime.calls["signal"](runtime, self)))
         # A message that is there already comes before any timer; so even 0 looks into the inbox.
         try:
             async with asyncio.timeout(max(seconds(timeout, "timeout"), 0.001)):
-                return cast("T", await answered(runtime.receive(self)))
+                return cast("T", await answered(runtime.calls["signal"](runtime, self)))
         except TimeoutError:
             raise TimeoutError(f"no signal {self.name!r} came within {timeout}") from None
 

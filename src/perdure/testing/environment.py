@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.app import Perdure, Run, RunEvent
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.functions import Workflow
+from perdure.authoring.workflow import Workflow
 from perdure.engine.engine import StoreEngine
 from perdure.engine.ports import MAX_UNREAD
 from perdure.engine.watch import Watch
@@ -311,4 +311,4 @@ def _is_housekeeping(callback: Callable[[], None]) -> bool:
     return getattr(callback, "__func__", None) in _HOUSEKEEPING
 
 
-_HOUSEKEEPING = {Watch._wake, Worker._sweep}
+_HOUSEKEEPING = {Watch._wake, Worker.sweep}

@@ -2,7 +2,7 @@
 
 In:   an activity's function and arguments, and when to give up.
 Out:  how the attempt ended, told to a callback on the worker's loop.
-Knows nothing of retries or histories; it makes one attempt.
+Knows nothing of histories; it makes one attempt, and when the next one is due others say.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from perdure.clock import Alarm, Clock
+from perdure.stores.records import Attempt as FailedAttempt
 from perdure.threads import Threads
 from perdure.worker.loop.exits import EXITS, is_for_the_process
 
@@ -77,7 +78,7 @@ async def without_exit(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         raise Exited from exit
 
 
-class Attempt:
+class RunningAttempt:
     """One attempt under way: told once how it ended, or called off."""
 
     __slots__ = ("_ended", "_task")
@@ -101,7 +102,7 @@ class Attempt:
         error = task.exception()
         if isinstance(error, EXITS) and isinstance(task, asyncio.Task):
             # The process ends; whoever has the run next makes this attempt again.
-            self.call_off()
+            self.cancel()
             return
         if isinstance(error, Exited):
             error = error.__cause__
@@ -113,7 +114,7 @@ class Attempt:
         if ended is not None:
             ended(error, value)
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """Nobody wants to know any more: cancel a task; a thread is left to end by itself."""
         self._ended = None
         if self._task is not None:
@@ -121,9 +122,25 @@ class Attempt:
 
     def time_out(self, seconds: float) -> None:
         ended = self._ended
-        self.call_off()
+        self.cancel()
         if ended is not None:
             ended(TimeoutError(f"the activity took longer than its timeout of {seconds:g} s"), None)
+
+
+class Retries:
+    """How many attempts of a call have failed, and when the next one is due, by place."""
+
+    __slots__ = ("failed", "next_at")
+
+    def __init__(self) -> None:
+        self.failed: dict[str, int] = {}
+        self.next_at: dict[str, int] = {}
+
+    def add(self, attempt: FailedAttempt) -> None:
+        if attempt.attempt > self.failed.get(attempt.place, 0):
+            self.failed[attempt.place] = attempt.attempt
+            if attempt.next_at is not None:
+                self.next_at[attempt.place] = attempt.next_at
 
 
 class ActivityRunner:
@@ -135,10 +152,17 @@ class ActivityRunner:
         self.in_tasks = 0
         self._calm: asyncio.Future[None] | None = None
         self._threads = Threads(threads, "perdure-activity")
-        self._deadlines: list[tuple[int, int, Attempt, float]] = []
+        self._deadlines: list[tuple[int, int, RunningAttempt, float]] = []
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None
         self._alarm_at = 0
+        # How functions are run that were run before.
+        self.manners: dict[Callable[..., Any], Manner] = {}
+
+    def manner_of(self, fn: Callable[..., Any]) -> Manner:
+        """How the function is run from now on."""
+        self.manners[fn] = manner = manner_of(fn)
+        return manner
 
     def run(
         self,
@@ -147,9 +171,9 @@ class ActivityRunner:
         kwargs: dict[str, Any],
         timeout: float,
         ended: Ended,
-    ) -> Attempt:
+    ) -> RunningAttempt:
         """Begin an attempt, in a task or in a thread."""
-        attempt = Attempt(ended)
+        attempt = RunningAttempt(ended)
         deadline = self._clock.monotonic() + math.ceil(timeout * 1000)
         heapq.heappush(self._deadlines, (deadline, next(self._numbers), attempt, timeout))
         self._set_alarm()

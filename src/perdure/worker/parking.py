@@ -8,11 +8,11 @@ meanwhile is put aside, and done if a message came first and it goes on.
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Protocol
 
 from perdure.engine.ports import Engine, HandBack, Park
-from perdure.worker.live_run import LiveRun
-from perdure.worker.unworked import Unworked
+from perdure.worker.live_run import LiveRun, LiveRuns
+from perdure.worker.messages import IncomingMessages
+from perdure.worker.warnings import Unworked
 
 SWEEP_MS = 1000
 # Beyond so many live runs, those that nobody has written to yet are parked as soon as they wait, and
@@ -23,22 +23,13 @@ SOON_MS = 50
 NOTE_AFTER_MS = 1000
 
 
-class Keeper(Protocol):
-    """Who has the runs."""
-
-    def drop(self, live: LiveRun) -> None:
-        """Forget a run."""
-
-    def go_on(self, live: LiveRun) -> None:
-        """A run that was to be let go of stays after all."""
-
-
 class Parking:
     """Looks at quiet runs once a second."""
 
-    def __init__(self, engine: Engine, owner: Keeper, park_after_ms: int) -> None:
+    def __init__(self, engine: Engine, runs: LiveRuns, messages: IncomingMessages, park_after_ms: int) -> None:
         self._engine = engine
-        self._owner = owner
+        self._runs = runs
+        self._messages = messages
         self._park_after_ms = park_after_ms
         self._unworked = Unworked(engine)
 
@@ -73,11 +64,11 @@ class Parking:
 
     def _parked(self, live: LiveRun, is_gone: bool) -> None:
         if is_gone:
-            self._owner.drop(live)
+            self._runs.drop(live)
         else:
             live.is_leaving = False
             live.alive_since = self._engine.clock.now()
-            self._owner.go_on(live)
+            self._messages.go_on(live)
 
     def hand_back(self, live: LiveRun) -> None:
         """Let go of a run because the worker stops: parked if it only waits, else ripe for others at once."""
@@ -96,10 +87,10 @@ class Parking:
 
     def _handed_back(self, live: LiveRun, is_gone: bool) -> None:
         if is_gone:
-            self._owner.drop(live)
+            self._runs.drop(live)
         else:
             # A message came first: then it is ripe at once.
-            self._release(live, HandBack(), lambda _: self._owner.drop(live))
+            self._release(live, HandBack(), lambda _: self._runs.drop(live))
 
     def _release(self, live: LiveRun, how: Park | HandBack, done: Callable[[bool], None]) -> None:
         live.is_leaving = True

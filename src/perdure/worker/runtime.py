@@ -1,36 +1,27 @@
-"""Asking: what workflow code asks of its program, and what it says by the way.
+"""The runtime of a run: all that workflow code and the authoring functions see of it.
 
-In:   calls of the authoring functions, on the run's own loop.
+In:   durable calls, by the names of their kinds, and what the code says by the way.
 Out:  calls that wait, by their places; those that are new, those nobody waits for any more, and what was said.
 """
 
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from perdure.authoring.functions import Activity, BoundCall, Workflow, recorded_attributes
 from perdure.authoring.info import Info
-from perdure.authoring.signals import Signal
+from perdure.authoring.options import recorded_attributes
+from perdure.authoring.workflow import Workflow
 from perdure.engine.ports import OwnedRun
-from perdure.errors import BadOption, NeverAwaited
+from perdure.errors import NeverAwaited
 from perdure.kernel.events import CancelRequested
-from perdure.worker.calls.pending import (
-    Pending,
-    PendingActivity,
-    PendingCall,
-    PendingChild,
-    PendingSignal,
-    PendingTask,
-    PendingTimer,
-    PendingValue,
-)
-from perdure.worker.calls.tasks import Task, input_of
-from perdure.worker.loop.loop import RunLoop, RunTimer, current_branch
+from perdure.kernel.failure import Failure
+from perdure.worker.calls.call import KINDS, DurableCall
+from perdure.worker.loop.loop import RunLoop, RunTask, RunTimer
+from perdure.worker.loop.places import current_branch
 
 
 class Asides:
@@ -41,113 +32,86 @@ class Asides:
         self.is_annotated = False
 
 
-class Asking:
-    """The half of a program that its code talks to."""
+class RunRuntime:
+    """Implements authoring's Runtime for the code of one run."""
 
+    # How calls are asked for, by the names of their kinds.
+    calls = KINDS
     # Most runs leave these as they are.
-    abandoned: list[PendingCall] | None = None
+    given_up: list[DurableCall] | None = None
     asides: Asides | None = None
     cancelled: CancelRequested | None = None
     step: str | None = None
     is_replaying = False
     # The first call that was made and never awaited.
     forgotten: NeverAwaited | None = None
+    # What the last activity failed with.
+    last_failure: Failure | None = None
+    # Which changes to its code the run takes, by their ids.
+    patches: dict[str, bool] | None = None
+    # The number of the event that the code handles.
+    seq = 1
+    # Which calls listen to a key, in the order they began to.
+    listening: dict[str, deque[DurableCall]] | None = None
     _rng: random.Random | None = None
-    _patches: dict[str, bool] | None = None
     _attributes: dict[str, object] | None = None
-    _seq = 1
     _keyed: dict[str, float] | None = None
-    # Who waits for a signal, by what it is found by, in the order they began to; and who has at some time.
-    _waiting: "dict[str, deque[PendingSignal]] | None" = None
 
     def __init__(self, workflow: Workflow[..., Any], owned: OwnedRun) -> None:
+        self.workflow = workflow
         self.owned = owned
-        self._workflow = workflow
         # What it lacks of a loop, workflows must not use.
         self.loop = RunLoop(self, owned.seed, owned.begun_at or owned.created_at)  # type: ignore[abstract]
-        self.pending: dict[str, Pending] = {}
-        self.fresh: list[Pending] = []
+        self.pending: dict[str, DurableCall] = {}
+        self.fresh: list[DurableCall] = []
 
     # Calls
 
-    def run_activity(
-        self, activity: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> PendingActivity | PendingTask:
-        if self.loop.is_dead:
-            self.loop.refuse_when_dead()
-        if activity.key is None:
-            place = current_branch.get(self.loop.root).place(activity.name)
-        else:
-            place = self.loop.root.place(f"{activity.name}({activity.key})")
-        arguments = activity.signature.record(args, kwargs)
-        call: PendingActivity | PendingTask
-        if activity.settings.queue is None:
-            call = PendingActivity(self, place, activity, arguments)
-        else:
-            call = PendingTask(self, place, Task(activity), input_of(activity, arguments[0]))
-        self.pending[place] = call
-        self.fresh.append(call)
-        return call
-
-    def run_child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> PendingChild:
-        data, _, _ = workflow.signature.record(args, kwargs)
-        call = PendingChild(self, self._place(workflow.name), workflow, data)
-        self._add(call)
-        return call
-
-    def record(self, fn: Callable[[], Any]) -> PendingValue:
-        name = getattr(fn, "__name__", type(fn).__name__).strip("<>")
-        call = PendingValue(self, self._place(f"side_effect({name})"), fn)
-        self._add(call)
-        return call
-
-    def receive(self, signal: Signal[Any]) -> PendingSignal:
-        call = PendingSignal(self, self._place(f"signal({signal.name})"), signal)
-        self._add(call)
-        self._wait_for(call)
-        return call
-
-    def _wait_for(self, call: PendingSignal) -> None:
-        if self._waiting is None:
-            self._waiting = {}
-        calls = self._waiting.setdefault(call.key, deque())
-        _drop_answered(calls)
-        calls.append(call)
-
-    def waits_by(self, key: str) -> PendingSignal | PendingChild | None:
-        """The call that waits longest for a message of this key; for a child's that is its place."""
-        child = self.pending.get(key)
-        if isinstance(child, PendingChild):
-            return child if child.is_waiting else None
-        calls = (self._waiting or {}).get(key)
-        if not calls:
-            return None
-        _drop_answered(calls)
-        return calls[0] if calls else None
-
-    def _place(self, name: str) -> str:
+    def place(self, name: str) -> str:
         """The place of a call of this name, made now."""
         if self.loop.is_dead:
             self.loop.refuse_when_dead()
         return current_branch.get(self.loop.root).place(name)
 
-    def _add(self, pending: Pending) -> None:
-        self.pending[pending.place] = pending
-        self.fresh.append(pending)
+    def add(self, call: DurableCall) -> None:
+        """The call begins to wait."""
+        self.pending[call.place] = call
+        self.fresh.append(call)
 
-    def abandon(self, call: PendingCall) -> None:
+    def listen(self, call: DurableCall, key: str) -> None:
+        """Messages of this key are for the call, after those that listen already."""
+        if self.listening is None:
+            self.listening = {}
+        calls = self.listening.setdefault(key, deque())
+        _drop_answered(calls)
+        calls.append(call)
+
+    def listener(self, key: str) -> DurableCall | None:
+        """The call that waits longest for a message of this key, which may be the place of the call."""
+        addressed = self.pending.get(key)
+        if addressed is not None and addressed.is_found_by_place:
+            return addressed if addressed.is_waiting else None
+        calls = (self.listening or {}).get(key)
+        if not calls:
+            return None
+        _drop_answered(calls)
+        return calls[0] if calls else None
+
+    def cancel_call(self, call: DurableCall) -> None:
+        """Nobody waits for the call any more."""
         if self.pending.get(call.place) is call:
             del self.pending[call.place]
-        if self.abandoned is None:
-            self.abandoned = []
-        self.abandoned.append(call)
+        if self.given_up is None:
+            self.given_up = []
+        self.given_up.append(call)
+
+    def places(self) -> list[str]:
+        """Where the code waits."""
+        return sorted(place for place, call in self.pending.items() if call.is_waiting)
 
     def note_forgotten(self, error: NeverAwaited) -> None:
+        """A call was made and never awaited."""
         self.forgotten = self.forgotten or error
-
-    @property
-    def workflow(self) -> Workflow[..., Any]:
-        return self._workflow
 
     def timer(self, key: str, delay: float) -> "asyncio.Future[None]":
         """A timer known by its key; its first time holds for all that wait for it."""
@@ -157,7 +121,7 @@ class Asking:
         return self.loop.keyed_timer(key, at)
 
     def start_timer(self, handle: RunTimer) -> None:
-        self._add(PendingTimer(self, handle))
+        self.calls["timer"](self, handle)
 
     def cancel_timer(self, handle: RunTimer) -> None:
         self.pending.pop(handle.place, None)
@@ -165,12 +129,12 @@ class Asking:
     # By the way
 
     def patched(self, change_id: str) -> bool:
-        if self._patches is None:
-            self._patches = {}
-        known = self._patches.get(change_id)
+        if self.patches is None:
+            self.patches = {}
+        known = self.patches.get(change_id)
         if known is None:
             # Code that went by here before knew nothing of the change; whoever comes first takes the new way.
-            known = self._patches[change_id] = not self.is_replaying
+            known = self.patches[change_id] = not self.is_replaying
             if known:
                 self._aside().patches.append(change_id)
         return known
@@ -213,7 +177,7 @@ class Asking:
             namespace=owned.namespace,
             queue=owned.queue,
             started_at=datetime.fromtimestamp((owned.begun_at or owned.created_at) / 1000, UTC),
-            history_length=self._seq,
+            history_length=self.seq,
             attributes=dict(self.attributes),
             parent_id=traits.parent_id,
             entity_id=traits.entity_id,
@@ -222,12 +186,9 @@ class Asking:
             cancel_requested=self.cancelled is not None,
         )
 
-    def successor(self, call: BoundCall[Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall[Any]:
-        if call is None:
-            return BoundCall(self._workflow, self._workflow.signature.record(args, kwargs))
-        if call.workflow.name != self._workflow.name:
-            raise BadOption(f"a run of {self._workflow.name!r} cannot continue as one of {call.workflow.name!r}")
-        return call
+    @property
+    def main_task(self) -> RunTask | None:
+        return self.loop.main
 
     def now(self) -> int:
         return self.loop.now
@@ -238,7 +199,7 @@ class Asking:
         return self._rng
 
 
-def _drop_answered(calls: deque[PendingSignal]) -> None:
+def _drop_answered(calls: deque[DurableCall]) -> None:
     """Let go of the first ones that do not wait any more: those that wait longest are answered first."""
     while calls and not calls[0].is_waiting:
         calls.popleft()

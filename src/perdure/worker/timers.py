@@ -3,33 +3,36 @@
 import heapq
 import itertools
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from perdure.clock import Alarm, Clock
-from perdure.worker.calls.pending import PendingActivity, PendingTimer
-from perdure.worker.live_run import LiveRun
 
 
-class End:
-    """What stands for the end of a run by the clock."""
+class Ringing(Protocol):
+    """What an alarm is set for."""
 
-    is_waiting = True
+    @property
+    def is_waiting(self) -> bool: ...
 
 
-END = End()
+class Ringer(Protocol):
+    """The live run that an alarm is set for."""
+
+    is_gone: bool
 
 
 class Alarms:
     """Timers to fire, activities to try again and runs to end; `ring` is called with each when its time has come."""
 
-    def __init__(self, clock: Clock, ring: Callable[[LiveRun, PendingTimer | PendingActivity | End], None]) -> None:
+    def __init__(self, clock: Clock, ring: Callable[[Any, Any], None]) -> None:
         self._clock = clock
         self._ring_one = ring
-        self._heap: list[tuple[int, int, LiveRun, PendingTimer | PendingActivity | End]] = []
+        self._heap: list[tuple[int, int, Ringer, Ringing]] = []
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None
         self._alarm_at = 0
 
-    def add(self, at: int, live: LiveRun, call: PendingTimer | PendingActivity | End) -> None:
+    def add(self, at: int, live: Ringer, call: Ringing) -> None:
         """Ring for this call, not before the given time."""
         heapq.heappush(self._heap, (at, next(self._numbers), live, call))
         if self._alarm is None or at < self._alarm_at:

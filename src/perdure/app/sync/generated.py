@@ -11,8 +11,9 @@ from typing import ParamSpec, TypeVar, overload
 from perdure.app.run import Run
 from perdure.app.sync.bridge import SyncApp, SyncHandle
 from perdure.authoring.durations import Duration
-from perdure.authoring.functions import BoundCall, ConflictPolicy, Workflow
+from perdure.authoring.options import ConflictPolicy
 from perdure.authoring.signals import Signal
+from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status

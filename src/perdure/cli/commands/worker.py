@@ -18,7 +18,8 @@ from rich.text import Text
 import perdure
 from perdure.app.database import location
 from perdure.app.shutdown import SIGNALS, shutdown
-from perdure.authoring.functions import activities, workflows
+from perdure.authoring.activity import activities
+from perdure.authoring.workflow import workflows
 from perdure.cli.input.config import configured_modules
 from perdure.cli.input.database import refuse_memory
 from perdure.cli.input.modules import load

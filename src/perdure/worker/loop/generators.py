@@ -34,7 +34,7 @@ FEW = 8
 CLOSE_IT = "`async with contextlib.aclosing(stream):`, or loop over it where it is made"
 
 
-class Home(Protocol):
+class GeneratorHome(Protocol):
     """The loop of a run, as its generators know it."""
 
     is_dead: bool
@@ -52,7 +52,7 @@ class Begun:
 
     __slots__ = ("_generator", "home", "is_temporary", "lost", "number", "task")
 
-    def __init__(self, home: Home, generator: AnyGenerator, *, is_temporary: bool) -> None:
+    def __init__(self, home: GeneratorHome, generator: AnyGenerator, *, is_temporary: bool) -> None:
         self.home = weakref.ref(home)
         self.number = id(generator)
         self.task = hash(asyncio.current_task())
@@ -73,7 +73,7 @@ class Begun:
 class Generators:
     """The generators begun in one run, in that order, whatever becomes of them."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: GeneratorHome) -> None:
         self._home = weakref.ref(home)
         self._all: list[Begun] = []
         self._most = FEW
@@ -110,7 +110,7 @@ def _is_waiting(generator: Any) -> bool:
     return generator.ag_frame is not None and not generator.ag_running
 
 
-def _close(home: Home, generator: Any) -> None:
+def _close(home: GeneratorHome, generator: Any) -> None:
     closing: Any = _closed(generator)
     closing.__qualname__ = f"{generator.__qualname__}.aclose"
     home.create_task(closing)

@@ -15,7 +15,7 @@ import math
 from asyncio.events import Handle, TimerHandle, _get_running_loop, _set_running_loop
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -26,6 +26,7 @@ from perdure.worker.loop.asyncio_functions import RunFuture
 from perdure.worker.loop.eviction import MOST_REFUSALS, Evicted, bury_unless_unwound
 from perdure.worker.loop.exits import EXITS, is_for_the_process
 from perdure.worker.loop.generators import Generators
+from perdure.worker.loop.places import Branch, current_branch
 
 log = logging.getLogger("perdure.worker")
 
@@ -40,30 +41,6 @@ class NeverWaits(Exception):
 
     def __str__(self) -> str:
         return f"the workflow ran {MOST_CALLBACKS:,} callbacks without waiting for anything; it spins"
-
-
-class Branch:
-    """A task's place in the tree of tasks, and how often each name was used in it."""
-
-    __slots__ = ("_used", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._used: dict[str, int] = {}
-
-    def place(self, name: str) -> str:
-        """The identity of the next call of this name: its path, the name, and how-many-th it is."""
-        nth = self._used[name] = self._used.get(name, 0) + 1
-        return f"{self.path}{name}" if nth == 1 else f"{self.path}{name}#{nth}"
-
-    def child(self, title: str) -> "Branch":
-        """The branch of the next task of this title."""
-        key = f"{title}/"
-        nth = self._used[key] = self._used.get(key, 0) + 1
-        return Branch(f"{self.path}{title}/" if nth == 1 else f"{self.path}{title}#{nth}/")
-
-
-current_branch: ContextVar[Branch] = ContextVar("perdure_branch")
 
 
 class RunTask(asyncio.Task[Any]):
@@ -145,7 +122,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._started_at = started_at
         self._salt = salt
         self._ready: list[Any] = []
-        self._main: RunTask | None = None
+        self.main: RunTask | None = None
 
     # Running
 
@@ -190,7 +167,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         """Make the run's main task."""
         asyncio_patch.install(RunLoop)
         # It hashes like any task of its run, but needs no keeping: the program holds it. Its branch is the root.
-        self._main = task = self._made_task(work, Context())
+        self.main = task = self._made_task(work, Context())
         return task
 
     def call_next(self, callback: Callable[[], object]) -> None:
@@ -267,7 +244,7 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def open_tasks(self) -> list[RunTask]:
         """The tasks that are not done, in the order they were made."""
-        return [task for task in (self._main, *(self._tasks or ())) if task is not None and not task.done()]
+        return [task for task in (self.main, *(self._tasks or ())) if task is not None and not task.done()]
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **_: Any) -> Any:
         self.refuse_when_dead(coro)
@@ -347,7 +324,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         """Unwind whatever code is left, newest task first, so that no finalizer runs elsewhere later."""
         self.is_dead = True
         self._ready.clear()
-        main, self._main = self._main, None
+        main, self.main = self.main, None
         if self._tasks or self._generators or (main is not None and not main.done()):
             self._unwind_all(main)
         # A program and its loop would hold each other until a collection finds them.

@@ -1,4 +1,4 @@
-"""Tasks: activities on a queue, each run by whichever worker of that queue takes it.
+"""A task: an activity on a queue, run by the worker of that queue that takes it.
 
 In:   an activity that names a queue, and its arguments; or the name of a task.
 Out:  the workflow that a task is a run of: one step, the activity itself.
@@ -14,10 +14,16 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from perdure.authoring.functions import Activity, Workflow, WorkflowOptions, activities
+from perdure.authoring.activity import Activity, activities
+from perdure.authoring.options import WorkflowOptions
+from perdure.authoring.workflow import Workflow
+from perdure.kernel.events import ChildFailed
 from perdure.kernel.retry import Retry
 from perdure.kernel.traits import TASK_PREFIX
+from perdure.worker.calls.call import CallingCode, CallingRun, NeededCode
+from perdure.worker.calls.child import ChildCall
 from perdure.worker.failures.classes import class_named, name_of
+from perdure.worker.failures.failures import raised_by_activity
 
 
 class TaskInput(msgspec.Struct, frozen=True):
@@ -71,6 +77,9 @@ class TaskSignature:
 class Task(Workflow[..., Any]):
     """The workflow of one step that a task is a run of."""
 
+    # It has no code of its own: where its activity failed is what its caller wants to know.
+    passes_failures_on = True
+
     def __init__(self, activity: Activity[..., Any]) -> None:
         # One is made for every call: not by way of those that people write, whose signatures are looked at.
         self.fn = _perform
@@ -113,3 +122,37 @@ def with_tasks(find: Callable[[str], Workflow[..., Any] | None]) -> Callable[[st
         return find(name) or task_named(name)
 
     return found
+
+
+class TaskCall(ChildCall, kind="task"):
+    """An activity on a queue: a child that runs it, wherever that queue is worked."""
+
+    __slots__ = ()
+
+    workflow: Task
+
+    @classmethod
+    def ask(cls, runtime: CallingCode, activity: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "TaskCall":
+        if activity.key is None:
+            place = runtime.place(activity.name)
+        else:
+            place = runtime.loop.root.place(f"{activity.name}({activity.key})")
+        data, _, _ = activity.signature.record(args, kwargs)
+        call = cls(runtime, place, Task(activity), input_of(activity, data))
+        runtime.add(call)
+        return call
+
+    @property
+    def activity(self) -> Activity[..., Any]:
+        return self.workflow.activity
+
+    def raised(self, fact: ChildFailed) -> Exception:
+        return raised_by_activity(self.activity.name, fact.failure)
+
+    def shown(self, live: CallingRun) -> dict[str, object]:
+        queue = self.activity.settings.queue
+        return {"kind": "activity", "place": self.place, "name": self.activity.name, "queue": queue}
+
+    def needs(self, live: CallingRun) -> NeededCode | None:
+        name, queue = self.activity.name, self.activity.settings.queue or ""
+        return NeededCode(f"the activity {name}", self.workflow.name, queue, name)

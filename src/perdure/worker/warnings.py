@@ -1,16 +1,41 @@
-"""Activities on queues and children for which nobody has the code: told once, for nothing else would tell.
+"""Warnings that a worker gives people about its runs.
 
-In:   runs that have been quiet, and what living workers have code for, by queue.
-Out:  one warning for each queue that nobody works, and each name that nobody has there, until somebody does.
+In:   live runs, and what living workers have code for, by queue.
+Out:  one warning of the activities that did not finish before the worker stopped; and one for each queue that no worker
+      works and each name that no worker has there, for which nothing else would tell, until some worker does.
 """
 
 import logging
+from collections.abc import Iterable
 
 from perdure.engine.ports import Engine
-from perdure.worker.calls.pending import PendingChild, PendingTask
 from perdure.worker.live_run import LiveRun
 
 log = logging.getLogger("perdure.worker")
+
+MOST_NAMED = 5
+
+
+def tell_unfinished(runs: Iterable[LiveRun], grace_ms: int) -> None:
+    """Warn of the activities that are still under way, if any are."""
+    left = [name for live in runs for name in _under_way(live)]
+    if not left:
+        return
+    more = f" and {len(left) - MOST_NAMED:,} more" if len(left) > MOST_NAMED else ""
+    log.warning(
+        "%s did not finish within %g s and will run again when a worker has the run: %s%s",
+        "1 activity" if len(left) == 1 else f"{len(left):,} activities",
+        grace_ms / 1000,
+        ", ".join(left[:MOST_NAMED]),
+        more,
+        extra={"event": "activities_unfinished", "activities": len(left)},
+    )
+
+
+def _under_way(live: LiveRun) -> list[str]:
+    calls = (live.program.pending.get(place) for place, attempt in live.running.items() if not attempt.is_over)
+    names = [call.activity_here for call in calls if call is not None]
+    return [f"{name} of run {live.owned.workflow_id!r}" for name in names if name is not None]
 
 
 class Unworked:
@@ -23,13 +48,12 @@ class Unworked:
     def look_at(self, live: LiveRun) -> None:
         """Warn when the run waits for an activity or a child that no worker alive could run."""
         for call in live.program.pending.values():
-            if isinstance(call, PendingTask) and call.is_waiting:
-                queue = call.activity.settings.queue or ""
-                self._check(call.activity.name, queue, live)
-                self._check_code(f"the activity {call.activity.name}", call.workflow.name, queue, live)
-            elif isinstance(call, PendingChild) and call.is_waiting:
-                queue = call.workflow.settings.queue or live.owned.queue
-                self._check_code(f"the child {call.child_id}", call.workflow.name, queue, live)
+            needed = call.needs(live) if call.is_waiting else None
+            if needed is None:
+                continue
+            if needed.activity is not None:
+                self._check(needed.activity, needed.queue, live)
+            self._check_code(needed.what, needed.workflow, needed.queue, live)
 
     def _check_code(self, what: str, workflow: str, queue: str, live: LiveRun) -> None:
         key = f"{queue}/{workflow}"

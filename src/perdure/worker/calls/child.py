@@ -1,4 +1,4 @@
-"""Children: starting the runs a workflow calls, and calling them off.
+"""A child: a run that another one calls and waits for.
 
 In:   calls of a live run whose cause is on disk.
 Out:  child runs; what becomes of them comes back as a message to the parent.
@@ -8,7 +8,6 @@ it once. Its id may be taken by a run that is not this parent's: then the rule f
 that decides, and a run that is not ours is waited for instead.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -16,40 +15,127 @@ from typing import Any
 
 import msgspec
 
+from perdure.authoring.workflow import Workflow
 from perdure.clock import pause
 from perdure.engine import endings, starts
 from perdure.engine.outages import Outage
-from perdure.engine.ports import Ending, Engine, StartRequest
-from perdure.errors import BadOption, IdConflict, NotOpen, PerdureError, StoreUnavailable
+from perdure.engine.ports import Ending, StartRequest
+from perdure.errors import BadInput, BadOption, IdConflict, NotOpen, PerdureError, StoreUnavailable
+from perdure.ids import LONGEST_ID, child_run_id
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.conflict import GiveIt, OnConflict
-from perdure.kernel.events import ChildCompleted, ChildFailed
+from perdure.kernel.events import ChildCompleted, ChildFailed, Event
+from perdure.kernel.messages import ChildFailure, ChildResult
+from perdure.kernel.traits import OnParentClose
 from perdure.stores.records import RunRow
-from perdure.worker.calls.pending import PendingChild
-from perdure.worker.failures.failures import failure_of
-from perdure.worker.live_run import LiveRun
+from perdure.worker.background import Background
+from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices, NeededCode
+from perdure.worker.failures.failures import failure_of, raised_by_child
 
 log = logging.getLogger("perdure.worker")
 
 AGAIN_MS = 1000
+# How often a parked run looks after one that it waits for but has not started.
+LOOK_AGAIN_MS = 10_000
 # So many starts of children are on their way to disk at once.
 MOST_UNDER_WAY = 500
 
 
-class Children:
-    """Starts and calls off children; `advance` gets the ends of runs that are nobody's child."""
+def place_of(ended: ChildResult | ChildFailure) -> str:
+    """What the end of a child is waited for by; a run that continues the child sends it to the same place."""
+    return ended.place
 
-    def __init__(self, engine: Engine, advance: Callable[..., None]) -> None:
-        self._engine = engine
-        self._advance = advance
-        self._queue: deque[tuple[LiveRun, PendingChild]] = deque()
+
+class ChildCall(AwaitedCall, kind="child"):
+    """A child run to be started and waited for; its run_id is the same on every replay.
+
+    One that waits for a run it did not start, because that had its id, is `attached`: nobody sends
+    it a message when that ends.
+    """
+
+    __slots__ = ("attached", "child_id", "data", "run_id", "seed", "workflow")
+
+    messages = {ChildResult: place_of, ChildFailure: place_of}  # noqa: RUF012 - it is read when the class is made
+    is_found_by_place = True
+    # An activity that ends at once may end the run with it; children that were called are started all the same.
+    starts_first = True
+
+    def __init__(self, runtime: CallingCode, place: str, workflow: Workflow[..., Any], data: bytes) -> None:
+        super().__init__(runtime, place)
+        self.workflow = workflow
+        self.data = data
+        self.run_id, self.seed = child_run_id(runtime.owned.run_id, place, runtime.loop.now)
+        default_id = f"{runtime.owned.workflow_id}/{place}"
+        self.child_id = workflow.settings.id or (default_id if len(default_id) <= LONGEST_ID else self.run_id)
+        self.attached = False
+
+    @classmethod
+    def ask(
+        cls, runtime: CallingCode, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> "ChildCall":
+        data, _, _ = workflow.signature.record(args, kwargs)
+        call = cls(runtime, runtime.place(workflow.name), workflow, data)
+        runtime.add(call)
+        return call
+
+    def listens_to(self) -> tuple[str, ...]:
+        return (self.place,)
+
+    def answer(self, event: Event, restored: object) -> None:
+        fact = event.fact
+        if type(fact) is ChildFailed:
+            self.future.set_exception(self.raised(fact))
+            return
+        if type(fact) is not ChildCompleted:
+            raise self.does_not_fit(event)
+        try:
+            self.future.set_result(self.workflow.signature.result.restore(fact.result, self.place))
+        except BadInput as error:
+            raise self.is_unreadable(event, error) from None
+
+    def raised(self, fact: ChildFailed) -> Exception:
+        """The error that the code sees when the child has ended without a result."""
+        return raised_by_child(fact)
+
+    def start(self, live: CallingRun, services: CallServices) -> None:
+        services.part(Children).start(live, self)
+
+    def cancel_effect(self, live: CallingRun, services: CallServices) -> None:
+        services.part(Children).cancel(live, self)
+
+    @property
+    def outlives_its_run(self) -> bool:
+        return self.workflow.settings.traits.on_parent_close == OnParentClose.ABANDON
+
+    def is_waiting_outside(self, live: CallingRun) -> bool:
+        return self.attached or self.run_id in (live.children or ())
+
+    def wake_at(self, live: CallingRun, now: int) -> int | None:
+        # Nobody tells it when a run ends that it has not started: it has to look.
+        return now + LOOK_AGAIN_MS if self.attached else None
+
+    def shown(self, live: CallingRun) -> dict[str, object]:
+        return {"kind": "child", "place": self.place, "name": self.child_id}
+
+    def needs(self, live: CallingRun) -> NeededCode | None:
+        queue = self.workflow.settings.queue or live.owned.queue
+        return NeededCode(f"the child {self.child_id}", self.workflow.name, queue)
+
+
+class Children:
+    """Starts and cancels the children of a worker's runs."""
+
+    def __init__(self, services: CallServices) -> None:
+        self._engine = engine = services.engine
+        self._advance = services.advance
+        self._queue: deque[tuple[CallingRun, ChildCall]] = deque()
         self._under_way = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._outage = Outage(
             engine.clock, "child_failed", "a child is in trouble, will try again", "children can be cared for again"
         )
 
-    def start(self, live: LiveRun, call: PendingChild) -> None:
+    def start(self, live: CallingRun, call: ChildCall) -> None:
         """Start the child in its turn, unless it has been before."""
         if live.children is None:
             live.children = set()
@@ -75,7 +161,7 @@ class Children:
         self._queue.clear()
         self._under_way = 0
 
-    def _request(self, live: LiveRun, call: PendingChild) -> StartRequest:
+    def _request(self, live: CallingRun, call: ChildCall) -> StartRequest:
         """The child's start; what its options do not say it has from its parent."""
         settings, parent = call.workflow.settings, live.owned
         traits = msgspec.structs.replace(
@@ -96,7 +182,7 @@ class Children:
             seed=call.seed,
         )
 
-    def _start(self, live: LiveRun, call: PendingChild, request: StartRequest) -> None:
+    def _start(self, live: CallingRun, call: ChildCall, request: StartRequest) -> None:
         self._under_way += 1
         live.starting += 1
 
@@ -107,11 +193,11 @@ class Children:
             if holder is not None and not live.is_gone and call.is_waiting:
                 # Not to be let go of before it is settled whom it waits for.
                 live.starting += 1
-                self._spawn(self._resolve(live, call, request, holder))
+                self._background.spawn(self._resolve(live, call, request, holder))
 
         self._engine.owner.start_child(live.owned, request, then)
 
-    async def _resolve(self, live: LiveRun, call: PendingChild, request: StartRequest, holder: RunRow) -> None:
+    async def _resolve(self, live: CallingRun, call: ChildCall, request: StartRequest, holder: RunRow) -> None:
         """Another run has the id: take it over, or wait for that one."""
         try:
             is_attached = await self._patiently(live, lambda: self._settle_conflict(live, call, request, holder))
@@ -121,7 +207,7 @@ class Children:
             call.attached = True
             await self._patiently(live, lambda: self._attach(live, call, holder))
 
-    async def _settle_conflict(self, live: LiveRun, call: PendingChild, request: StartRequest, holder: RunRow) -> bool:
+    async def _settle_conflict(self, live: CallingRun, call: ChildCall, request: StartRequest, holder: RunRow) -> bool:
         """Whether the call has to wait for the run that has the id."""
         settings = call.workflow.settings
         if holder.run_id == live.run_id:
@@ -148,7 +234,7 @@ class Children:
             self._start(live, call, request)
         return False
 
-    async def _attach(self, live: LiveRun, call: PendingChild, holder: RunRow) -> bool:
+    async def _attach(self, live: CallingRun, call: ChildCall, holder: RunRow) -> bool:
         """Wait for a run that is not ours."""
         run_id, client = holder.run_id, self._engine.client
         ending = await client.wait(holder.namespace, run_id)
@@ -158,19 +244,19 @@ class Children:
         self._record(live, call, _outcome(call, holder.workflow_id, run_id, ending))
         return True
 
-    def _record(self, live: LiveRun, call: PendingChild, outcome: ChildCompleted | ChildFailed) -> None:
+    def _record(self, live: CallingRun, call: ChildCall, outcome: ChildCompleted | ChildFailed) -> None:
         if not live.is_gone:
             self._advance(live, RecordOutcome(call.place, outcome))
 
-    def call_off(self, live: LiveRun, call: PendingChild) -> None:
+    def cancel(self, live: CallingRun, call: ChildCall) -> None:
         """Nobody waits for the child any more: ask it to stop, with the reason its parent was given."""
         if not call.attached and live.children is not None and call.run_id in live.children:
-            cancelled = live.program.cancelled
+            cancelled = call.runtime.cancelled
             reason = None if cancelled is None else cancelled.reason
             text = reason or f"its parent {live.owned.workflow_id!r} does not wait for it any more"
             self._engine.owner.cancel_child(live.owned, call.place, text)
 
-    async def _patiently(self, live: LiveRun, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+    async def _patiently(self, live: CallingRun, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
         """Until it is done, as long as the run is ours: nobody else will do it."""
         while not live.is_gone:
             try:
@@ -188,18 +274,12 @@ class Children:
                 return done
         return False
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def abandon(self) -> None:
         """Wait for nothing any more."""
-        for task in self._tasks:
-            task.cancel()
+        self._background.abandon()
 
 
-def _outcome(call: PendingChild, child_id: str, run_id: str, ending: Ending) -> ChildCompleted | ChildFailed:
+def _outcome(call: ChildCall, child_id: str, run_id: str, ending: Ending) -> ChildCompleted | ChildFailed:
     if ending.result is not None:
         return ChildCompleted(call.workflow.name, child_id, run_id, msgspec.Raw(bytes(ending.result)))
     return ChildFailed(call.workflow.name, child_id, run_id, endings.failure_of(child_id, ending))

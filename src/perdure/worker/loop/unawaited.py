@@ -21,8 +21,10 @@ from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
-from perdure.authoring.functions import Activity, Function, Workflow
+from perdure.authoring.activity import Activity
+from perdure.authoring.function import DecoratedFunction
 from perdure.authoring.lint.check import look
+from perdure.authoring.workflow import Workflow
 from perdure.errors import NeverAwaited
 from perdure.worker.loop.loop import RunLoop
 
@@ -64,15 +66,15 @@ def _hook(told: Callable[[Any], None]) -> Callable[[Any], None]:
 def _note(loop: RunLoop, call: Any, dropped_in: FrameType) -> bool:
     """Whether nobody else needs to be told of the call: it was no mistake, or the run will tell."""
     if loop.is_dead:
-        # Whoever has the run next makes the call again.
+        # The next owner of the run makes the call again.
         return True
-    program: Any = loop.runtime
+    runtime: Any = loop.runtime
     function = call.cr_frame.f_locals["self"]
     where = _popped_at(dropped_in)
     if where is None and not loop.has_cancelled:
-        where = " or ".join(dict.fromkeys(_stored_at(function, program.workflow)))
+        where = " or ".join(dict.fromkeys(_stored_at(function, runtime.workflow)))
     if where:
-        program.note_forgotten(NeverAwaited(f"{function.kind} {function.name!r}", where))
+        runtime.note_forgotten(NeverAwaited(f"{function.kind} {function.name!r}", where))
     return bool(where) or loop.has_cancelled
 
 
@@ -84,7 +86,7 @@ def _popped_at(frame: FrameType) -> str | None:
     return None
 
 
-def _stored_at(function: Function[..., Any], workflow: Workflow[..., Any]) -> Iterator[str]:
+def _stored_at(function: DecoratedFunction[..., Any], workflow: Workflow[..., Any]) -> Iterator[str]:
     """Where the workflow's code puts calls of the function into a variable."""
     for code in look(workflow).codes:
         for one, following in pairwise(dis.get_instructions(code)):
@@ -92,7 +94,7 @@ def _stored_at(function: Function[..., Any], workflow: Workflow[..., Any]) -> It
                 yield _shown(code, one.positions.lineno if one.positions else None)
 
 
-def _is_call_of(function: Function[..., Any], code: CodeType, instruction: dis.Instruction) -> bool:
+def _is_call_of(function: DecoratedFunction[..., Any], code: CodeType, instruction: dis.Instruction) -> bool:
     """By its text: `charge(...)`, `shop.charge(...)`, `charge.options(...)(...)`."""
     at = instruction.positions
     if at is None or at.lineno is None or at.col_offset is None:

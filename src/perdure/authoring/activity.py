@@ -1,0 +1,130 @@
+"""`@activity`: an ordinary function, made a durable step.
+
+Calling it always gives a coroutine with the function's own signature. Inside a workflow the call is durable;
+outside, the function just runs.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
+
+import msgspec
+
+from perdure.authoring.durations import Duration
+from perdure.authoring.function import DecoratedFunction, checked_function
+from perdure.authoring.options import ActivityOptions, activity_options
+from perdure.authoring.registry import Registry
+from perdure.authoring.runtime import current
+from perdure.kernel.retry import Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Activity(DecoratedFunction[P, R_co]):
+    """A step: runs at least once, its outcome is recorded exactly once."""
+
+    kind = "activity"
+    key: str | None = None
+    settings: ActivityOptions
+
+    def __init__(self, fn: Callable[P, object], name: str, options: ActivityOptions) -> None:
+        super().__init__(fn, name)
+        self.settings = options
+        self.is_async = inspect.iscoroutinefunction(fn)
+
+    def _begun(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        call = self._call(args, kwargs)
+        # A task made of this call is a branch of its run; branches are named by their coroutines.
+        call.__qualname__ = self.name  # type: ignore[attr-defined]  # it is a coroutine object
+        return call
+
+    if not TYPE_CHECKING:
+        __call__ = _begun
+
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
+        runtime = current()
+        if runtime is None:
+            return await self._call_plainly(args, kwargs)
+        kind = "activity" if self.settings.queue is None else "task"
+        call = runtime.calls[kind](runtime, self, args, kwargs)
+        try:
+            return await call.future  # type: ignore[no-any-return]  # what was recorded fits the annotation
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+
+    async def _call_plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
+        if self.is_async:
+            return cast("R_co", await self.fn(*args, **kwargs))
+        return cast("R_co", await asyncio.to_thread(self.fn, *args, **kwargs))
+
+    def options(
+        self,
+        *,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        queue: str | None = None,
+    ) -> "Activity[P, R_co]":
+        """A copy of this activity that is tried differently.
+
+        A call with a `key` is known by it instead of by its place in the code, which may then be moved. With a `queue`
+        it runs in whichever worker of that queue takes it, `Perdure(url, queues=("gpu",))`.
+        """
+        return self._with(activity_options(self.settings, retry, timeout, key, queue))
+
+    def here(self) -> "Activity[P, R_co]":
+        """A copy of this activity that runs where it is called, whatever its queue."""
+        return self._with(msgspec.structs.replace(self.settings, queue=None, key=None))
+
+    def _with(self, settings: object) -> Self:
+        changed = super()._with(settings)
+        changed.key = changed.settings.key
+        return changed
+
+
+activities: Registry[Activity[..., Any]] = Registry("activity")
+
+
+class ActivityDecorator(Protocol):
+    """What `@activity(...)` with options is."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Activity[P, R]: ...
+
+
+@overload
+def activity(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
+@overload
+def activity(fn: Callable[P, R], /) -> Activity[P, R]: ...
+@overload
+def activity(
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    queue: str | None = None,
+) -> ActivityDecorator: ...
+def activity(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout: Duration | None = None,
+    queue: str | None = None,
+) -> Any:
+    """Make a function a durable step. A plain `def` runs in a thread; with a `queue`, in any worker of that queue."""
+    options = activity_options(ActivityOptions(), retry, timeout, queue=queue)
+
+    def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
+        decorated: Activity[..., Any] = Activity(checked_function(fn, "activity"), name or fn.__name__, options)
+        activities.add(decorated)
+        return decorated
+
+    return decorate if fn is None else decorate(fn)

@@ -1,0 +1,105 @@
+"""Options: how activities are tried and how runs are started, checked before anything is written."""
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.registry import checked_name
+from perdure.codec import ValueType
+from perdure.errors import BadOption, BadValue
+from perdure.ids import checked_id
+from perdure.kernel.conflict import OnConflict
+from perdure.kernel.retry import Retry
+from perdure.kernel.traits import PLAIN, Traits
+
+E = TypeVar("E", bound=StrEnum)
+
+# As people write them; the enums are what the rules know.
+ConflictPolicy: TypeAlias = Literal["return", "reject", "replace", "terminate"]
+ParentClosePolicy: TypeAlias = Literal["cancel", "terminate", "abandon"]
+
+DEFAULT_TIMEOUT = 300.0
+LARGEST_ATTRIBUTES = 16 * 1024
+HIGHEST_PRIORITY = 1_000_000
+
+
+class ActivityOptions(msgspec.Struct, frozen=True):
+    """How an activity is tried: how often, for how many seconds each time, and where; and what it is known by."""
+
+    retry: Retry = Retry()
+    timeout: float = DEFAULT_TIMEOUT
+    key: str | None = None
+    queue: str | None = None
+
+
+class WorkflowOptions(msgspec.Struct, frozen=True):
+    """How a run is started; times are milliseconds."""
+
+    id: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    delay_ms: int = 0
+    on_conflict: OnConflict = OnConflict.RETURN
+    traits: Traits = PLAIN
+
+
+# What most runs are started with; compared by identity.
+DEFAULTS = WorkflowOptions()
+
+
+def activity_options(
+    base: ActivityOptions,
+    retry: Retry | None,
+    timeout: Duration | None,
+    key: str | None = None,
+    queue: str | None = None,
+) -> ActivityOptions:
+    if retry is not None and not isinstance(retry, Retry):
+        raise BadOption(f"retry is {retry!r}; give a Retry(...)")
+    return ActivityOptions(
+        base.retry if retry is None else retry,
+        base.timeout if timeout is None else seconds(timeout, "timeout"),
+        base.key if key is None else checked_name("activity key", key),
+        base.queue if queue is None else checked_id("queue", queue),
+    )
+
+
+def recorded_attributes(attributes: Mapping[str, object]) -> str:
+    """Attributes as JSON; BadInput when they are not names with plain values."""
+    if not isinstance(attributes, Mapping):
+        raise BadOption(f"attributes are {attributes!r}; give a dict of names and plain values")
+    for name in attributes:
+        checked_id("attribute name", name)
+    given = {name: value for name, value in attributes.items() if value is not None}
+    try:
+        data, _ = ValueType(Any).record(given, "the attributes")
+    except BadValue as error:
+        hold = "attributes hold text, numbers, truth values and lists or dicts of them; write a date as text"
+        raise BadOption(f"{error}; {hold}") from None
+    if len(data) > LARGEST_ATTRIBUTES:
+        raise BadOption(
+            f"the attributes take {len(data):,} bytes, the limit is {LARGEST_ATTRIBUTES:,}; keep them short"
+        )
+    return data.decode()
+
+
+def milliseconds(duration: Duration, what: str, least: int = 0) -> int:
+    return max(math.ceil(seconds(duration, what) * 1000), least)
+
+
+def checked_priority(priority: object) -> int:
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > HIGHEST_PRIORITY:
+        most = f"{HIGHEST_PRIORITY:,}"
+        raise BadOption(f"priority is {priority!r}; give a whole number from -{most} to {most}, higher comes first")
+    return priority
+
+
+def member_of(kind: type[E], given: str, what: str) -> E:
+    try:
+        return kind(given)
+    except ValueError:
+        raise BadOption(f"{what} is {given!r}; give one of {', '.join(repr(str(m)) for m in kind)}") from None

@@ -1,0 +1,171 @@
+"""`@workflow`: an ordinary `async def`, made a durable function.
+
+Calling it always gives a coroutine with the function's own signature. Inside a workflow the call starts a child run
+and waits for it; outside, it refuses to.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+import msgspec
+
+from perdure.authoring.durations import Duration
+from perdure.authoring.function import DecoratedFunction, checked_function
+from perdure.authoring.lint.check import refuse_unrepeatable
+from perdure.authoring.options import (
+    DEFAULTS,
+    ConflictPolicy,
+    ParentClosePolicy,
+    WorkflowOptions,
+    checked_priority,
+    member_of,
+    milliseconds,
+    recorded_attributes,
+)
+from perdure.authoring.registry import Registry
+from perdure.authoring.runtime import current
+from perdure.codec import Arguments
+from perdure.errors import BadOption, NotInWorkflow
+from perdure.ids import checked_id
+from perdure.kernel.conflict import OnConflict
+from perdure.kernel.traits import PLAIN, TASK_PREFIX, OnParentClose
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class BoundCall(Generic[R_co]):
+    """A workflow with its arguments, checked: what `start_many` and `continue_as_new` take."""
+
+    def __init__(self, workflow: "Workflow[..., R_co]", arguments: Arguments) -> None:
+        self.workflow = workflow
+        self.arguments = arguments
+        self._is_taken = False
+
+    def _take_arguments(self) -> Arguments:
+        """The arguments for one run alone: whoever takes them again gets copies."""
+        if self._is_taken:
+            data = self.arguments[0]
+            return data, *self.workflow.signature.restore(data)
+        self._is_taken = True
+        return self.arguments
+
+    def __repr__(self) -> str:
+        return f"<call of {self.workflow.name}>"
+
+
+class Workflow(DecoratedFunction[P, R_co]):
+    """A durable function: its steps survive the process that runs it."""
+
+    kind = "workflow"
+    # Whether a run fails with what its last activity failed with, and not with an error of its own code.
+    passes_failures_on = False
+    fn: Callable[P, Coroutine[Any, Any, R_co]]
+    settings: WorkflowOptions
+
+    def __init__(self, fn: Callable[P, Coroutine[Any, Any, R_co]], name: str, options: WorkflowOptions) -> None:
+        super().__init__(fn, name)
+        self.settings = options
+
+    def _begun(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        call = self._call(args, kwargs)
+        # As for activities: a task made of this call is named after the workflow.
+        call.__qualname__ = self.name  # type: ignore[attr-defined]  # it is a coroutine object
+        return call
+
+    if not TYPE_CHECKING:
+        __call__ = _begun
+
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
+        runtime = current()
+        if runtime is None:
+            raise NotInWorkflow(
+                f"calling the workflow {self.name!r} directly",
+                f"start it with `await app.run({self.__name__}, ...)`, in tests through `perdure.testing.Environment`; "
+                f"`{self.__name__}.fn` is the plain function",
+            )
+        call = runtime.calls["child"](runtime, self, args, kwargs)
+        # As `answered` does, without a coroutine more for each of thousands of children.
+        try:
+            return cast("R_co", await call.future)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[R_co]:
+        """The workflow with these arguments, for `start_many`; BadArguments when they do not fit."""
+        return BoundCall(self, self.signature.record(args, kwargs))
+
+    def options(
+        self,
+        *,
+        id: str | None = None,
+        queue: str | None = None,
+        timeout: Duration | None = None,
+        priority: int | None = None,
+        entity_id: str | None = None,
+        correlation_id: str | None = None,
+        attributes: Mapping[str, object] | None = None,
+        delay: Duration | None = None,
+        on_conflict: ConflictPolicy | OnConflict | None = None,
+        on_parent_close: ParentClosePolicy | OnParentClose | None = None,
+    ) -> "Workflow[P, R_co]":
+        """A copy of this workflow that is started differently; what is not given stays as it is.
+
+        `timeout` ends the run as TIMED_OUT, `delay` begins it later, a higher `priority` is taken first.
+        A child has queue, priority and correlation id from its parent unless they are given.
+        """
+        base, traits = self.settings, self.settings.traits
+        traits = msgspec.structs.replace(
+            traits,
+            on_parent_close=traits.on_parent_close
+            if on_parent_close is None
+            else member_of(OnParentClose, on_parent_close, "on_parent_close").value,
+            entity_id=traits.entity_id if entity_id is None else checked_id("entity id", entity_id),
+            correlation_id=traits.correlation_id
+            if correlation_id is None
+            else checked_id("correlation id", correlation_id),
+            attributes=traits.attributes if attributes is None else recorded_attributes(attributes),
+            timeout_ms=traits.timeout_ms if timeout is None else milliseconds(timeout, "timeout", least=1),
+        )
+        settings = WorkflowOptions(
+            id=base.id if id is None else checked_id("workflow id", id),
+            queue=base.queue if queue is None else checked_id("queue", queue),
+            priority=base.priority if priority is None else checked_priority(priority),
+            delay_ms=base.delay_ms if delay is None else milliseconds(delay, "delay"),
+            on_conflict=base.on_conflict if on_conflict is None else member_of(OnConflict, on_conflict, "on_conflict"),
+            traits=PLAIN if traits == PLAIN else traits,
+        )
+        return self._with(settings)
+
+
+workflows: Registry[Workflow[..., Any]] = Registry("workflow")
+
+
+class WorkflowDecorator(Protocol):
+    """What `@workflow(...)` with options is."""
+
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(*, name: str | None = None) -> WorkflowDecorator: ...
+def workflow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
+    """Make an `async def` a durable function."""
+
+    def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
+        if not inspect.iscoroutinefunction(checked_function(fn, "workflow")):
+            raise BadOption(f"the workflow {fn.__qualname__} is a plain def; write `async def {fn.__name__}`")
+        if (name or "").startswith(TASK_PREFIX):
+            raise BadOption(f"the workflow name {name!r} is one of an activity on a queue; give it another one")
+        decorated: Workflow[..., Any] = Workflow(fn, name or fn.__name__, DEFAULTS)
+        refuse_unrepeatable(decorated)
+        workflows.add(decorated)
+        return decorated
+
+    return decorate if fn is None else decorate(fn)

@@ -1,0 +1,133 @@
+"""The inbox of a live run: messages that wait until its code asks for them.
+
+In:   messages, in any order and some of them twice; calls that begin to wait.
+Out:  the oldest message that a call waits for; requests to stop before all others.
+"""
+
+import heapq
+from collections import deque
+from enum import Enum
+from typing import Any
+
+from perdure.kernel.commands import ReceiveMessage
+from perdure.kernel.messages import Body, Message
+from perdure.worker.calls.call import FOUND_BY, DurableCall
+from perdure.worker.runtime import RunRuntime
+
+# So many numbers of messages that were taken are remembered: more than can be on their way to disk at once.
+MOST_SEEN = 10_000
+# After so many messages a run rests until they are on disk and others have had their turn.
+MESSAGES_SLICE = 50
+# How many messages a run has had, as long as that is not known: no message is the next one.
+NOT_COUNTED = -(2**62)
+# Requests to stop are not waited for; they come.
+STOP = ""
+
+
+def key_of(body: Body) -> str:
+    """What a message is waited for by."""
+    found_by = FOUND_BY.get(type(body))
+    return STOP if found_by is None else found_by(body)
+
+
+class Inbox:
+    """Messages the program has not asked for yet, by what they are waited for by, each in their order.
+
+    `_heads` holds the first message of every key that somebody may wait for, oldest first; what turns out
+    not to be wanted is put there again by the call that wants it. Each message costs the same, however many
+    there are.
+    """
+
+    __slots__ = (
+        *("_fresh", "_heads", "_looked", "_seen", "_taken"),
+        *("in_a_row", "is_resting", "misfits", "read_to", "unread"),
+    )
+
+    def __init__(self) -> None:
+        self.unread: dict[str, deque[Message]] = {}
+        self._heads: list[tuple[int, str]] = []
+        # The calls that were looked for last, and how many of them there were.
+        self._fresh: list[DurableCall] = []
+        self._looked = 0
+        # Signals whose payload is not what the code waits for, and why.
+        self.misfits: list[tuple[Message, str]] = []
+        # The numbers of all that are unread, and of the last ones that were taken, which may be read once more.
+        self._seen: set[int] = set()
+        self._taken: deque[int] = deque()
+        # How many were taken since the run last rested, and whether it rests now.
+        self.in_a_row = 0
+        self.is_resting = False
+        # Up to this number, nothing in the database is missing here.
+        self.read_to = 0
+
+    def add(self, message: Message) -> bool:
+        """Take a message in; False when it is known already."""
+        if message.number in self._seen:
+            return False
+        self._seen.add(message.number)
+        key = key_of(message.body)
+        waiting = self.unread.get(key)
+        if waiting is None:
+            self.unread[key] = deque((message,))
+            self._put(key)
+        else:
+            waiting.append(message)
+        return True
+
+    def has_seen(self, number: int) -> bool:
+        return number in self._seen
+
+    def _put(self, key: str) -> None:
+        waiting = self.unread.get(key)
+        if waiting and key != STOP:
+            heapq.heappush(self._heads, (waiting[0].number, key))
+
+    def look_for(self, fresh: list[DurableCall]) -> None:
+        """These calls have begun to wait; of a list that has grown, those it has more than before."""
+        if fresh is not self._fresh:
+            self._fresh, self._looked = fresh, 0
+        for call in fresh[self._looked :]:
+            for key in call.listens_to():
+                if key in self.unread:
+                    self._put(key)
+        self._looked = len(fresh)
+
+    def take_wanted(self, runtime: RunRuntime) -> ReceiveMessage | None:
+        """The oldest message somebody waits for, for the place that waits longest for it; None for a misfit too."""
+        while self._heads:
+            number, key = heapq.heappop(self._heads)
+            waiting = self.unread.get(key)
+            if not waiting or waiting[0].number != number:
+                continue
+            call = runtime.listener(key)
+            if call is not None:
+                message = self._take(key)
+                self._put(key)
+                body: Any = message.body
+                if (trouble := call.misfit(body)) is not None:
+                    self.misfits.append((message, trouble))
+                    return None
+                return ReceiveMessage(call.place, number, message.message_id, body)
+        return None
+
+    def take_stop(self) -> Message | None:
+        """The oldest request to stop."""
+        return self._take(STOP) if STOP in self.unread else None
+
+    def _take(self, key: str) -> Message:
+        waiting = self.unread[key]
+        message = waiting.popleft()
+        if not waiting:
+            del self.unread[key]
+        self.in_a_row += 1
+        self._taken.append(message.number)
+        if len(self._taken) > MOST_SEEN:
+            self._seen.discard(self._taken.popleft())
+        return message
+
+
+class InboxReading(Enum):
+    """An inbox is being read, or has to be read again after that."""
+
+    ONCE = "once"
+    AND_AGAIN = "and again"

@@ -1,0 +1,27 @@
+"""Places: the identity of a durable call, from where in the tree of tasks it is made and under which name."""
+
+from contextvars import ContextVar
+
+
+class Branch:
+    """A task's place in the tree of tasks, and how often each name was used in it."""
+
+    __slots__ = ("_used", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._used: dict[str, int] = {}
+
+    def place(self, name: str) -> str:
+        """The identity of the next call of this name: its path, the name, and how-many-th it is."""
+        nth = self._used[name] = self._used.get(name, 0) + 1
+        return f"{self.path}{name}" if nth == 1 else f"{self.path}{name}#{nth}"
+
+    def child(self, title: str) -> "Branch":
+        """The branch of the next task of this title."""
+        key = f"{title}/"
+        nth = self._used[key] = self._used.get(key, 0) + 1
+        return Branch(f"{self.path}{title}/" if nth == 1 else f"{self.path}{title}#{nth}/")
+
+
+current_branch: ContextVar[Branch] = ContextVar("perdure_branch")
