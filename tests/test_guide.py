@@ -32,7 +32,7 @@ GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 PROGRAM = re.compile(r"# (\w+\.py)\n")
 
 # What happens again and again, however long nobody waits for anything.
-HOUSEKEEPING = {Watch._wake, Worker.sweep}
+HOUSEKEEPING = {Watch.wake, Worker.sweep}
 CALM_TURNS = 40
 
 

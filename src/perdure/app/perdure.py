@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
+import msgspec
+
 from perdure.app import options as checks
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.open_apps import Home, refuse_in_workflows
@@ -44,6 +46,7 @@ from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
+from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.urls import store_for
 from perdure.views.run import Page, page_of
@@ -414,6 +417,37 @@ def _settings(
     from perdure.worker.executor import WorkerSettings  # noqa: PLC0415 - as above
 
     return WorkerSettings(queues=queues, max_live=max_live, park_after_ms=park_after_ms)
+
+
+# What the test kit needs of a Perdure, and nobody else: its own store and time in it, and a look inside
+
+
+def furnish(app: Perdure, store: Store, clock: Clock, ids: Ids, *, replay_always: bool) -> None:
+    """Give a Perdure that is not open yet other parts; it has no thread and hears no signal of the process then."""
+    app._store, app._clock, app._ids = store, clock, ids
+    app._heartbeat = app._shutdown = None
+    if app._settings is not None:
+        app._settings = msgspec.structs.replace(app._settings, replay_always=replay_always)
+
+
+def engine_of(app: Perdure) -> Engine | None:
+    """The engine of a Perdure, while it is open."""
+    return app._engine
+
+
+def worker_of(app: Perdure) -> "Worker | None":
+    """The worker of a Perdure, while it is open and has one."""
+    return app._worker
+
+
+def abandon(app: Perdure) -> None:
+    """Leave a Perdure as if its process had died."""
+    engine, worker = app._engine, app._worker
+    if worker is not None:
+        worker.abandon()
+    if isinstance(engine, StoreEngine):
+        engine.abandon()
+    app._engine = app._worker = None
 
 
 async def _tell_of_held_runs(engine: Engine, namespace: str) -> None:

@@ -94,9 +94,10 @@ class Watch:
         return self._look is None
 
     def _schedule(self) -> None:
-        self._alarm = self._clock.call_at(self._clock.now() + WATCH_MS, self._wake)
+        self._alarm = self._clock.call_at(self._clock.now() + WATCH_MS, self.wake)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """It is time for the next look."""
         if self._is_stopped:
             return
         self._recovery.renew()

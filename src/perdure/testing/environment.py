@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
-import msgspec
-
 from perdure.app import Perdure, Run, RunEvent
+from perdure.app.perdure import abandon, engine_of, furnish, worker_of
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.workflow import Workflow
 from perdure.engine.engine import StoreEngine
@@ -22,6 +21,7 @@ from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch, Operation
+from perdure.stores.urls import store_for
 from perdure.testing.clock import VirtualClock
 from perdure.testing.faults import Crash, Fault, FaultyStore
 from perdure.testing.real_work import Patience, busy_threads, is_about_to_go_on, real_work
@@ -93,18 +93,12 @@ class Environment:
         self.store: FaultyStore = _faulty(self._url) if self._is_postgres else FaultyStore(self.path)
         if fault is not None:
             self.store.fail_at(*fault)
-        app._store = self.store
-        app._clock = self.clock
-        app._ids = self._ids
-        app._heartbeat = None
-        app._shutdown = None
-        if app._settings is not None:
-            app._settings = msgspec.structs.replace(app._settings, replay_always=self._replay_always)
+        furnish(app, self.store, self.clock, self._ids, replay_always=self._replay_always)
         self.app = app
         self._died = asyncio.Event()
         self.store.crashed = self._died.set
         opening = asyncio.ensure_future(app.__aenter__())
-        while app._engine is None and not opening.done() and not self._died.is_set():  # noqa: ASYNC110 - turn by turn
+        while engine_of(app) is None and not opening.done() and not self._died.is_set():  # noqa: ASYNC110 - turn by turn
             await asyncio.sleep(0)
         try:
             await self.alive(opening)
@@ -199,7 +193,7 @@ class Environment:
 
     @property
     def _runs_activities(self) -> bool:
-        worker = self.app._worker
+        worker = worker_of(self.app)
         return worker is not None and worker.runs_activities
 
     def _enough(self) -> int:
@@ -207,7 +201,7 @@ class Environment:
 
     @property
     def _engine(self) -> StoreEngine | None:
-        engine = self.app._engine
+        engine = engine_of(self.app)
         return engine if isinstance(engine, StoreEngine) else None
 
     @property
@@ -219,11 +213,12 @@ class Environment:
     @property
     def worker(self) -> Worker:
         """The open process's worker."""
-        assert self.app._worker is not None
-        return self.app._worker
+        worker = worker_of(self.app)
+        assert worker is not None
+        return worker
 
     def _is_idle(self) -> bool:
-        engine, worker = self._engine, self.app._worker
+        engine, worker = self._engine, worker_of(self.app)
         if self.store.under_way:
             return False
         if engine is None or engine.is_stalled:
@@ -260,7 +255,7 @@ class Environment:
 
     async def elsewhere(self, *groups: Sequence[Operation]) -> Outcome:
         """What becomes of a batch that another process writes: nobody here is told of it."""
-        store = self.store if self.path is None else self._app()._store
+        store = self.store if self.path is None else store_for(self._url)
         told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         if store is not self.store:
             await store.open()
@@ -283,14 +278,9 @@ class Environment:
         self.crashes += 1
         self.store.has_crashed = True
         self._died.set()
-        engine, worker = self._engine, self.app._worker
         self.clock.forget_alarms()
-        if worker is not None:
-            worker.abandon()
-        if engine is not None:
-            engine.abandon()
+        abandon(self.app)
         self.store.abandon()
-        self.app._engine = self.app._worker = None
 
     async def crash(self, fault: tuple[int, Fault] | None = None) -> None:
         """Kill the process and start another one, which may be doomed as well."""
@@ -311,4 +301,4 @@ def _is_housekeeping(callback: Callable[[], None]) -> bool:
     return getattr(callback, "__func__", None) in _HOUSEKEEPING
 
 
-_HOUSEKEEPING = {Watch._wake, Worker.sweep}
+_HOUSEKEEPING = {Watch.wake, Worker.sweep}

@@ -325,7 +325,7 @@ _STRIKES: dict[Fault, Callable[[World, Node], None]] = {
 
 LONGEST_SHOWN = 300
 _OF_THIS_PROCESS = re.compile(r'"host":"[^"]*","pid":\d+,')
-_HOUSEKEEPING = {Watch._wake, Worker.sweep, Heartbeat._turn}
+_HOUSEKEEPING = {Watch.wake, Worker.sweep, Heartbeat._turn}
 
 
 def _shown(batch: Batch) -> str:
