@@ -26,7 +26,7 @@ class RunEnd:
 END = RunEnd()
 
 
-class Part(Protocol):
+class CallPart(Protocol):
     """What calls of a kind share in a worker."""
 
     def clear(self) -> None:
@@ -59,7 +59,7 @@ class Effects:
         self._expire = expire
         self._alarms = Alarms(engine.clock, self._ring)
         self.ring_at = self._alarms.add
-        self._parts: dict[type[Any], Part] = {}
+        self._parts: dict[type[Any], CallPart] = {}
         self.is_stopped = False
 
     def part(self, kind: type[S]) -> S:

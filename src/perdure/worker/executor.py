@@ -8,12 +8,14 @@ to the program, the program is drained, and what it asked for waits for the comm
 Knows nothing of claims, room and parking; the worker does.
 """
 
+import asyncio
 import logging
 from enum import Enum
 
 import msgspec
 
 from perdure.authoring.calls import ContinueAsNew
+from perdure.engine.background import Background
 from perdure.engine.ports import Advance, Engine, HandBack, StartRequest
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
@@ -21,7 +23,6 @@ from perdure.kernel.events import CancelRequested, Patched, RunCancelled, RunTer
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.overdue import timed_out
 from perdure.worker.activities import ActivityRunner
-from perdure.worker.background import Background, others_had_their_turn
 from perdure.worker.calls.call import UNRESTORED, DurableCall, Mismatch
 from perdure.worker.effects import Effects
 from perdure.worker.failures.failures import failure_of
@@ -33,6 +34,9 @@ from perdure.worker.loop.loop import NeverWaits
 from perdure.worker.suspects import Suspects
 
 log = logging.getLogger("perdure.worker")
+
+# How many turns of the loop others have before a run goes on that has much to catch up with: a step takes several.
+TURNS = 4
 
 
 class Read(Enum):
@@ -289,3 +293,9 @@ class Executor:
                 extra = {"event": "run_broken", "run_id": live.run_id}
                 log.error("a run could not go on", exc_info=error, extra=extra)
                 self._holding.broken(live.run_id, f"{type(error).__name__}: {error}")
+
+
+async def others_had_their_turn() -> None:
+    """Until the loop has turned a few times."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)

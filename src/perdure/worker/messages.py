@@ -6,9 +6,9 @@ Out:  runs that go on with what they were sent.
 
 from collections.abc import Sequence
 
+from perdure.engine.background import Background
 from perdure.engine.ports import Engine
 from perdure.kernel.messages import Message
-from perdure.worker.background import Background
 from perdure.worker.executor import Executor
 from perdure.worker.inbox import InboxReading
 from perdure.worker.live_run import LiveRun, LiveRuns

@@ -4,13 +4,13 @@ In:   runs that are now this worker's, their histories, unread messages and fail
 Out:  programs that are where they were, and go on live from there.
 """
 
+from perdure.engine.background import Background
 from perdure.engine.ports import Engine
 from perdure.kernel.events import Event
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.status import Status
 from perdure.stores.records import LoadedRun
-from perdure.worker.background import Background, others_had_their_turn
-from perdure.worker.executor import Executor, WorkerSettings
+from perdure.worker.executor import Executor, WorkerSettings, others_had_their_turn
 from perdure.worker.inbox import NOT_COUNTED, InboxReading
 from perdure.worker.live_run import LiveRun, LiveRuns
 from perdure.worker.loop.exits import EXITS

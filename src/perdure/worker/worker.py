@@ -9,10 +9,10 @@ from typing import Any
 
 from perdure.authoring.workflow import Workflow, workflows
 from perdure.clock import Alarm
+from perdure.engine.background import Background
 from perdure.engine.ports import Engine, HandBack, OwnedRun, StartRequest
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
-from perdure.worker.background import Background
 from perdure.worker.calls.task import task_names, with_tasks
 from perdure.worker.claims import Claims
 from perdure.worker.executor import Executor, WorkerSettings
@@ -49,7 +49,7 @@ class Worker:
         self._workflow: Callable[[str], Workflow[..., Any] | None] = with_tasks(find)
         # Runs that room was made for and whose start is on its way to disk.
         self._expected = 0
-        self._background = background = Background()
+        self._background = background = Background(engine.clock)
         self._runs = runs = LiveRuns(self._make_room)
         self._live = runs.by_id
         self._suspects = suspects = Suspects(engine, self.look_around)
@@ -119,7 +119,7 @@ class Worker:
         """Forget everything at once and write nothing more, as if the process had died."""
         self._runs.is_stopping = True
         self._claims.abandon()
-        self._background.abandon()
+        self._background.cancel()
         self._effects.abandon()
         self.drop_all()
         self._runner.close()

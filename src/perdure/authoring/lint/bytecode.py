@@ -46,7 +46,7 @@ class Span(NamedTuple):
         return self[:2] <= other[:2] and other[2:] <= self[2:]
 
 
-class Call(NamedTuple):
+class CallExpression(NamedTuple):
     """A call: the whole expression with its arguments, and whether there are any."""
 
     offset: int
@@ -62,7 +62,7 @@ class Use(NamedTuple):
     attributes: tuple[str, ...]
     span: Span
     is_called: bool
-    call: Call | None
+    call: CallExpression | None
 
     @property
     def whole(self) -> Span:
@@ -151,7 +151,7 @@ class _Reader:
     def __init__(self, code: CodeType) -> None:
         self._line = code.co_firstlineno
         self._chains: list[_Chain] = []
-        self._calls: list[Call] = []
+        self._calls: list[CallExpression] = []
         self._nested: list[Nested] = []
         self._bound: dict[str, Imported | CodeType | None] = dict.fromkeys(_parameters(code))
         # The chain that grows, the import or function on top of the stack, and the last two constants.
@@ -179,7 +179,9 @@ class _Reader:
         elif name == "LOAD_SUPER_ATTR":
             self._attribute(value, span, True)
         elif name in _CALLS:
-            self._calls.append(Call(instruction.offset, span, name == "CALL_FUNCTION_EX" or bool(instruction.arg)))
+            self._calls.append(
+                CallExpression(instruction.offset, span, name == "CALL_FUNCTION_EX" or bool(instruction.arg))
+            )
         for local in _loaded(name, value):
             # The place of two instructions in one is that of the first of them; what follows knows better.
             self._begin("local", local, span, has_null, is_placed=isinstance(value, str))
@@ -255,7 +257,7 @@ class _Reader:
         call = self._call_of(chain) if chain.is_called else None
         return Use(chain.scope, chain.name, chain.attributes, chain.span, chain.is_called, call)
 
-    def _call_of(self, chain: _Chain) -> Call | None:
+    def _call_of(self, chain: _Chain) -> CallExpression | None:
         """The call begins where what it calls begins; of several the shortest is the one."""
         if chain.start is None or chain.start.column < 0:
             return None

@@ -55,7 +55,7 @@ _UNKNOWN = object()
 _MISSING = object()
 
 
-class Checked(Protocol):
+class CheckedWorkflow(Protocol):
     """A decorated workflow."""
 
     name: str
@@ -74,10 +74,10 @@ class Seen(NamedTuple):
 
 
 # Workflows no worker has looked at yet.
-unseen: "list[tuple[weakref.ref[Checked], Seen]]" = []
+unseen: "list[tuple[weakref.ref[CheckedWorkflow], Seen]]" = []
 
 
-def refuse_unrepeatable(workflow: Checked) -> None:
+def refuse_unrepeatable(workflow: CheckedWorkflow) -> None:
     """Raise NotAllowedInWorkflow if the workflow does what a replay would not repeat."""
     seen = look(workflow)
     if seen.refusals:
@@ -85,7 +85,7 @@ def refuse_unrepeatable(workflow: Checked) -> None:
     unseen.append((weakref.ref(workflow), seen))
 
 
-def look(workflow: Checked) -> Seen:
+def look(workflow: CheckedWorkflow) -> Seen:
     """Walk through the workflow's code, and what it reaches in its module."""
     walk = _Walk(workflow)
     return Seen(tuple(walk.refusals), walk.codes, not walk.misses_something)
@@ -112,7 +112,7 @@ _Names: TypeAlias = dict[str, object]
 class _Walk:
     """One walk; every code object is visited once."""
 
-    def __init__(self, workflow: Checked) -> None:
+    def __init__(self, workflow: CheckedWorkflow) -> None:
         self._workflow = workflow
         # A decorator below ours may be of another module.
         self._module: dict[str, Any] = inspect.unwrap(workflow.fn).__globals__

@@ -18,6 +18,7 @@ import msgspec
 from perdure.authoring.workflow import Workflow
 from perdure.clock import pause
 from perdure.engine import endings, starts
+from perdure.engine.background import Background
 from perdure.engine.outages import Outage
 from perdure.engine.ports import Ending, StartRequest
 from perdure.errors import BadInput, BadOption, IdConflict, NotOpen, PerdureError, StoreUnavailable
@@ -28,7 +29,6 @@ from perdure.kernel.events import ChildCompleted, ChildFailed, Event
 from perdure.kernel.messages import ChildFailure, ChildResult
 from perdure.kernel.traits import OnParentClose
 from perdure.stores.records import RunRow
-from perdure.worker.background import Background
 from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices, NeededCode
 from perdure.worker.failures.failures import failure_of, raised_by_child
 
@@ -130,7 +130,7 @@ class Children:
         self._advance = services.advance
         self._queue: deque[tuple[CallingRun, ChildCall]] = deque()
         self._under_way = 0
-        self._background = Background()
+        self._background = Background(engine.clock)
         self._outage = Outage(
             engine.clock, "child_failed", "a child is in trouble, will try again", "children can be cared for again"
         )
@@ -276,7 +276,7 @@ class Children:
 
     def abandon(self) -> None:
         """Wait for nothing any more."""
-        self._background.abandon()
+        self._background.cancel()
 
 
 def _outcome(call: ChildCall, child_id: str, run_id: str, ending: Ending) -> ChildCompleted | ChildFailed:

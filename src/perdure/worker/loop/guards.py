@@ -25,7 +25,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, NoReturn, TypeVar
 
 from perdure.authoring.lint.bytecode import span_of
-from perdure.authoring.lint.check import Checked, as_one, is_accepted, look, unseen
+from perdure.authoring.lint.check import CheckedWorkflow, as_one, is_accepted, look, unseen
 from perdure.authoring.lint.rules import RULES, Rule, rule_of, rule_of_method
 from perdure.errors import NotAllowedInWorkflow
 from perdure.worker.loop.loop import RunLoop
@@ -109,7 +109,7 @@ def look_at_the_unseen() -> None:
             _watch(seen.codes)
 
 
-def _disable(workflow: Checked, error: NotAllowedInWorkflow) -> None:
+def _disable(workflow: CheckedWorkflow, error: NotAllowedInWorkflow) -> None:
     """Let new runs fail with the error. Those that have a history are held, for a better version to go on with."""
     log.error("the workflow %r cannot run: %s", workflow.name, error, extra={"event": "workflow_refused"})
 
