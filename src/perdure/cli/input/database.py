@@ -27,16 +27,18 @@ async def client(url: str, namespace: str) -> "AsyncIterator[perdure.Perdure]":
     """A client of a database that exists; a command that only looks must not create one."""
     app = idle(url, namespace)
     path = existing(url)
-    if not await has_runs(url):
-        raise Trouble(_without_runs(url, path))
+    await _refuse_strange(url, path)
     async with app:
         yield app
 
 
-def _without_runs(url: str, path: Path | None) -> str:
+async def _refuse_strange(url: str, path: Path | None) -> None:
+    """Trouble when the database has no tables of ours."""
+    if await has_runs(url):
+        return
     if path is not None:
-        return f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL"
-    return (
+        raise Trouble(f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL")
+    raise Trouble(
         f"{without_password(url)}: the database has no runs of Perdure in this schema; name another with --url or "
         "PERDURE_URL (schema=... in it), or let `perdure migrate` make the tables"
     )
