@@ -60,7 +60,7 @@ def test_the_road_of_a_step_goes_through_files_and_functions_that_are_there(step
 
 
 def test_every_file_the_map_names_is_there() -> None:
-    files = {word for word in NAMED.findall(MAP) if re.fullmatch(r"[\w/]+\.(py|md|sql)", word)}
+    files = set(re.findall(r"`([\w/]+\.(?:py|md|sql))`", MAP))
     assert [file for file in sorted(files) if not (SOURCE / file).exists() and not (ROOT / file).exists()] == []
 
 

@@ -14,8 +14,7 @@ import pytest
 
 from perdure import Run, RunClosed, RunNotHeld, Signal, activity, sleep, workflow
 from perdure.kernel import quarantine
-from perdure.kernel.quarantine import Death, patience_ms, quarantine_report
-from perdure.kernel.whereabouts import LastEvent, Tried, where_it_was
+from perdure.kernel.quarantine import Death, LastEvent, Tried, patience_ms, quarantine_report, where_it_was
 from perdure.stores.answers import Answer, Applied, Blamed, Committed, Freed, Moved, Outcome, Paused
 from perdure.stores.operations import (
     AppendEvent,

@@ -24,7 +24,7 @@ from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.events import Closing, RunCancelled, RunTerminated, RunTimedOut
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
-from perdure.kernel.overdue import timed_out
+from perdure.kernel.run import timed_out
 from perdure.kernel.status import OPEN, Status
 from perdure.kernel.traits import OnParentClose
 from perdure.stores import rows

@@ -1,13 +1,16 @@
-"""Poison: when the loss of a worker is held against a run.
+"""Quarantine: when the loss of a worker is held against a run.
 
 In:   how often a run's worker was lost without progress, and which workers died with it as the only suspect.
-Out:  whether it is a suspect, how long it is watched, and the report of one that is put into quarantine.
+Out:  whether it is a suspect, how long it is watched, and the report of one that is put into quarantine: with where it
+      was when its worker was lost, as far as that was written down.
 
 A loss says little: of all the runs a worker owned, one may have killed it, or none. So suspects are brought
 back in groups; a group that is lost comes back in smaller ones, and in the end one at a time. Only the loss of a
 worker that had a single suspect, and other runs beside it, is held against that one. A suspect that was alone with
 its worker endangers nobody: it is tried again for ever, after pauses that grow.
 """
+
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +27,9 @@ LONGEST_PATIENCE_MS = 3_600_000
 # How long a suspect that was alone with its worker rests before it is tried again; twice as long each time.
 FIRST_PAUSE_MS = 1000
 LONGEST_PAUSE_MS = 300_000
+
+# So many steps are named; a reader who sees more of them will not find the cause by reading on.
+MOST_NAMED = 3
 
 REMEDY = (
     "find out what ends the process: an activity that exits, takes all memory, or crashes a native library; "
@@ -83,3 +89,63 @@ def quarantine_report(workflow_id: str, deaths: tuple[Death, ...], under_way: st
         "remedy": REMEDY.format(id=workflow_id),
     }
     return msgspec.json.encode(report).decode()
+
+
+# Where it was: what a suspect is about to do is written down before it begins; else the last event says where to look.
+
+
+class Tried(NamedTuple):
+    """An activity whose attempts have failed so far."""
+
+    place: str
+    name: str
+    attempts: int
+
+
+class LastEvent(NamedTuple):
+    """The last event of a run after its start."""
+
+    seq: int
+    kind: str
+    place: str
+
+
+class _Wait(msgspec.Struct):
+    """What a worker has noted of a wait; what else stands there is not for this."""
+
+    kind: str
+    place: str
+    name: str | None = None
+
+
+def places_of(waiting: str | None, tried: list[Tried]) -> list[str]:
+    """The places that may still be under way; those with an outcome are not."""
+    return [*(wait.place for wait in _waits(waiting)), *(each.place for each in tried)]
+
+
+def where_it_was(waiting: str | None, tried: list[Tried], ended: set[str], last: LastEvent | None) -> str:
+    """Where the run was, in words: the steps under way, if they are known, and what it had done before."""
+    failed = {each.place: each for each in tried}
+    steps = {wait.place: _step(wait, failed.get(wait.place)) for wait in _waits(waiting)}
+    steps |= {each.place: _step(_Wait("activity", each.place, each.name), each) for each in tried}
+    named = [step for place, step in steps.items() if place not in ended]
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    before = "its start" if last is None else f"event {last.seq}, {last.kind} at {last.place or 'the run itself'}"
+    if not named:
+        return f"somewhere after {before}; what it began then was not written down"
+    return f"in {', '.join(named[:MOST_NAMED])}{more}, after {before}"
+
+
+def _step(wait: _Wait, tried: Tried | None) -> str:
+    kind = wait.kind.replace("_", " ")
+    named = f"the {kind} {wait.name} at {wait.place}" if wait.name is not None else f"the {kind} at {wait.place}"
+    return named if tried is None else f"{named}, attempt {tried.attempts + 1}"
+
+
+def _waits(waiting: str | None) -> list[_Wait]:
+    try:
+        found = msgspec.json.decode(waiting or "[]", type=list[_Wait])
+    except msgspec.DecodeError:
+        # A note that cannot be read must not keep the runs of a lost worker from being freed.
+        return []
+    return [wait for wait in found if wait.place]

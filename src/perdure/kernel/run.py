@@ -109,3 +109,8 @@ STATUS_AFTER: dict[type[Fact], Status] = {
     RunTimedOut: Status.TIMED_OUT,
     RunContinued: Status.CONTINUED,
 }
+
+
+def timed_out(timeout_ms: int | None) -> RunTimedOut:
+    """The end of a run that took longer than it was given."""
+    return RunTimedOut(f"it took longer than its timeout of {(timeout_ms or 0) / 1000:g} s")

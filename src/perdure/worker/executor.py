@@ -21,7 +21,7 @@ from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Patched, RunCancelled, RunTerminated
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
-from perdure.kernel.overdue import timed_out
+from perdure.kernel.run import timed_out
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.calls.call import UNRESTORED, DurableCall, Mismatch
 from perdure.worker.effects import Effects

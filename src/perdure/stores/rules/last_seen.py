@@ -1,6 +1,6 @@
 """Where a run was when its worker was lost, read in the transaction that puts it into quarantine."""
 
-from perdure.kernel.whereabouts import LastEvent, Tried, places_of, where_it_was
+from perdure.kernel.quarantine import LastEvent, Tried, places_of, where_it_was
 from perdure.stores.rules.questions import Query, Steps
 
 
