@@ -162,6 +162,10 @@ IN_COMMON: list[dict[str, Any]] = [
     {"workflow": "busy"},
     {"workflow": "rare"},
     {"workflow_id": "chain"},
+    {"workflow_id": "chain", "workflow": "other"},
+    {"workflow_id": "id-10"},
+    {"workflow_id": "id-12"},
+    {"workflow_id": "id-12", "workflow": "other"},
     {"entity_id": "tenant"},
     {"correlation_id": "batch"},
     {"parent_id": "fan"},
@@ -170,7 +174,14 @@ IN_COMMON: list[dict[str, Any]] = [
     {"parent_id": "fan", "correlation_id": "mine", "workflow": "busy"},
 ]
 LISTS = [
-    RunFilter("main", status=status, held=held, limit=20, without=None if "workflow" in given else "task:", **given)
+    RunFilter(
+        "main",
+        status=status,
+        held=held,
+        limit=20,
+        without=None if {"workflow", "workflow_id"} & given.keys() else "task:",
+        **given,
+    )
     for given in IN_COMMON
     for status, held in [
         *(((status,), ()) for status in STATUSES),

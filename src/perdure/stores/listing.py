@@ -64,7 +64,7 @@ class Dialect(NamedTuple):
     """What a database wants in its own words.
 
     `key` is what rows are found again by: in SQLite a run_id may be spoilt. `pick` takes the newest of each group;
-    `beside` is a condition that no index shall answer, for another one leads.
+    `beside` is a column in a condition that no index shall answer, for another one leads.
     """
 
     key: str
@@ -91,7 +91,7 @@ SQLITE = Dialect(
                                          order by run_id desc
                                          limit :limit)))""",
     newest="select rowid from runs where rowid in (select key from found) order by run_id desc limit :limit",
-    beside="+{0} = :{0}",
+    beside="+{}",
     # Unless it is named, that of all runs would do as well.
     by_hold=" indexed by runs_held",
 )
@@ -112,7 +112,7 @@ POSTGRES = Dialect(
                           order by {state} desc, run_id desc
                           limit :limit::bigint) as picked""",
     newest="select key from found order by key desc limit :limit::bigint",
-    beside="{0} || '' = :{0}",
+    beside="{} || ''",
     by_hold="",
 )
 
@@ -170,19 +170,21 @@ def _picks(wanted: RunFilter, dialect: Dialect, state: str, where: str, lead: st
 
 
 def _latest(wanted: RunFilter, dialect: Dialect) -> str:
-    """The one run that has a workflow_id now."""
+    """The one run that has a workflow_id now, found by that alone: many may have its workflow and status."""
     conditions = _conditions(wanted, dialect, "workflow_id")
     if wanted.status:
-        conditions += f" and status in (select value from {dialect.values.format(':statuses')})"  # noqa: S608 - fixed
+        status, statuses = dialect.beside.format("status"), dialect.values.format(":statuses")
+        conditions += f" and {status} in (select value from {statuses})"  # noqa: S608 - fixed conditions
     if wanted.workflow is not None:
-        conditions += " and workflow = :workflow"
+        conditions += f" and {dialect.beside.format('workflow')} = :workflow"
     return f"select {dialect.key} from runs where {LATEST}{conditions}"  # noqa: S608 - fixed conditions
 
 
 def _conditions(wanted: RunFilter, dialect: Dialect, lead: str | None) -> str:
     """What else is asked of a run, besides what led to it."""
     columns = [column for column in LEADS if getattr(wanted, column) is not None and column != lead]
-    others = [*(dialect.beside.format(column) for column in columns), *(["run_id < :before"] if wanted.before else ())]
+    others = [f"{dialect.beside.format(column)} = :{column}" for column in columns]
+    others += ["run_id < :before"] if wanted.before else []
     return "".join(f" and {condition}" for condition in others)
 
 
