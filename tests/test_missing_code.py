@@ -33,6 +33,11 @@ async def waits_as_well() -> int:
 
 
 @workflow
+async def calls_a_child() -> int:
+    return await waits.options(queue="far")()
+
+
+@workflow
 async def another() -> int:
     return 1
 
@@ -123,6 +128,24 @@ async def test_code_that_was_back_and_is_missing_again_is_told_of_again(
             lines = [line for line in told(caplog) if line.startswith("run 'a' waits since ")]
             assert [NO_CODE in line for line in lines] == [True] * times
         result.cancel()
+
+
+async def test_the_worker_of_a_parent_tells_again_of_code_that_was_back_and_is_missing_again(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each bad deploy of those who work the children's queue is told of once."""
+    async with env:
+        for times, workflows in ((1, [another]), (1, [waits]), (2, [another])):
+            async with Environment(env.path, clock=env.clock, queues=("far",), workflows=workflows) as far:
+                for _ in range(2):
+                    await env.pass_time(1)
+                for _ in range(2):
+                    await env.start(calls_a_child)
+                for _ in range(3):
+                    await env.pass_time(1)
+                    await far.settle()
+            lines = [line for line in told(caplog) if line.startswith("the child ")]
+            assert [line.endswith("of it has, as_it_was; start one that does") for line in lines] == [True] * times
 
 
 async def test_among_many_that_are_awaited_the_one_without_code_is_told_of(
