@@ -41,8 +41,8 @@ async def test_a_busy_loop_does_not_starve_the_lease(monkeypatch: pytest.MonkeyP
         # The loop does not turn meanwhile: this waits for another thread.
         assert heart.beats.wait(20)
     finally:
-        beating.stop()
-        await beating.stopped()
+        beating.cancel()
+        await beating.ended()
 
 
 async def test_a_loop_that_stands_still_for_long_loses_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,5 +71,5 @@ async def test_a_loop_that_stands_still_for_long_loses_its_lease(monkeypatch: py
         assert is_over.wait(20)
         assert heart.renewals == before
     finally:
-        beating.stop()
-        await beating.stopped()
+        beating.cancel()
+        await beating.ended()

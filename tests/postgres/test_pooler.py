@@ -58,7 +58,7 @@ async def test_the_runs_of_a_dead_worker_are_taken_over_when_its_lease_is_over(p
     assert dead._worker is not None
     dead._worker.abandon()
     dead._engine.abandon()  # type: ignore[union-attr]  # it is open
-    dead._engine.recovery.stop()  # type: ignore[union-attr]  # as above
+    dead._engine.recovery.cancel()  # type: ignore[union-attr]  # as above
     dead._store.abandon()  # type: ignore[attr-defined]  # it is on Postgres
     async with Perdure(pooled_url, lease=1) as heir:
         found = await heir.get(run_id=run.run_id)

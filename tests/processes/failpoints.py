@@ -133,8 +133,8 @@ FAILPOINTS: dict[str, Failpoint] = {
     "in_hand_back": Failpoint(Parking, "hand_back", "after", Situation.LEAVE, often=5),
     "after_hand_back": Failpoint(Parking, "_handed_back", "before", Situation.LEAVE, often=5),
     "before_closing": Failpoint(StoreEngine, "close", "before", Situation.LEAVE),
-    "before_lease_end": Failpoint(Lease, "end", "before", Situation.LEAVE),
-    "after_lease_end": Failpoint(Lease, "end", "after", Situation.LEAVE),
+    "before_lease_end": Failpoint(Lease, "release", "before", Situation.LEAVE),
+    "after_lease_end": Failpoint(Lease, "release", "after", Situation.LEAVE),
     "before_store_close": Failpoint(SqliteStore, "close", "before", Situation.LEAVE),
     "after_store_close": Failpoint(SqliteStore, "close", "after", Situation.LEAVE),
 }

@@ -1,4 +1,4 @@
-"""The client: runs are started, written to and stopped, whoever owns them.
+"""The client: starts runs, writes to them and stops them, owned here, elsewhere or by no worker.
 
 In:   requests of callers in this process.
 Out:  answers after the commit, or what speaks against it.
@@ -36,7 +36,7 @@ FULL_MS = 100
 
 
 class StoreClient:
-    """Does what callers of this process ask of runs, whoever owns them; the Client of an engine."""
+    """Does what callers of this process ask for; the Client of an engine."""
 
     def __init__(
         self,

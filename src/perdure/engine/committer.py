@@ -31,7 +31,7 @@ LARGEST_BATCH = 2048
 # Above this many waiting groups callers are made to wait.
 FULL_QUEUE = 8192
 FIRST_RETRY_MS, LAST_RETRY_MS = 50, 2000
-# What somebody outside holds is tried again after this time, by callers for so long.
+# What a transaction outside the engine holds is tried again after this time, by callers for so long.
 BUSY_AGAIN_MS, BUSY_MS = 20, 5000
 
 
@@ -105,7 +105,7 @@ class Committer:
         self._is_busy = False
         self._is_scheduled = False
         self._is_stopped = False
-        self._is_given_up = False
+        self._is_abandoned = False
         self._is_in_doubt = False
         # How many in front of the queue could not be written a moment ago, and since when that is so.
         self._aside = 0
@@ -126,9 +126,9 @@ class Committer:
     def submit(self, group: Group) -> None:
         """Put a group into the next batch; what an owner wants after a loss is void, whatever epoch comes next.
 
-        So is whatever comes after this was given up.
+        So is whatever comes after this was abandoned.
         """
-        if self._is_stopped and (group.of_owner or self._is_given_up):
+        if self._is_stopped and (group.of_owner or self._is_abandoned):
             group.settle(Dropped())
             return
         self._queue.append(group)
@@ -227,9 +227,9 @@ class Committer:
                 self._lose(groups, outcome)
             case _:
                 assert_never(outcome)
-        if self._is_given_up:
+        if self._is_abandoned:
             # What was to be tried again will not be.
-            self.give_up()
+            self.abandon()
         self._go_on()
 
     def _settle(self, groups: list[Group], answers: Mapping[int, Answer]) -> None:
@@ -321,9 +321,9 @@ class Committer:
         _wake(self._idle)
         self._go_on()
 
-    def give_up(self) -> None:
-        """Write nothing more; whoever waits, or comes, is told that it was not written."""
-        self._is_stopped = self._is_given_up = True
+    def abandon(self) -> None:
+        """Write nothing more; callers that wait, or come, are told that it was not written."""
+        self._is_stopped = self._is_abandoned = True
         waiting = [*self._queue]
         self._queue.clear()
         for group in waiting:
@@ -335,7 +335,7 @@ class Committer:
         """Write on, under this epoch."""
         self.worker_id = worker_id
         self.epoch = epoch
-        self._is_stopped = self._is_given_up
+        self._is_stopped = self._is_abandoned
         self._go_on()
 
     def _go_on(self) -> None:

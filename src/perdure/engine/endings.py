@@ -1,4 +1,4 @@
-"""Endings: how a run ended, told to whoever waits for it and to its parent."""
+"""Endings: how a run ended, told to callers that wait for it and to its parent."""
 
 from typing import assert_never
 

@@ -93,34 +93,33 @@ class StoreEngine:
                 self.recovery.begin()
             await self.watch.begin(namespace)
         except BaseException:
-            self.recovery.stop()
+            self.recovery.cancel()
             await self._store.close()
             raise
 
     async def close(self) -> None:
         """Write what is left, give the lease back and let go of the store."""
         self._background.is_closed = True
-        self.watch.stop()
+        self.watch.cancel()
         if not self.committer.is_stopped:
             await self.committer.idle()
         if self.committer.is_stalled:
             # What could not be written is left to the worker that takes these runs over.
-            self.committer.give_up()
+            self.committer.abandon()
         self._background.cancel()
-        self.recovery.stop()
-        await self.recovery.stopped()
+        await self.recovery.close()
         # One that has lost its lease, or cannot write, has nothing to give back.
         if self.lease.host is not None and not self.committer.is_stopped:
-            await self.lease.end()
+            await self.lease.release()
         # Nobody brings a new epoch any more to those that wait for one, nor writes what comes late.
-        self.committer.give_up()
+        self.committer.abandon()
         self._background.cancel()
         self.waiters.close()
         await self._store.close()
 
     def abandon(self) -> None:
         """Stop at once and write nothing more, as if the process had died."""
-        self.watch.stop()
+        self.watch.cancel()
         self._background.cancel()
 
     async def settle(self, patience_ms: int) -> None:

@@ -1,8 +1,8 @@
 """Holds: what is said of runs that are held, or about to be: when it happens, to those who wait, and at a start.
 
-In:   a run that cannot be read, or that workers died with; the row of one that somebody waits for; how many are held.
+In:   a run that cannot be read, or that workers died with; the row of one that a caller waits for; how many are held.
 Out:  one line in the log for each of these, with the way out in words.
-Waiting goes on: somebody may resume the run at any time.
+Waiting goes on: the run may be resumed at any time.
 """
 
 import logging
@@ -19,7 +19,7 @@ from perdure.stores.records import RunRow
 log = logging.getLogger("perdure.engine")
 
 AWAITED_RUN_HELD = "awaited_run_held"
-# How many holds are remembered as told; whoever waits for more of them may be told twice.
+# How many holds are remembered as told; a process that waits for more of them may be told twice.
 MOST_REMEMBERED = 10_000
 
 
@@ -100,7 +100,7 @@ def tell_blamed(blamed: Blamed | Paused, now: int) -> None:
 
 
 def tell_how_many(counts: Mapping[str, int]) -> None:
-    """Warn whoever starts a worker of runs that wait for somebody to act, if there are any."""
+    """Warn those who start a worker of runs that wait for a person to act, if there are any."""
     count = sum(counts.values())
     # A word that was spoilt in the database is told all the same.
     named = {str(reason): number for reason, number in counts.items()}
@@ -115,7 +115,7 @@ def tell_how_many(counts: Mapping[str, int]) -> None:
 
 
 def way_out(id: str) -> str:
-    """What somebody can do about a held run."""
+    """What a person can do about a held run."""
     word = shlex.quote(id)
     return (
         f"`perdure show {word}` tells more, `perdure resume {word}` lets it go on, `perdure terminate {word}` ends it"

@@ -1,7 +1,7 @@
 """Hindrances: what keeps a free run from going on: it rests, or no living worker has its code.
 
 In:   a run's row, and what the living workers have code for.
-Out:  what hinders it, as a value and in words; one line in the log for whoever waits for it.
+Out:  what hinders it, as a value and in words; one line in the log for callers that wait for it.
 Waiting goes on: a rest ends by itself, and a worker with the code may come at any time.
 """
 
@@ -23,7 +23,7 @@ CODE_MISSING = "code_missing"
 TELL_AFTER_MS = 5_000
 # So many names that workers have are told beside one that none of them has.
 MOST_NAMED = 5
-# So many rests are remembered as told; whoever waits for more runs may be told of one twice.
+# So many rests are remembered as told; a process that waits for more runs may be told of one twice.
 MOST_REMEMBERED = 10_000
 
 # What living workers have code for, by queue; None where one of them does not say.
@@ -103,13 +103,13 @@ def told_missing(workflow: str, queue: str, served: Served) -> str:
 
 
 class Hindered:
-    """Tells whoever waits for a run what hinders it: of a name that is missing once, of each rest once."""
+    """Tells callers that wait for a run what hinders it: of a name that is missing once, of each rest once."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str] | tuple[str, int]] = set()
 
     def look_at(self, row: RunRow, served: Served, now: int) -> None:
-        """Say what keeps a run from going on that somebody waits for, unless that was done."""
+        """Say what keeps a run from going on that a caller waits for, unless that was done."""
         match hindrance_of(row, served, now):
             case Rest():
                 self.tell_rest(row, now)
@@ -126,7 +126,7 @@ class Hindered:
                 self._told.discard((row.queue, row.workflow))
 
     def tell_rest(self, row: RunRow, now: int) -> None:
-        """Say that a run rests that somebody waits for, if it does, unless that was done."""
+        """Say that a run rests that a caller waits for, if it does, unless that was done."""
         rest = rest_of(row, now)
         if rest is not None and self._is_news((row.run_id, rest.until)):
             log.warning(
@@ -147,7 +147,7 @@ class Hindered:
 
 
 def tell_missing(found: Iterable[NoCode], now: int) -> None:
-    """Warn whoever starts a worker of runs whose code neither it nor any other has."""
+    """Warn those who start a worker of runs whose code neither it nor any other has."""
     for each in found:
         if now - each.since >= TELL_AFTER_MS:
             log.warning(

@@ -118,7 +118,7 @@ class HandBack(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """The run stops until somebody acts."""
+    """The run stops until a person acts."""
 
     reason: str
     report: str
@@ -168,7 +168,7 @@ class Host(Protocol):
 
 
 class Client(Protocol):
-    """What people ask of runs, whoever owns them; `id` is the workflow_id that errors name."""
+    """What people ask of runs, owned or not; `id` is the workflow_id that errors name."""
 
     async def start(self, namespace: str, request: StartRequest) -> RunRow | OwnedRun:
         """Start a run; when its workflow_id is taken, the run that has it."""

@@ -70,11 +70,11 @@ class Deadlines:
         """A run ends at this time, unless it has ended before: then the look is for nothing, and no harm."""
         if at is None or (self._alarm is not None and self._alarm_at <= at):
             return
-        self.stop()
+        self.cancel()
         self._alarm_at = at
         self._alarm = self._clock.call_at(at, self._ring)
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Look no more."""
         if self._alarm is not None:
             self._alarm.cancel()

@@ -35,7 +35,7 @@ MANY_ENDED = 10
 # At so many of them it is looked at once whether anything keeps them from going on.
 FEW = 10
 
-# Somebody who waits: the namespace of the run, and what to tell.
+# A caller that waits: the namespace of the run, and what to tell.
 Waiter: TypeAlias = "tuple[str, asyncio.Future[Ending]]"
 
 

@@ -82,9 +82,10 @@ class Watch:
         self._is_late = True
         self._look_now()
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
+        """Look no more, and break off a look that is under way."""
         self._is_stopped = True
-        self._stopping.deadlines.stop()
+        self._stopping.deadlines.cancel()
         self._alarm.cancel()
         if self._look is not None:
             self._look.cancel()

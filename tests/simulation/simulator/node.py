@@ -128,8 +128,8 @@ class Node:
             def _warn(self, stalled: float) -> None:
                 """A leap in time is no stall, and nobody reads this."""
 
-            def stop(self) -> None:
-                super().stop()
+            def cancel(self) -> None:
+                super().cancel()
                 node.heart = None
                 if not self._ended.done():
                     self._ended.set_result(None)

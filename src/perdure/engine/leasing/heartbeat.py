@@ -15,14 +15,14 @@ log = logging.getLogger("perdure.engine")
 BEAT_SECONDS = 0.25
 STALL_SECONDS = 1.0
 GIVE_UP_SECONDS = 60.0
-# A renewal may wait for a lock that somebody holds who does nothing; whoever stops us does not.
+# A renewal may wait for a lock that a frozen process holds; a caller that closes the engine does not.
 STOP_SECONDS = 2.0
 
 
 class Heartbeat:
     """Calls `renew` as long as the loop answers; `on_lost` on the loop when renewal was refused."""
 
-    # Seconds that pass, whatever anybody does to the wall clock.
+    # Seconds that pass, whatever the wall clock is set to.
     now = staticmethod(elapsed)
 
     def __init__(self, renew: Callable[[], bool], on_lost: Callable[[], None]) -> None:
@@ -42,11 +42,12 @@ class Heartbeat:
         """Beat from now on, in a thread."""
         threading.Thread(target=self._run, name="perdure-heartbeat", daemon=True).start()
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
+        """Beat no more."""
         self._alarm.cancel()
         self._stop.set()
 
-    async def stopped(self) -> None:
+    async def ended(self) -> None:
         """Until the thread has ended, unless it waits for a lock it cannot get; it writes nothing then."""
         await asyncio.wait([self._ended], timeout=STOP_SECONDS)
 

@@ -76,7 +76,7 @@ class Lease:
         if isinstance(await self._committer.apply(NoteWorkflows(self.worker_id, workflows)), Applied):
             self.workflows = workflows
 
-    async def end(self) -> None:
+    async def release(self) -> None:
         """Give the row back; if that cannot be, others see that we are gone when the store is closed."""
         if isinstance(await self._committer.apply(DeleteWorker(self.worker_id)), Applied):
             await self._store.let_die(self.worker_id)

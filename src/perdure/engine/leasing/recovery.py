@@ -48,15 +48,16 @@ class Recovery:
         if self._kind is not None:
             self.heartbeat = self._kind(self._lease.renew, self.refused)
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Renew the lease no more."""
         if self.heartbeat is not None:
-            self.heartbeat.stop()
+            self.heartbeat.cancel()
 
-    async def stopped(self) -> None:
-        """Until no renewal is under way."""
+    async def close(self) -> None:
+        """The same, until no renewal is under way."""
+        self.cancel()
         if self.heartbeat is not None:
-            await self.heartbeat.stopped()
+            await self.heartbeat.ended()
 
     def renew(self) -> None:
         """Renew the lease where no thread does it: under a clock that does not tick by itself."""
@@ -85,7 +86,7 @@ class Recovery:
 
     async def _recover(self) -> None:
         """Get a new epoch, whatever it takes; then bring back the runs that are still ours."""
-        self.stop()
+        self.cancel()
         outage = Outage(
             self._clock, "recovery_failed", "no new epoch yet, will try again", "the worker has a new epoch"
         )
