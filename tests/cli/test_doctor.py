@@ -220,11 +220,36 @@ def test_files_that_are_no_database_are_trouble(used: Shell) -> None:
         ("shop.py", "database", "trouble"),
         ("torn.db", "database", "trouble"),
         ("no/such/folder.db", "disk", "trouble"),
-        ("other.db", "schema", "warning"),
+        ("other.db", "schema", "trouble"),
     ):
         done = used("doctor", "--url", f"sqlite:///{name}")
         assert findings(done)[check][0] == state, name
         assert done.code == (1 if state == "trouble" else 0)
+
+
+def test_the_database_of_another_program_is_told_as_a_start_tells_it(used: Shell) -> None:
+    """It was called well, and the start that the doctor proposed was refused."""
+    with closing(sqlite3.connect(used.folder / "crm.db")) as db:
+        db.execute("create table customers (name)")
+    url = ("--url", "sqlite:///crm.db")
+    started = used("start", "shop:greet", '["a"]', *url)
+
+    done = used("doctor", *url)
+
+    state, said = findings(done)["schema"]
+    assert (done.code, state) == (1, "trouble")
+    assert said == "it is the database of another program (tables: customers)"
+    assert said in started.err
+    assert "PERDURE_ADOPT=1" in done.out
+    assert "write-ahead log" not in findings(done)["database"][1]
+    assert not {"runs", "workers"} & findings(done).keys()
+
+
+def test_the_database_of_another_program_may_be_adopted(used: Shell) -> None:
+    with closing(sqlite3.connect(used.folder / "crm.db")) as db:
+        db.execute("create table customers (name)")
+    done = used("doctor", "--url", "sqlite:///crm.db", PERDURE_ADOPT="1")
+    assert (done.code, findings(done)["schema"][0]) == (0, "warning")
 
 
 def test_a_write_lock_that_is_never_free_is_told(used: Shell) -> None:

@@ -234,7 +234,8 @@ def test_looking_into_a_database_of_somebody_else_leaves_it_alone(shell: Shell) 
     done = shell("list", "--url", "sqlite:///other.db")
 
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("error: 'other.db' is a database without runs of Perdure; name another with --url")
+    assert done.err.startswith("error: sqlite:///other.db: it is the database of another program (tables: customers); ")
+    assert "PERDURE_ADOPT=1" in done.err
     assert other.read_bytes() == before
 
 

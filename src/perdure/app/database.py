@@ -5,10 +5,11 @@ Out:  answers; nothing is made or changed.
 """
 
 from perdure.stores.sqlite.files import strange_kind
+from perdure.stores.sqlite.schema import foreign_file
 from perdure.stores.sqlite.store import has_runs as file_has_runs
 from perdure.stores.urls import FILE, MEMORY, file_of, is_postgres, location
 
-__all__ = ["FILE", "MEMORY", "file_of", "has_runs", "is_postgres", "location", "strange_kind"]
+__all__ = ["FILE", "MEMORY", "file_of", "foreign_file", "has_runs", "is_postgres", "location", "strange_kind"]
 
 
 async def has_runs(url: str) -> bool:

@@ -56,6 +56,8 @@ def check_database(path: Path, *, is_full: bool = False, hint: Hint = command) -
         yield _check_settings(health)
     yield check_permissions(path)
     yield _check_schema(health)
+    if health.foreign is not None:
+        return
     if health.schema and not health.is_read:
         what = "not looked at: the tables are not those of a version this Perdure knows"
         yield warning("runs", what, "see to the schema first")
@@ -83,7 +85,7 @@ def _check_file(path: Path, health: Health) -> Finding:
             f"{found}, and a log of {size_text(health.log_bytes)}",
             "some program reads without end; the log shrinks when it stops",
         )
-    return ok("database", f"{found}, with a write-ahead log")
+    return ok("database", f"{found}, with a write-ahead log" if health.is_wal else found)
 
 
 def _check_settings(health: Health) -> Finding:
@@ -106,6 +108,8 @@ def _check_schema(health: Health) -> Finding:
             f"{health.schema}, but {', '.join(health.differences[:3])}",
             "bring back a backup; do not change the tables by hand",
         )
+    if health.foreign is not None:
+        return trouble("schema", health.foreign.what, health.foreign.remedy)
     if health.schema == 0:
         return warning("schema", "no tables of Perdure", "name another database with --url, or start a run in this one")
     if health.schema < health.known_schema:

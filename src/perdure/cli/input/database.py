@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure.app.database import FILE, MEMORY, file_of, has_runs, strange_kind
+from perdure.app.database import FILE, MEMORY, file_of, foreign_file, has_runs, strange_kind
 from perdure.cli.output.errors import Mistake, Trouble
 from perdure.cli.output.suggestions import hint, nearest
 from perdure.cli.output.tables import LogFormatter
@@ -36,6 +36,8 @@ async def _refuse_strange(url: str, path: Path | None) -> None:
     """Trouble when the database has no tables of ours."""
     if await has_runs(url):
         return
+    if path is not None and (foreign := foreign_file(path)) is not None:
+        raise Trouble(f"{url}: {foreign.what}; {foreign.remedy}; nothing was changed")
     if path is not None:
         raise Trouble(f"{str(path)!r} is a database without runs of Perdure; name another with --url or PERDURE_URL")
     raise Trouble(

@@ -5,6 +5,7 @@ Out:  the version the file says it has, and where its tables and indexes differ 
 Tables and plain indexes that are not ours are nobody's business.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +16,18 @@ import msgspec
 
 from perdure.errors import NewerSchema, NotADatabase
 from perdure.stores.differences import Difference, columns_apart
-from perdure.stores.queries import migrations
+from perdure.stores.queries import VERSION, migrations, tables
+
+# The variable that lets a database of another program get our tables; and how many of its own are named.
+ADOPT = "PERDURE_ADOPT"
+FEW_NAMES = 3
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """A database in which our tables are not made: what it is, and what to do."""
+
+    what: str
+    remedy: str
 
 
 class Schema(msgspec.Struct, frozen=True):
@@ -44,6 +56,26 @@ def version_in(path: Path) -> int:
     if found > known:
         raise NewerSchema(f"sqlite:///{path}", found, known)
     return found
+
+
+def foreign_in(db: sqlite3.Connection) -> Foreign | None:
+    """Why our tables may not be made in a database without a version of ours; None when they may."""
+    present = {name for (name,) in db.execute("select name from sqlite_schema where name not glob 'sqlite_*'")}
+    if clash := present & {*tables("sqlite")} - {VERSION}:
+        return Foreign(f"it has tables of its own named {', '.join(sorted(clash))}", "name another file")
+    if not present or VERSION in present or os.environ.get(ADOPT) == "1":
+        return None
+    few = ", ".join(sorted(present)[:FEW_NAMES]) + (", ..." if len(present) > FEW_NAMES else "")
+    return Foreign(
+        f"it is the database of another program (tables: {few})",
+        f"name another file, or set {ADOPT}=1 to have the tables of Perdure made in this one",
+    )
+
+
+def foreign_file(path: Path) -> Foreign | None:
+    """The same of a file that can be read as a database; it is left as it is."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        return foreign_in(db)
 
 
 def script_from(found: int) -> tuple[int, int, str]:

@@ -12,7 +12,6 @@ Knows nothing of workflows, leases or retries.
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,12 +21,12 @@ from perdure.clock import Clock, SystemClock, elapsed
 from perdure.errors import BadOption, NewerSchema, NotADatabase, StoreError, StoreUnavailable
 from perdure.stores.answers import Answer, Committed, Failed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.queries import VERSION, migrations, queries, tables
+from perdure.stores.queries import migrations, queries
 from perdure.stores.rules.batch import is_torn
 from perdure.stores.sqlite.files import create_private, lock_rights, make_lock_folder, refuse_unfit
 from perdure.stores.sqlite.locks import FileLock, Presence, is_held
 from perdure.stores.sqlite.reads import SqliteReads
-from perdure.stores.sqlite.schema import version_of
+from perdure.stores.sqlite.schema import foreign_in, version_of
 from perdure.stores.sqlite.unreadable import is_about_file
 from perdure.stores.sqlite.writer import HELD_UP_SECONDS, Renewals, Writer, blame
 from perdure.stores.sqlite.writes import apply_singly, apply_together
@@ -42,9 +41,6 @@ BUSY_MS = 5000
 CACHE_KB = 4096
 LOOK_SECONDS = 0.02
 LONGEST_FILE_NAME = 200
-# The variable that lets a database of another program get our tables; and how many of its own are named.
-ADOPT = "PERDURE_ADOPT"
-FEW_NAMES = 3
 
 T = TypeVar("T")
 _DEFINITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
@@ -229,8 +225,8 @@ class SqliteStore(SqliteReads):
     def _schema_version(self, db: sqlite3.Connection) -> int:
         """The schema the file has, 0 for none; refuses one that is not ours or newer than we are."""
         try:
-            present = {name for (name,) in db.execute("select name from sqlite_schema where name not glob 'sqlite_*'")}
             found = version_of(db)
+            foreign = None if found else foreign_in(db)
         except sqlite3.OperationalError as error:
             raise self._unavailable(error) from None
         except sqlite3.DatabaseError as error:
@@ -243,19 +239,8 @@ class SqliteStore(SqliteReads):
         known = len(migrations("sqlite"))
         if found > known:
             raise NewerSchema(self.url, found, known)
-        clash = present & {*tables("sqlite")} - {VERSION}
-        if clash and not found:
-            names = ", ".join(sorted(clash))
-            raise NotADatabase(
-                self.url, f"it has tables of its own named {names}; name another file, nothing was changed"
-            )
-        if present and VERSION not in present and os.environ.get(ADOPT) != "1":
-            few = ", ".join(sorted(present)[:FEW_NAMES]) + (", ..." if len(present) > FEW_NAMES else "")
-            raise NotADatabase(
-                self.url,
-                f"it is the database of another program (tables: {few}); name another file, or set {ADOPT}=1 to have "
-                "the tables of Perdure made in this one; nothing was changed",
-            )
+        if foreign is not None:
+            raise NotADatabase(self.url, f"{foreign.what}; {foreign.remedy}; nothing was changed")
         return found
 
     @contextlib.contextmanager

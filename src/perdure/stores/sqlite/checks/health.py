@@ -18,7 +18,7 @@ from perdure.errors import NotADatabase, StoreUnavailable
 from perdure.stores.health import Contents, Due, WorkerSeen
 from perdure.stores.queries import for_sqlite, migrations, named
 from perdure.stores.sqlite.locks import is_held
-from perdure.stores.sqlite.schema import differences, version_of
+from perdure.stores.sqlite.schema import Foreign, differences, foreign_in, version_of
 from perdure.stores.sqlite.store import OLDEST_SQLITE
 
 HEADER = b"SQLite format 3\x00"
@@ -45,6 +45,8 @@ class Health(Contents, frozen=True):
     page_bytes: int = 0
     moves_pages: bool = False
     damage: str | None = None
+    # Why our tables will not be made in it.
+    foreign: Foreign | None = None
 
 
 def health_of(path: Path, now: int) -> Health:
@@ -67,7 +69,9 @@ def _health_of(path: Path, now: int, *, is_at_rest: bool) -> Health:
     with looking_at(path, is_at_rest=is_at_rest) as db:
         schema = version_of(db)
         seen = Health(size, _size(log_of(path)), is_wal, schema, known)
-        if not 0 < schema <= known:
+        if not schema:
+            return msgspec.structs.replace(seen, foreign=foreign_in(db))
+        if schema > known:
             return seen
         apart = differences(db, schema)
         seen = msgspec.structs.replace(
