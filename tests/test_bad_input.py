@@ -326,6 +326,15 @@ def test_a_plain_with_is_told_how_to_do_without_await(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_an_async_with_on_the_bridge_is_told_to_leave_one_of_both(tmp_path: Path) -> None:
+    """Python says that a method is missing; it does not say which of the two words is too much."""
+    opening: Any = Perdure(f"sqlite:///{tmp_path}/x.db").sync()
+    with pytest.raises(BadOption, match=r"`with Perdure\(url\).sync\(\) as app:`; .* `async with Perdure\(url\) as"):
+        async with opening:
+            raise AssertionError
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_opening_a_file_that_is_no_database_leaves_it_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary")

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from enum import Enum
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run
@@ -190,6 +190,18 @@ class SyncApp:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bridge.close((kind, error, trace))
+
+    if not TYPE_CHECKING:
+        # There so that an `async with` is answered with what to write instead; type checkers refuse it by themselves.
+
+        async def __aenter__(self) -> Self:
+            raise BadOption(
+                "this is a Perdure for code that does not await, opened with `with Perdure(url).sync() as app:`; "
+                "code that awaits opens it with `async with Perdure(url) as app:`"
+            )
+
+        async def __aexit__(self, *left: object) -> None:
+            """Never called, for nothing was entered."""
 
 
 class SyncHandle(Generic[R_co]):
