@@ -163,6 +163,8 @@ class Method:
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
     overloads: list[ast.FunctionDef | ast.AsyncFunctionDef]
+    # Whether the twin does not know the type of what it holds.
+    is_untyped: bool = False
 
     @property
     def returns(self) -> ast.expr:
@@ -208,8 +210,7 @@ class Method:
             # Looked at before it is carried over, but called once.
             yield f"        found = {call}"
             yield f"        return {bridged(self.returns, 'found')}"
-        elif not has_twin(self.returns):
-            # What the twin holds may be of any type; what comes of it is not.
+        elif self.is_untyped and not has_twin(self.returns):
             yield f"        found: {ast.unparse(self.returns)} = {call}"
             yield "        return found"
         else:
@@ -244,7 +245,7 @@ def methods(source: ast.ClassDef, twin: Twin) -> Iterator[Method]:
         if any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list):
             overloads.append(node)
         elif node.name not in twin.without:
-            yield Method(node, overloads)
+            yield Method(node, overloads, is_untyped=twin.holds != "_inner")
             overloads = []
 
 

@@ -7,83 +7,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _HOMES = {
-    "perdure.app": (
-        "FailedAttempt",
-        "Page",
-        "Perdure",
-        "Run",
-        "RunEvent",
-        "RunInfo",
-        "SyncPerdure",
-        "SyncRun",
-        "UnreadMessage",
-        "Wait",
-    ),
-    "perdure.authoring.activity": ("Activity", "activity"),
-    "perdure.authoring.activity_context": (
-        "Attempt",
-        "attempt",
-        "resource",
-    ),
+    "perdure.app": "FailedAttempt Page Perdure Run RunEvent RunInfo SyncPerdure SyncRun UnreadMessage Wait",
+    "perdure.authoring.activity": "Activity activity",
+    "perdure.authoring.activity_context": "Attempt attempt resource",
     "perdure.authoring.calls": (
-        "at",
-        "continue_as_new",
-        "info",
-        "now",
-        "patched",
-        "rng",
-        "select",
-        "set_attributes",
-        "side_effect",
-        "sleep",
-        "uuid4",
+        "at continue_as_new info now patched rng select set_attributes side_effect sleep uuid4"
     ),
-    "perdure.authoring.info": ("Info",),
-    "perdure.authoring.signals": ("Signal",),
-    "perdure.authoring.workflow": ("BoundCall", "Workflow", "workflow"),
+    "perdure.authoring.info": "Info",
+    "perdure.authoring.signals": "Signal",
+    "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
-        "ActivityFailed",
-        "AnotherLoop",
-        "BadArguments",
-        "BadId",
-        "BadInput",
-        "BadOption",
-        "BadValue",
-        "ChildFailed",
-        "DuplicateName",
-        "IdConflict",
-        "InboxFull",
-        "NeverAwaited",
-        "NewerSchema",
-        "NotADatabase",
-        "NotAllowedInWorkflow",
-        "NotInActivity",
-        "NotInWorkflow",
-        "NotOpen",
-        "OpenElsewhere",
-        "PerdureError",
-        "ResourceNotFound",
-        "RunCancelled",
-        "RunClosed",
-        "RunEnded",
-        "RunFailed",
-        "RunNotFound",
-        "RunNotHeld",
-        "RunTerminated",
-        "RunTimedOut",
-        "RunUnreadable",
-        "StoreError",
-        "StoreUnavailable",
-        "UnknownWorkflow",
-        "ValueTooLarge",
-        "WouldDeadlock",
+        "ActivityFailed AnotherLoop BadArguments BadId BadInput BadOption BadValue ChildFailed DuplicateName "
+        "IdConflict InboxFull NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotInActivity NotInWorkflow "
+        "NotOpen OpenElsewhere PerdureError ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound "
+        "RunNotHeld RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow ValueTooLarge "
+        "WouldDeadlock"
     ),
-    "perdure.kernel.conflict": ("OnConflict",),
-    "perdure.kernel.retry": ("Retry",),
-    "perdure.kernel.status": ("Status",),
-    "perdure.kernel.traits": ("OnParentClose",),
+    "perdure.kernel.conflict": "OnConflict",
+    "perdure.kernel.retry": "Retry",
+    "perdure.kernel.status": "Status",
+    "perdure.kernel.traits": "OnParentClose",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __version__ = "0.1.0"
 __all__ = sorted(_HOME_OF)  # noqa: PLE0605 - the names stand above, once

@@ -48,13 +48,11 @@ class SyncRun(SyncHandle[R_co]):
 
         RunFailed with its error as the cause, RunCancelled, RunTerminated or RunTimedOut otherwise.
         """
-        found: R_co = self._bridge.wait(self._inner.result(timeout))
-        return found
+        return self._bridge.wait(self._inner.result(timeout))
 
     def describe(self) -> RunInfo:
         """The run as it stands now."""
-        found: RunInfo = self._bridge.wait(self._inner.describe())
-        return found
+        return self._bridge.wait(self._inner.describe())
 
     def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
@@ -92,23 +90,19 @@ class SyncRun(SyncHandle[R_co]):
 
     def children(self, *, limit: int = 100, after: str | None = None) -> Page:
         """The runs this run has started, newest first."""
-        found: Page = self._bridge.wait(self._inner.children(limit=limit, after=after))
-        return found
+        return self._bridge.wait(self._inner.children(limit=limit, after=after))
 
     def attempts(self) -> list[FailedAttempt]:
         """The failed attempts of the run's activities that were, or will be, followed by another."""
-        found: list[FailedAttempt] = self._bridge.wait(self._inner.attempts())
-        return found
+        return self._bridge.wait(self._inner.attempts())
 
     def unread(self) -> list[UnreadMessage]:
         """What is in the run's inbox and was not taken yet, oldest first."""
-        found: list[UnreadMessage] = self._bridge.wait(self._inner.unread())
-        return found
+        return self._bridge.wait(self._inner.unread())
 
     def set_aside(self) -> list[UnreadMessage]:
         """The signals that were not what the code waits for, and that it will not get any more, oldest first."""
-        found: list[UnreadMessage] = self._bridge.wait(self._inner.set_aside())
-        return found
+        return self._bridge.wait(self._inner.set_aside())
 
 
 class SyncPerdure(SyncApp):

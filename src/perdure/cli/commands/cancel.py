@@ -6,7 +6,7 @@ Out:  the run as it stands once the request is on disk, or once it has ended.
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,7 @@ from perdure.cli.output.suggestions import hint
 from perdure.cli.output.unworked import warn_if_nobody_works
 from perdure.errors import RunUnreadable
 from perdure.views.held import is_stuck
-
-if TYPE_CHECKING:
-    from perdure.app import RunInfo
+from perdure.views.run import RunInfo
 
 EXAMPLES = {
     "cancel": """\
@@ -52,7 +50,7 @@ def cancel(
     if timeout is not None and not wait:
         raise Mistake("--timeout limits the time that --wait waits; give both")
 
-    async def request() -> "RunInfo":
+    async def request() -> RunInfo:
         opened_at = datetime.now(UTC)
         async with client(url, namespace) as app:
             run = await found(app, name)
@@ -77,7 +75,7 @@ def cancel(
     print_stopped(asyncio.run(request()), is_awaited=wait, as_json=as_json)
 
 
-def _warn_if_held(info: "RunInfo") -> None:
+def _warn_if_held(info: RunInfo) -> None:
     """Say that nobody takes the request to stop, and what helps."""
     if not is_stuck(info):
         return

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 from rich.text import Text
@@ -29,11 +29,9 @@ from perdure.cli.output.tables import (
     screen,
 )
 from perdure.errors import RunUnreadable, StoreUnavailable
+from perdure.views.run import RunEvent
 from perdure.views.timeline import arguments_in, line_of, place_in
 from perdure.views.words import span
-
-if TYPE_CHECKING:
-    from perdure.app import RunEvent
 
 # So much room the first columns get when rows are printed one by one: number, time, time passed.
 ROOM = (3, 10, 7)
@@ -147,7 +145,7 @@ class Rows:
         self._day: date | None = None
         self._before: datetime | None = None
 
-    def of(self, event: "RunEvent") -> "list[tuple[str | Text, ...]]":
+    def of(self, event: RunEvent) -> "list[tuple[str | Text, ...]]":
         """The row of the next event, under its day when that is a new one."""
         at = event.at.astimezone()
         passed = timedelta(0) if self._before is None else event.at - self._before
@@ -157,7 +155,7 @@ class Rows:
         return [("", Text(f"{self._day}", style="dim"), "", ""), row] if is_new_day else [row]
 
 
-def _told(event: "RunEvent") -> Text:
+def _told(event: RunEvent) -> Text:
     line, given, place = line_of(event), arguments_in(event), place_in(event)
     return Text.assemble(
         (f"{line.mark} {line.title}", line.style),

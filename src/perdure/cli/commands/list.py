@@ -5,7 +5,7 @@ Out:  a table for people, JSON for programs.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,11 +20,9 @@ from perdure.cli.output.tables import is_for_people, plain_table, print_json, pr
 from perdure.kernel.status import HELD, HOLDS, Status
 from perdure.views.detail import listed
 from perdure.views.held import MOVABLE, note_of
+from perdure.views.run import Page, RunInfo
 from perdure.views.timeline import wait_texts
 from perdure.views.words import distance, span, visible
-
-if TYPE_CHECKING:
-    from perdure.app import Page, RunInfo
 
 DEFAULT_LIMIT = 20
 # Below so many characters a table of runs cannot be read.
@@ -109,7 +107,7 @@ def _words(filters: dict[str, Any]) -> list[str]:
     return words
 
 
-async def _page(url: str, namespace: str, filters: dict[str, Any], limit: int, after: str | None) -> "Page":
+async def _page(url: str, namespace: str, filters: dict[str, Any], limit: int, after: str | None) -> Page:
     async with client(url, namespace) as app:
         wanted = filters | {"status": filters["status"] or None}
         if wanted["parent_id"] is not None:
@@ -118,7 +116,7 @@ async def _page(url: str, namespace: str, filters: dict[str, Any], limit: int, a
         return await app.list(**wanted, limit=limit, after=cursor)
 
 
-def _print_page(page: "Page", again: list[str], *, is_filtered: bool) -> None:
+def _print_page(page: Page, again: list[str], *, is_filtered: bool) -> None:
     console = screen()
     if not page:
         start = f"no runs yet; start one with `{hint('run', 'MODULE:WORKFLOW')}`"
@@ -133,7 +131,7 @@ def _print_page(page: "Page", again: list[str], *, is_filtered: bool) -> None:
         console.print(Text(f"more: {more}", style="dim"), soft_wrap=True)
 
 
-def _print_table(console: Console, page: "Page") -> None:
+def _print_table(console: Console, page: Page) -> None:
     table = plain_table("id", "workflow", "status", "started", "took", "note")
     for info in page:
         table.add_row(
@@ -147,7 +145,7 @@ def _print_table(console: Console, page: "Page") -> None:
     print_lines(console, table)
 
 
-def _print_stacked(console: Console, page: "Page") -> None:
+def _print_stacked(console: Console, page: Page) -> None:
     """Each run in lines of its own, where columns would be too narrow to read."""
     for info in page:
         took = f", took {span(info.closed_at - info.created_at)}" if info.closed_at is not None else ""
@@ -157,7 +155,7 @@ def _print_stacked(console: Console, page: "Page") -> None:
                 print_lines(console, Padding(text, (0, 0, 0, 2)))
 
 
-def _note(info: "RunInfo") -> Text:
+def _note(info: RunInfo) -> Text:
     if info.error is not None:
         return Text(visible(info.error), style="red")
     if info.held is not None:

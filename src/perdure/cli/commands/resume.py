@@ -6,21 +6,20 @@ Out:  the runs as they stand once that is on disk.
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
+import perdure
+from perdure.app import Run
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AnyRunName, AsJson, Namespace, Url
 from perdure.cli.output.errors import OK, Mistake, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.cli.output.unworked import warn_if_nobody_works
 from perdure.errors import RunClosed, RunNotHeld, RunUnreadable
-
-if TYPE_CHECKING:
-    import perdure
-    from perdure.app import Run, RunInfo
+from perdure.views.run import RunInfo
 
 EXAMPLES = {"resume": "perdure resume o-17\nperdure resume --all"}
 
@@ -69,7 +68,7 @@ async def _held(app: "perdure.Perdure") -> "AsyncIterator[Run[object]]":
         cursor, is_more = page.cursor, page.cursor is not None
 
 
-async def _resumed(run: "Run[object]") -> "RunInfo":
+async def _resumed(run: "Run[object]") -> RunInfo:
     await run.resume()
     try:
         return await run.describe()

@@ -14,24 +14,7 @@ from rich.text import Text
 
 import perdure
 from perdure.app.database import MEMORY
-from perdure.cli.input.options import (
-    DEFAULT_NAMESPACE,
-    DEFAULT_URL,
-    Arguments,
-    AsJson,
-    Attributes,
-    Conflict,
-    Correlation,
-    Delay,
-    Entity,
-    Id,
-    Namespace,
-    Priority,
-    Queue,
-    Target,
-    Timeout,
-    Url,
-)
+from perdure.cli.input import options as given
 from perdure.cli.input.starts import StartCall, StartOptions
 from perdure.cli.input.values import duration
 from perdure.cli.output.errors import INTERRUPTED
@@ -48,10 +31,10 @@ perdure run shop.py:checkout @order.json --wait 5m"""
 
 
 def run(
-    target: Target,
-    arguments: Arguments = "{}",
+    target: given.Target,
+    arguments: given.Arguments = "{}",
     *,
-    id: Id = None,
+    id: given.Id = None,
     wait: Annotated[
         float | None,
         typer.Option(
@@ -61,17 +44,17 @@ def run(
             help="Stop waiting after so long: 30, 30s, 5m, 2h or 1d; the run is kept.",
         ),
     ] = None,
-    timeout: Timeout = None,
-    delay: Delay = None,
-    queue: Queue = None,
-    priority: Priority = None,
-    entity: Entity = None,
-    correlation: Correlation = None,
-    attribute: Attributes = None,
-    on_conflict: Conflict = None,
-    url: Url = DEFAULT_URL,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    as_json: AsJson = False,
+    timeout: given.Timeout = None,
+    delay: given.Delay = None,
+    queue: given.Queue = None,
+    priority: given.Priority = None,
+    entity: given.Entity = None,
+    correlation: given.Correlation = None,
+    attribute: given.Attributes = None,
+    on_conflict: given.Conflict = None,
+    url: given.Url = given.DEFAULT_URL,
+    namespace: given.Namespace = given.DEFAULT_NAMESPACE,
+    as_json: given.AsJson = False,
 ) -> None:
     """Start a run, work it here, and print its result."""
     options = StartOptions(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)

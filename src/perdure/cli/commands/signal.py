@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -15,10 +15,8 @@ from perdure.cli.input.schemas import misfit
 from perdure.cli.input.values import json_given
 from perdure.cli.output.errors import Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
+from perdure.views.run import Wait
 from perdure.views.words import compact
-
-if TYPE_CHECKING:
-    from perdure.app import Wait
 
 EXAMPLES = {
     "signal": """\

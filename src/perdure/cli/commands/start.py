@@ -6,37 +6,17 @@ Out:  the run's id, once it is on disk.
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 import perdure
+from perdure.cli.input import options as given
 from perdure.cli.input.database import idle, refuse_memory
-from perdure.cli.input.options import (
-    DEFAULT_NAMESPACE,
-    DEFAULT_URL,
-    Arguments,
-    AsJson,
-    Attributes,
-    Conflict,
-    Correlation,
-    Delay,
-    Entity,
-    Id,
-    Namespace,
-    Priority,
-    Queue,
-    Target,
-    Timeout,
-    Url,
-)
 from perdure.cli.input.starts import StartCall, StartOptions
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
 from perdure.cli.output.unworked import warn_if_nobody_works
-
-if TYPE_CHECKING:
-    from perdure.app import RunInfo
+from perdure.views.run import RunInfo
 
 EXAMPLES = {
     "start": """\
@@ -46,21 +26,21 @@ perdure start shop:checkout @order.json --delay 2h --attribute tenant=acme"""
 
 
 def start(
-    target: Target,
-    arguments: Arguments = "{}",
+    target: given.Target,
+    arguments: given.Arguments = "{}",
     *,
-    id: Id = None,
-    timeout: Timeout = None,
-    delay: Delay = None,
-    queue: Queue = None,
-    priority: Priority = None,
-    entity: Entity = None,
-    correlation: Correlation = None,
-    attribute: Attributes = None,
-    on_conflict: Conflict = None,
-    url: Url = DEFAULT_URL,
-    namespace: Namespace = DEFAULT_NAMESPACE,
-    as_json: AsJson = False,
+    id: given.Id = None,
+    timeout: given.Timeout = None,
+    delay: given.Delay = None,
+    queue: given.Queue = None,
+    priority: given.Priority = None,
+    entity: given.Entity = None,
+    correlation: given.Correlation = None,
+    attribute: given.Attributes = None,
+    on_conflict: given.Conflict = None,
+    url: given.Url = given.DEFAULT_URL,
+    namespace: given.Namespace = given.DEFAULT_NAMESPACE,
+    as_json: given.AsJson = False,
 ) -> None:
     """Start a run for a worker to take, and return at once."""
     refuse_memory(url)
@@ -76,13 +56,13 @@ def start(
     asyncio.run(warn_if_nobody_works(url, info, call.module))
 
 
-async def _start(app: "perdure.Perdure", call: StartCall) -> "RunInfo":
+async def _start(app: "perdure.Perdure", call: StartCall) -> RunInfo:
     async with app:
         run = await call.start(app)
         return await run.describe()
 
 
-def _print(info: "RunInfo", *, is_new: bool) -> None:
+def _print(info: RunInfo, *, is_new: bool) -> None:
     console = screen()
     if is_new:
         text = Text.assemble(("▶ ", "bold"), "started ", (info.id, "bold"))

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -25,9 +25,7 @@ from perdure.engine.held import AWAITED_RUN_HELD
 from perdure.engine.hindrances import CODE_MISSING
 from perdure.errors import StoreUnavailable, without_password
 from perdure.views.held import is_stuck
-
-if TYPE_CHECKING:
-    from perdure.app import RunInfo
+from perdure.views.run import RunInfo
 
 LOOK_EVERY = 0.1
 # So long a last look may take when the time is over; a server may be there and not answer.
@@ -108,7 +106,7 @@ class Look:
         self._queues = queues
         self._seen: RunInfo | None = None
 
-    async def until(self, ending: "asyncio.Task[Any]", timeout: float | None, *, leaves_held: bool) -> "RunInfo":
+    async def until(self, ending: "asyncio.Task[Any]", timeout: float | None, *, leaves_held: bool) -> RunInfo:
         """The run as it stands when it has ended, is held for good, or has taken too long."""
         clock = asyncio.get_running_loop().time
         deadline = math.inf if timeout is None else clock() + timeout
@@ -130,7 +128,7 @@ class Look:
                 if has_ended or is_late or (leaves_held and is_stuck(info)):
                     return info
 
-    async def _once(self, deadline: float) -> "RunInfo":
+    async def _once(self, deadline: float) -> RunInfo:
         """The run as it stands; a look that hangs is not waited for when the time is over."""
         patience = max(deadline - asyncio.get_running_loop().time(), LAST_LOOK)
         try:

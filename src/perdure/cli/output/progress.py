@@ -7,21 +7,19 @@ On anything but a terminal it prints nothing but warnings.
 
 from datetime import datetime
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from perdure.app import Perdure, Run
 from perdure.cli.output.console import takes_unicode
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import print_warning
+from perdure.views.run import FailedAttempt, RunEvent, RunInfo
 from perdure.views.timeline import line_of, wait_texts
 from perdure.views.words import span, visible
-
-if TYPE_CHECKING:
-    from perdure import FailedAttempt
-    from perdure.app import Perdure, Run, RunEvent, RunInfo
 
 
 class Progress:
@@ -52,7 +50,7 @@ class Progress:
         """Print a line of warning, terminal or not."""
         print_warning(self._console, text)
 
-    async def look(self) -> "RunInfo":
+    async def look(self) -> RunInfo:
         """Print what is new; answers the run as it stands, or the last of those that continue it."""
         info = await self._look()
         while info.continued_to is not None:
@@ -61,7 +59,7 @@ class Progress:
             info = await self._look()
         return info
 
-    async def _look(self) -> "RunInfo":
+    async def _look(self) -> RunInfo:
         if self._console.is_terminal:
             for _, text in sorted(await self._news(), key=itemgetter(0)):
                 self._console.print(text, soft_wrap=True)
@@ -86,7 +84,7 @@ class Progress:
                 news.append(self._attempt(attempt))
         return news
 
-    def _event(self, event: "RunEvent") -> Text:
+    def _event(self, event: RunEvent) -> Text:
         line = line_of(event)
         if event.kind == "RunStarted":
             self._began_at = event.at
@@ -95,7 +93,7 @@ class Progress:
         detail = "" if event.kind == "RunCompleted" else line.detail
         return self._line(event.at, f"{line.mark} {line.title}", line.style, detail)
 
-    def _attempt(self, attempt: "FailedAttempt") -> tuple[datetime, Text]:
+    def _attempt(self, attempt: FailedAttempt) -> tuple[datetime, Text]:
         at = attempt.at
         again = "" if attempt.next_at is None else f", again in {span(attempt.next_at - attempt.at)}"
         detail = f"{visible(attempt.error)}  (attempt {attempt.attempt}{again})"
@@ -111,7 +109,7 @@ class Progress:
         )
 
 
-def _waiting(info: "RunInfo") -> Text:
+def _waiting(info: RunInfo) -> Text:
     if not info.waiting_for or info.waiting_for[0].kind == "worker":
         is_free = bool(info.waiting_for) or info.status == "PENDING"
         return Text(f"waits for a worker of the queue {info.queue}" if is_free else "working", style="dim")
