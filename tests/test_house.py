@@ -92,9 +92,7 @@ LARGE_CLASSES = {
 # Class names that are used twice and are no event with the error of its name.
 TWICE = {
     "Attempt",
-    "Difference",
     "Renewals",
-    "Rule",
 }
 # What of one database still knows the other.
 ACROSS = {"stores.postgres.checks.audit", "stores.postgres.checks.schema_diff"}

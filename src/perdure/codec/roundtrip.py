@@ -27,23 +27,23 @@ LEAVES: frozenset[Any] = frozenset({str, int, bool, NoneType, float, bytes})
 _LOST = object()
 
 
-class Difference(msgspec.Struct):
+class ValueDifference(msgspec.Struct):
     """What would come back changed: how, and where in the value. `lost_type` is set when it is the type that would."""
 
     trouble: str
     path: str = ""
     lost_type: str | None = None
 
-    def inside(self, step: str) -> "Difference":
+    def inside(self, step: str) -> "ValueDifference":
         """The same, seen from one level up."""
         self.path = step + self.path
         return self
 
 
-Comparer: TypeAlias = Callable[[Any, Any, int], Difference | None]
+Comparer: TypeAlias = Callable[[Any, Any, int], ValueDifference | None]
 
 
-def difference(value: Any, restored: Any, left: int = DEEPEST_VALUE) -> Difference | None:
+def difference(value: Any, restored: Any, left: int = DEEPEST_VALUE) -> ValueDifference | None:
     """The first place where the two are not alike; `left` levels may still follow."""
     kind: Any = type(value)
     if kind in LEAVES and kind is type(restored):
@@ -81,27 +81,27 @@ def field_names(kind: type) -> tuple[str, ...] | None:
 # Plain values
 
 
-def _plain(value: Any, restored: Any, _: int) -> Difference | None:
+def _plain(value: Any, restored: Any, _: int) -> ValueDifference | None:
     if type(value) is type(restored):
         return None if value == restored else _changed(value, restored)
     if type(value) is float and not math.isfinite(value):
-        return Difference(no_place_for(value))
+        return ValueDifference(no_place_for(value))
     if type(value) is int and type(restored) is float:
         # An int is welcome as a float, as long as it is the same number.
         return None if value == restored else _changed(value, restored)
     return _other_type(value, restored)
 
 
-def _identical(value: Any, restored: Any, _: int) -> Difference | None:
+def _identical(value: Any, restored: Any, _: int) -> ValueDifference | None:
     return None if value is restored else _other_type(value, restored) or _changed(value, restored)
 
 
-def _texts(value: Any, restored: Any, _: int) -> Difference | None:
+def _texts(value: Any, restored: Any, _: int) -> ValueDifference | None:
     """Some types are not equal to themselves, but have the same text."""
     return _other_type(value, restored) or (None if str(value) == str(restored) else _changed(value, restored))
 
 
-def _moments(value: Any, restored: Any, _: int) -> Difference | None:
+def _moments(value: Any, restored: Any, _: int) -> ValueDifference | None:
     if type(value) is not type(restored):
         return _other_type(value, restored)
     if value.replace(tzinfo=None, fold=0) != restored.replace(tzinfo=None, fold=0):
@@ -111,7 +111,7 @@ def _moments(value: Any, restored: Any, _: int) -> Difference | None:
     offset = _fixed_offset(value.tzinfo)
     if offset is None:
         remedy = "pass it as .astimezone(UTC), and the zone's name beside it if it matters"
-        return Difference(f"the time zone {value.tzinfo} would come back as a fixed offset; {remedy}")
+        return ValueDifference(f"the time zone {value.tzinfo} would come back as a fixed offset; {remedy}")
     return None if offset == restored.utcoffset() else _changed(value, restored)
 
 
@@ -126,13 +126,13 @@ def _fixed_offset(zone: tzinfo) -> object:
 # Containers
 
 
-def _sequences(value: Any, restored: Any, left: int) -> Difference | None:
+def _sequences(value: Any, restored: Any, left: int) -> ValueDifference | None:
     if type(value) is not type(restored):
         return _other_type(value, restored)
     if not left:
-        return Difference(TOO_DEEP)
+        return ValueDifference(TOO_DEEP)
     if len(value) != len(restored):
-        return Difference(f"{len(value)} items would come back as {len(restored)}")
+        return ValueDifference(f"{len(value)} items would come back as {len(restored)}")
     if _are_equal_leaves(value, restored):
         return None
     for index, (mine, theirs) in enumerate(zip(value, restored, strict=True)):
@@ -148,11 +148,11 @@ def _are_equal_leaves(value: Any, restored: Any) -> bool:
     return LEAVES.issuperset(kinds) and kinds == list(map(type, restored)) and value == restored
 
 
-def _mappings(value: Any, restored: Any, left: int) -> Difference | None:
+def _mappings(value: Any, restored: Any, left: int) -> ValueDifference | None:
     if type(value) is not type(restored):
         return _other_type(value, restored)
     if not left:
-        return Difference(TOO_DEEP)
+        return ValueDifference(TOO_DEEP)
     names, again = list(value), list(restored)
     if not _are_equal_leaves(names, again):
         found = _keys(names, again, left)
@@ -168,11 +168,11 @@ def _mappings(value: Any, restored: Any, left: int) -> Difference | None:
     return None
 
 
-def _keys(names: list[object], again: list[object], left: int) -> Difference | None:
+def _keys(names: list[object], again: list[object], left: int) -> ValueDifference | None:
     for key, twin in zip(names, again, strict=False):
         if type(key) is not str and type(twin) is str:
             trouble = f"the key {reprlib.repr(key)} would come back as a string; annotate the type"
-            return Difference(trouble)
+            return ValueDifference(trouble)
         found = difference(key, twin, left - 1)
         if found is not None:
             break
@@ -181,10 +181,12 @@ def _keys(names: list[object], again: list[object], left: int) -> Difference | N
             return None
     known = {str(twin) for twin in again}
     lost = next((key for key in names if str(key) not in known), names[0])
-    return Difference(f"the key {reprlib.repr(lost)} would be lost or changed; the annotation does not provide for it")
+    return ValueDifference(
+        f"the key {reprlib.repr(lost)} would be lost or changed; the annotation does not provide for it"
+    )
 
 
-def _sets(value: Any, restored: Any, left: int) -> Difference | None:
+def _sets(value: Any, restored: Any, left: int) -> ValueDifference | None:
     if type(value) is not type(restored):
         return _other_type(value, restored)
     if LEAVES.issuperset(map(type, value)) and set(map(type, value)) == set(map(type, restored)) and value == restored:
@@ -196,11 +198,11 @@ def _sets(value: Any, restored: Any, left: int) -> Difference | None:
 # Objects
 
 
-def _fields(names: tuple[str, ...], value: Any, restored: Any, left: int) -> Difference | None:
+def _fields(names: tuple[str, ...], value: Any, restored: Any, left: int) -> ValueDifference | None:
     if type(value) is not type(restored):
         return _other_type(value, restored)
     if not left:
-        return Difference(TOO_DEEP)
+        return ValueDifference(TOO_DEEP)
     for name in names:
         found = difference(getattr(value, name, _LOST), getattr(restored, name, _LOST), left - 1)
         if found is not None:
@@ -210,21 +212,21 @@ def _fields(names: tuple[str, ...], value: Any, restored: Any, left: int) -> Dif
     return _undeclared(type(value), {name: mine[name] for name in sorted(beside)}, vars(restored)) if beside else None
 
 
-def _undeclared(kind: type, mine: dict[str, object], theirs: dict[str, object]) -> Difference | None:
+def _undeclared(kind: type, mine: dict[str, object], theirs: dict[str, object]) -> ValueDifference | None:
     """Attributes beside the fields are not written: they must be made anew, the same as before."""
     for name, one in mine.items():
         if name not in theirs:
             if hasattr(type(inspect.getattr_static(kind, name, None)), "__get__"):
                 continue  # A cached property is computed again when it is asked for.
-            return Difference("the attribute would be lost; declare it as a field", f".{name}")
+            return ValueDifference("the attribute would be lost; declare it as a field", f".{name}")
         other = theirs[name]
         if type(one) is not type(other) or (type(one) in LEAVES and one != other):
             trouble = f"{_shown(one)} would come back as {_shown(other)}; declare the attribute as a field"
-            return Difference(trouble, f".{name}")
+            return ValueDifference(trouble, f".{name}")
     return None
 
 
-def _models(names: tuple[str, ...], value: Any, restored: Any, left: int) -> Difference | None:
+def _models(names: tuple[str, ...], value: Any, restored: Any, left: int) -> ValueDifference | None:
     """Pydantic models; which of their fields were set explicitly is no part of them, as for their own `==`."""
     found = _fields(names, value, restored, left)
     if found is not None:
@@ -233,7 +235,7 @@ def _models(names: tuple[str, ...], value: Any, restored: Any, left: int) -> Dif
     return found or _undeclared(type(value), value.__pydantic_private__ or {}, restored.__pydantic_private__ or {})
 
 
-def _objects(value: Any, restored: Any, left: int) -> Difference | None:
+def _objects(value: Any, restored: Any, left: int) -> ValueDifference | None:
     """What declares no fields: by its attributes, and without any by its own word."""
     if value is restored:
         return None
@@ -247,7 +249,7 @@ def _objects(value: Any, restored: Any, left: int) -> Difference | None:
         is_alike = bool(value == restored)
     except Exception:  # noqa: BLE001 - a value's own code may raise anything
         is_alike = False
-    return None if is_alike else Difference(f"the {_name(value)} would come back changed")
+    return None if is_alike else ValueDifference(f"the {_name(value)} would come back changed")
 
 
 def _state(value: Any) -> dict[str, object]:
@@ -284,13 +286,13 @@ def _shown(value: object) -> str:
     return "nothing" if value is _LOST else reprlib.repr(value)
 
 
-def _changed(value: object, restored: object) -> Difference:
-    return Difference(f"{_shown(value)} would come back as {_shown(restored)}")
+def _changed(value: object, restored: object) -> ValueDifference:
+    return ValueDifference(f"{_shown(value)} would come back as {_shown(restored)}")
 
 
-def _other_type(value: object, restored: object) -> Difference | None:
+def _other_type(value: object, restored: object) -> ValueDifference | None:
     if type(value) is type(restored):
         return None
     if restored is _LOST or value is _LOST:
         return _changed(value, restored)
-    return Difference(f"{_name(value)} would come back as {_name(restored)}", lost_type=_name(value))
+    return ValueDifference(f"{_name(value)} would come back as {_name(restored)}", lost_type=_name(value))

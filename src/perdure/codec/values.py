@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 from perdure.codec.decoders import Decoder, clash, decoder_of
-from perdure.codec.roundtrip import Difference, difference
+from perdure.codec.roundtrip import ValueDifference, difference
 from perdure.codec.roundtrip_bulk import LARGE, are_alike
 from perdure.codec.wire import LARGEST_VALUE, TOO_DEEP, encode, encoded, odd_number
 from perdure.errors import BadOption, BadValue
@@ -100,7 +100,7 @@ class ValueType:
             raise BadValue(where, self._told(found))
         return data, restored
 
-    def _told(self, found: Difference) -> str:
+    def _told(self, found: ValueDifference) -> str:
         trouble, name = found.trouble, found.lost_type
         if name is not None and self.is_plain:
             trouble = f"{name} values come back as {name} only under an annotation; annotate the type"

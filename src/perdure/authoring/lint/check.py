@@ -22,7 +22,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from perdure.authoring.lint.bytecode import Imported, Nested, Reading, Span, Use, raised_in_groups, read
-from perdure.authoring.lint.rules import Rule, loaded, path_of, rule_of
+from perdure.authoring.lint.rules import LintRule, loaded, path_of, rule_of
 from perdure.errors import NotAllowedInWorkflow
 
 SIDE_EFFECTS = frozenset({"perdure.side_effect", "perdure.authoring.calls.side_effect"})
@@ -175,7 +175,7 @@ class _Walk:
         path, value, _ = self._resolve(use, names)
         return path in SIDE_EFFECTS or path_of(value) in SIDE_EFFECTS
 
-    def _resolve(self, use: Use, names: _Names) -> tuple[str, object, Rule | None]:
+    def _resolve(self, use: Use, names: _Names) -> tuple[str, object, LintRule | None]:
         """The full name as far as modules and classes tell it, the object if it is there, and the rule it breaks."""
         value = self._value(use, names)
         path = ""
@@ -235,7 +235,7 @@ def _reached(code: CodeType, reading: Reading, uses: list[Use], exempt: list[Spa
             yield nested
 
 
-def _breaks(use: Use, rule: Rule) -> bool:
+def _breaks(use: Use, rule: LintRule) -> bool:
     if rule.when == "called without arguments":
         return use.call is not None and not use.call.has_arguments
     return use.is_called or rule.when == "named"

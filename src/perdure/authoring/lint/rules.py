@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 When: TypeAlias = Literal["called", "called without arguments", "named"]
 
 
-class Rule(NamedTuple):
+class LintRule(NamedTuple):
     """A name that workflow code must not use so, and what to do instead."""
 
     name: str
@@ -166,8 +166,8 @@ _TABLE: tuple[tuple[When, str, dict[str, str]], ...] = (
     ("called", "a workflow has an event loop of its own: await the coroutine", {"asyncio": "run Runner"}),
 )
 
-RULES: dict[str, Rule] = {
-    f"{owner}.{name}": Rule(f"{owner}.{name}", when, instead)
+RULES: dict[str, LintRule] = {
+    f"{owner}.{name}": LintRule(f"{owner}.{name}", when, instead)
     for when, instead, owners in _TABLE
     for owner, names in owners.items()
     for name in names.split()
@@ -182,9 +182,9 @@ class _Loaded:
 
     count = 0
     homes: tuple[str, ...] = ()
-    by_object: dict[object, Rule] = {}  # noqa: RUF012 - replaced as a whole
-    by_identity: tuple[tuple[object, Rule], ...] = ()
-    by_function: dict[object, list[tuple[object, Rule]]] = {}  # noqa: RUF012 - replaced as a whole
+    by_object: dict[object, LintRule] = {}  # noqa: RUF012 - replaced as a whole
+    by_identity: tuple[tuple[object, LintRule], ...] = ()
+    by_function: dict[object, list[tuple[object, LintRule]]] = {}  # noqa: RUF012 - replaced as a whole
     paths: dict[object, str] = {}  # noqa: RUF012 - replaced as a whole
 
 
@@ -193,7 +193,7 @@ _OWNERS = sorted({owner for _, _, owners in _TABLE for owner in owners})
 _HOMES = sorted({home for owner in _OWNERS for home in (owner, owner.rpartition(".")[0]) if home})
 
 
-def rule_of(path: str, value: object) -> Rule | None:
+def rule_of(path: str, value: object) -> LintRule | None:
     """The rule for a dotted name, or else for the function, class or object it stands for."""
     if path in RULES:
         return RULES[path]
@@ -203,7 +203,7 @@ def rule_of(path: str, value: object) -> Rule | None:
     return next((rule for known, rule in _Loaded.by_identity if known is value), None)
 
 
-def rule_of_method(function: FunctionType, owner: object) -> Rule | None:
+def rule_of_method(function: FunctionType, owner: object) -> LintRule | None:
     """The rule for a method that came apart into its function and its object."""
     return next((rule for known, rule in _Loaded.by_function.get(function, ()) if known is owner), None)
 

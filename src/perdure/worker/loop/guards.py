@@ -26,7 +26,7 @@ from typing import Any, NoReturn, TypeVar
 
 from perdure.authoring.lint.bytecode import span_of
 from perdure.authoring.lint.check import CheckedWorkflow, as_one, is_accepted, look, unseen
-from perdure.authoring.lint.rules import RULES, Rule, rule_of, rule_of_method
+from perdure.authoring.lint.rules import RULES, LintRule, rule_of, rule_of_method
 from perdure.errors import NotAllowedInWorkflow
 from perdure.worker.loop.loop import RunLoop
 
@@ -232,7 +232,7 @@ if sys.version_info >= (3, 12):
             return monitoring.DISABLE
         raise NotAllowedInWorkflow(rule.what, rule.instead, f"{code.co_filename}:{span.line} in {code.co_qualname}")
 
-    def _rule_of_call(called: object, first: object) -> Rule | None:
+    def _rule_of_call(called: object, first: object) -> LintRule | None:
         rule = rule_of("", called)
         if rule is None:
             return rule_of_method(called, first) if type(called) is FunctionType else None
