@@ -391,7 +391,7 @@ class Perdure:
             before=checks.text("cursor", after),
             limit=limit,
             # Activities on a queue are runs as well; who asks for none of them in particular wants those alone that
-            # are held, for they wait for somebody to act.
+            # are held, for they wait for an operator.
             without=TASK_PREFIX if (workflow, id, parent_id) == (None, None, None) else None,
         )
         return await page_of(self._opened, wanted)
@@ -477,7 +477,7 @@ def _no_workflow(given: object) -> BadOption:
 
 
 def _workflow_of(row: RunRow, given: object) -> Workflow[..., Any]:
-    """The workflow somebody takes a run to be of, when it is."""
+    """The workflow that the caller named, when the run is one of it."""
     if not isinstance(given, Workflow):
         raise _no_workflow(given)
     if given.name != row.workflow:

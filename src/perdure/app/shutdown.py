@@ -3,7 +3,7 @@
 In:   Perdures that work, as they are opened and closed; SIGTERM and SIGHUP that nobody handles; the program's exit.
 Out:  runs that others go on with at once; then the process ends, by the same signal.
 Only the main thread may set handlers: it has to open one of them, itself or over a sync bridge. A handler of
-somebody else's, set before or after, is left alone, and so is a signal that is ignored.
+the program's own, set before or after, is left alone, and so is a signal that is ignored.
 """
 
 import _thread

@@ -9,7 +9,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line of this process, and end the process."""
     try:
-        # Loading takes a moment, in which somebody may change their mind.
+        # Loading takes a moment, in which the user may press Ctrl-C.
         import_module("perdure.cli.entry").main()
     except KeyboardInterrupt:
         sys.exit(130)

@@ -2,7 +2,7 @@
 
 In:   the words of the command line.
 Out:  the command to invoke; the help, as plain text that any terminal can show.
-Whoever asks for help must not wait for the engine, nor for a library of pretty boxes.
+A user who asks for help must not wait for the engine, nor for a library of pretty boxes.
 """
 
 import re
@@ -105,7 +105,7 @@ def load(name: str) -> Any:
 
 
 def help_of(command: Any, context: Any) -> str:
-    """The help of a command, as wide as the terminal; headings in bold, where somebody can see it."""
+    """The help of a command, as wide as the terminal; headings in bold on a terminal."""
     formatter = context.make_formatter()
     # Names that are longer than this stand on lines of their own, so that a narrow terminal has room for the rest.
     formatter.write_dl = partial(formatter.write_dl, col_max=min(30, formatter.width // 3))

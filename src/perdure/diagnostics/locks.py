@@ -17,11 +17,11 @@ from perdure.stores.sqlite.checks.health import locks_of, log_of, shared_memory_
 from perdure.stores.sqlite.locks import is_held
 from perdure.views.words import counted, visible
 
-# A lock that is never seen free in this many seconds is held by somebody who should not.
+# A lock that is never seen free in this many seconds is held by a process that should not.
 LOCK_PATIENCE = 1.0
 LOOK_EVERY = 0.02
 LOCKS = Path("/proc/locks")
-# In the shared memory of a write-ahead log, this byte is locked by whoever writes.
+# In the shared memory of a write-ahead log, this byte is locked by the process that writes.
 WRITERS_BYTE = "120"
 WHOLE_FILE = "0"
 

@@ -75,7 +75,7 @@ def _check_rights(url: str, hint: Hint) -> Finding:
 
 
 async def _health_of(url: str) -> PostgresHealth:
-    """A look at the database, with which runs wait for somebody to take them."""
+    """What the database looks like, with the runs that wait for a worker to take them."""
     health = await health_of(url)
     return msgspec.structs.replace(health, due=await due_of(url)) if health.due_runs else health
 

@@ -1,4 +1,4 @@
-"""What is checked of the runs in any database: whether somebody takes them, whether all fits together, their clock.
+"""What is checked of the runs in any database: whether a worker takes them, whether all fits together, their clock.
 
 In:   what the tables hold.
 Out:  findings.
@@ -16,7 +16,7 @@ DEFAULT_NAMESPACE = "main"
 DEFAULT_QUEUE = "default"
 # A run that is due is taken within moments; after so many milliseconds nobody seems to care.
 NEGLECTED_MS = 5_000
-# After so many without any worker somebody has to be woken: a deploy takes less.
+# After so many without any worker an operator has to be woken: a deploy takes less.
 LEFT_ALONE_MS = 60_000
 # Clocks of machines that keep their time differ by less; beyond the second one has been wrong.
 SET_BACK_MS, FAR_BACK_MS = 1_000, 60_000
@@ -31,7 +31,7 @@ def check_runs(
 ) -> Finding:
     """Whether the runs that could go on do.
 
-    What is held waits for somebody to act: that is trouble. Where a service works them it is as well when nobody is
+    What is held waits for an operator: that is trouble. Where a service works them it is as well when nobody is
     alive; a file may rest until its program is started again.
     """
     found = f"{counted(health.open_runs, 'run')} open" if health.open_runs else "none open"

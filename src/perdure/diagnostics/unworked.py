@@ -35,7 +35,7 @@ async def unworked(
     worked = {queue for each in workers if _is_fit(each, url, info.namespace) for queue in each.queues}
     others = sorted(worked - own)
     told = {queue: _sentence(info, queue, others, module, hint) for queue in sorted(wanted - worked)}
-    # Somebody works it, but has not the code.
+    # A worker works it, but has not the code.
     return told | {
         wait.queue: f"{wait.name}: {wait.reason}"
         for wait in info.waiting_for
@@ -44,14 +44,14 @@ async def unworked(
 
 
 def needed(info: RunInfo) -> set[str]:
-    """The queues that somebody must work so that the run goes on."""
+    """The queues that must be worked so that the run goes on."""
     if info.closed_at is not None or info.held is not None:
         return set()
     return {info.queue, *(wait.queue for wait in info.waiting_for if wait.queue is not None)}
 
 
 class UnworkedQueues:
-    """Asks now and then whether anybody works what a run waits for; says once of each queue that nobody does."""
+    """Asks now and then whether a worker works what a run waits for; says once of each queue that nobody does."""
 
     def __init__(
         self, url: str, module: str = UNKNOWN, own: frozenset[str] = frozenset(), hint: Hint = command

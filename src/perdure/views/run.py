@@ -171,7 +171,7 @@ class Page(View, Sequence[RunInfo]):
 
 
 def moment(ms: int) -> datetime:
-    """Engine time as an aware datetime; one that somebody has spoilt may lie beyond the last there is."""
+    """Engine time as an aware datetime; a spoilt one may lie beyond the last there is."""
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
 
 

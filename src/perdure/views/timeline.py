@@ -187,7 +187,7 @@ def error_in(body: Mapping[str, object]) -> str:
 
 
 def reason_in(body: Mapping[str, object]) -> str:
-    """Why a run was stopped, if anybody said so."""
+    """Why a run was stopped, if a reason was given."""
     return visible(str(body.get("reason") or ""))
 
 

@@ -22,7 +22,7 @@ _CONTROLS = re.compile(
 
 
 def visible(text: str) -> str:
-    """A text of somebody else, harmless on a terminal."""
+    """A text from anywhere, harmless on a terminal."""
     return _CONTROLS.sub("?", text)
 
 

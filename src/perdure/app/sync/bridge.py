@@ -134,7 +134,7 @@ class Items(Iterator[T]):
                 self._next = asyncio.get_running_loop().create_task(_next(self._source))
                 self._next.add_done_callback(look_at)
             if not self._ready:
-                # Not awaited itself: whoever is interrupted here shall find it again.
+                # Not awaited itself: a caller who is interrupted here shall find it again.
                 await asyncio.wait({self._next})
             else:
                 await asyncio.sleep(0)

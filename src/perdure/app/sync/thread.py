@@ -95,7 +95,7 @@ class LoopThread:
         # A daemon: a program that ends without closing must end. To the engine that is a kill, which loses nothing.
         self._thread = threading.Thread(target=self._run, name="perdure-sync", daemon=True)
 
-    # In anybody's thread
+    # In any thread
 
     def open(self) -> None:
         """Open the Perdure, or raise what keeps it from opening."""
@@ -172,7 +172,7 @@ class LoopThread:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._live())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever opens or closes this
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that opens or closes this
             self._trouble = error
         finally:
             self._is_over = True
@@ -187,7 +187,7 @@ class LoopThread:
                 self._is_settled.set()
                 how = await self._leaving
             except BaseException as error:
-                # The loop is being ended from below: somebody's code has raised KeyboardInterrupt in it.
+                # The loop is being ended from below: user code has raised KeyboardInterrupt in it.
                 await self._app.__aexit__(type(error), error, error.__traceback__)
                 raise
             await self._app.__aexit__(*how)
@@ -205,7 +205,7 @@ class LoopThread:
             call.begin(lambda _: self._end(call))
 
     def _end(self, call: ThreadCall[Any]) -> None:
-        # Whoever takes it out tells it; the others come too late.
+        # The thread that takes it out tells it; the others come too late.
         with contextlib.suppress(KeyError):
             self._calls.remove(call)
             call.end()

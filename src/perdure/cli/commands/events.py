@@ -95,7 +95,7 @@ def _follow(name: str, after: int, url: str, namespace: str, *, is_shown: bool) 
     try:
         asyncio.run(_show_each(_followed(name, after, url, namespace), is_shown=is_shown))
     except KeyboardInterrupt:
-        # Whoever follows has seen enough.
+        # The user has seen enough.
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -119,7 +119,7 @@ async def _followed(name: str, after: int, url: str, namespace: str) -> "AsyncGe
 
 
 async def _show_each(followed: "AsyncGenerator[RunEvent, None]", *, is_shown: bool) -> None:
-    """Print each event as it comes; whoever closes the output has seen enough, and nothing is left half closed."""
+    """Print each event as it comes, until the reader closes the output; nothing is left half closed."""
     async with aclosing(followed) as history:
         await _print_each(history, is_shown=is_shown)
 

@@ -2,7 +2,7 @@
 
 In:   the URL of a database.
 Out:  what was done, or the SQL that does it; JSON for programs.
-Workers do the same when they open a database; where their role may not, somebody else must.
+Workers do the same when they open a database; where their role may not, an owner of the tables must.
 """
 
 import asyncio

@@ -78,7 +78,7 @@ async def _resumed(run: "Run[object]") -> RunInfo:
 
 
 async def _resumed_if_held(run: "Run[object]") -> "RunInfo | None":
-    """None when somebody else was quicker."""
+    """The run after it was resumed; None when another process was quicker."""
     try:
         return await _resumed(run)
     except (RunNotHeld, RunClosed):

@@ -1,4 +1,4 @@
-"""`perdure wait`: until a run has ended, whoever works it.
+"""`perdure wait`: waits until a run has ended; any worker may work it.
 
 In:   the name of a run.
 Out:  progress on standard error, the result on standard output.
@@ -48,6 +48,6 @@ async def _wait(name: str, timeout: float | None, url: str, namespace: str, *, a
 
 
 def say_how_to_go_on(what: str, name: str) -> None:
-    """Tell that the run does not need anybody who waits for it."""
+    """Tell that the run goes on without this command, and how to wait again."""
     text = f"the run is kept on disk and does not depend on this command. Wait again:\n  {hint('wait', name)}"
     errors().print(Text.assemble((f"{what}; ", "yellow"), text), soft_wrap=True)

@@ -85,7 +85,7 @@ def _load_name(name: str) -> ModuleType:
 
 
 def _hint(name: str) -> str:
-    """What somebody who typed this name probably meant."""
+    """What the user who typed this name probably meant."""
     module, _, last = name.rpartition(".")
     if module and Path(f"{module.replace('.', '/')}.py").is_file():
         return f"a workflow is named after a colon: {module}:{last}"

@@ -69,7 +69,7 @@ def _trouble(data: bytes, error: Exception) -> str:
 
 
 def _place(data: bytes, at: int) -> str:
-    """Where a byte is, for somebody who looks at the text."""
+    """Where a byte is, for a reader of the text."""
     before = data[:at].decode(errors="replace")
     column = len(before) - before.rfind("\n")
     is_one_line = b"\n" not in data.strip()

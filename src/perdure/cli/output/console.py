@@ -33,7 +33,7 @@ def prepare() -> None:
     codecs.register_error(FALLBACK, _plain)
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            # It was closed by whoever started us; what is printed goes nowhere.
+            # The process that started us has closed it; what is printed goes nowhere.
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - open as long as the process
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -63,7 +63,7 @@ def takes_unicode(stream: IO[str]) -> bool:
 
 
 def stop_writing() -> None:
-    """Whoever read the output has seen enough; Python must not complain about it while it ends."""
+    """Write no more: the reader has closed the output, and Python must not complain about it while it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

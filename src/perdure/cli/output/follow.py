@@ -87,7 +87,7 @@ async def watch(
 
 
 async def _ending(run: "perdure.Run[Any]", url: str) -> object:
-    """The result of a run; whoever looks at it meanwhile tells of outages."""
+    """The result of a run; the looks at it meanwhile tell of outages."""
     return await Reconnecting(url, None).until_answered(run.result)
 
 
@@ -97,7 +97,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class Look:
-    """Looks at a run again and again, as long as anybody wants to wait."""
+    """Looks at a run again and again, as long as the caller wants to wait."""
 
     def __init__(self, url: str, progress: Progress, patience: Reconnecting, queues: UnworkedQueues | None) -> None:
         self._url = without_password(url)

@@ -71,7 +71,7 @@ class Progress:
     async def _news(self) -> list[tuple[datetime, Text]]:
         """What happened since the last look, with its time.
 
-        Failed attempts are no events; but whoever wonders why nothing happens wants to see them.
+        Failed attempts are no events; but a user who wonders why nothing happens wants to see them.
         """
         news = []
         async for event in self._run.events(after=self._last_seq):

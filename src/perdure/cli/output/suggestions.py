@@ -1,4 +1,4 @@
-"""Hints: what somebody probably meant, and commands that are shown to be copied.
+"""Suggestions: what the user probably meant, and commands that are shown to be copied.
 
 In:   a name that does not exist, and those that do; the words of a command.
 Out:  the nearest name; the command as a shell takes it, with --url and --namespace when they were typed,

@@ -60,7 +60,7 @@ def _console(*, is_for_errors: bool) -> Console:
 
 
 class LogFormatter(logging.Formatter):
-    """Log lines on a terminal: what they tell may be of anybody."""
+    """Formats log lines for a terminal; their texts may come from anywhere."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))
@@ -72,7 +72,7 @@ def print_warning(console: Console, text: str) -> None:
 
 
 def is_for_people(*, as_json: bool) -> bool:
-    """Whether somebody reads the output on a terminal."""
+    """Whether a person reads the output on a terminal."""
     return not as_json and sys.stdout.isatty()
 
 
