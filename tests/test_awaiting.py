@@ -32,13 +32,13 @@ def client(env: Environment, monkeypatch: pytest.MonkeyPatch) -> Environment:
 def counted(client: Environment) -> list[int]:
     """How many runs each question asks for, from now on."""
     asked: list[int] = []
-    ask = client.store.ended_or_held
+    ask = client.store.reads.ended_or_held
 
     async def ended_or_held(run_ids: Sequence[str]) -> object:
         asked.append(len(run_ids))
         return await ask(run_ids)
 
-    client.store.ended_or_held = ended_or_held  # type: ignore[assignment,method-assign]  # counts and asks
+    client.store.reads.ended_or_held = ended_or_held  # type: ignore[assignment,method-assign]  # counts and asks
     return asked
 
 

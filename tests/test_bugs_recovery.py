@@ -64,7 +64,7 @@ async def test_two_rescuers_with_the_same_list_rescue_once(tmp_path: Path) -> No
         await dead.open()
         await dead.start(waits_between_steps.options(id="orphan"), "orphan")
         await dead.settle()
-        gone = next(row for row in await one.store.workers() if row.worker_id == dead.engine.worker_id)
+        gone = next(row for row in await one.store.reads.workers() if row.worker_id == dead.engine.worker_id)
         dead.store.has_crashed = True
         dead._died.set()
         freed = [await env.alive(env.engine.takeover.take_over(gone)) for env in (one, other)]
@@ -130,7 +130,7 @@ async def test_a_rescue_that_fails_is_done_by_the_next_look(tmp_path: Path) -> N
                 heir.store.fail_at(1, Fault.REFUSED)
 
         heir.store.before_commit = refuse
-        reads = heir.store.workers
+        reads = heir.store.reads.workers
         hiccups = iter([True])
 
         async def workers() -> object:
@@ -138,7 +138,7 @@ async def test_a_rescue_that_fails_is_done_by_the_next_look(tmp_path: Path) -> N
                 raise StoreUnavailable("here", "the database restarts")
             return await reads()
 
-        heir.store.workers = workers  # type: ignore[assignment,method-assign]  # a database that restarts
+        heir.store.reads.workers = workers  # type: ignore[assignment,method-assign]  # a database that restarts
         run = await heir.app.get("orphan")
         await heir.alive(run.signal(proceed, 4))
         for _ in range(6):
@@ -198,7 +198,7 @@ async def test_what_has_ended_is_not_queued_again_by_a_restart(tmp_path: Path) -
         assert executed == ["ended one", "ended two"]
         assert await env.events("ended") == history
         assert not env.worker._live
-        assert await env.store.next_wake("main", ("default",), ("two_logged_steps",)) is None
+        assert await env.store.reads.next_wake("main", ("default",), ("two_logged_steps",)) is None
 
 
 async def test_a_lease_lost_after_the_end_changes_no_result(env: Environment) -> None:
@@ -233,19 +233,19 @@ async def test_a_batch_applied_group_by_group_is_fenced_once_more(tmp_path: Path
     """R42: between the transaction that met a broken group and the one that leaves it out, the lease may be lost."""
     path = tmp_path / "fence.db"
     async with Environment(str(path)) as env:
-        worker_id, rolled_back = env.engine.worker_id, env.store._roll_back
+        worker_id, rolled_back = env.engine.worker_id, env.store.inner.transactions.roll_back
 
         def lose_the_lease() -> None:
             rolled_back()
             with contextlib.closing(sqlite3.connect(path)) as db, db:
                 db.execute("update workers set epoch = epoch + 1 where worker_id = ?", (worker_id,))
 
-        env.store._roll_back = lose_the_lease  # type: ignore[method-assign]  # in between
+        env.store.inner.transactions.roll_back = lose_the_lease  # type: ignore[method-assign]  # in between
         run = AppendEvent("main", "nobody", 2, "TimerFired", "t#1", 0, "{}")
         told: list[Outcome] = []
         env.store.commit(Batch([[run], [run], [NoteCancel("nobody", None, None, 0)]], worker_id, 1), told.append)
         assert told == [Fenced()]
-        env.store._roll_back = rolled_back  # type: ignore[method-assign]  # as it was
+        env.store.inner.transactions.roll_back = rolled_back  # type: ignore[method-assign]  # as it was
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER, Fault.LOST_COMMIT])
@@ -271,7 +271,7 @@ async def test_messages_are_found_by_looking_when_nothing_tells_of_them(tmp_path
     async with owner, sender:
         run = await owner.start(waits_between_steps.options(id="deaf"), "deaf")
         await owner.settle()
-        owner.store.has_changed = lambda: False  # type: ignore[method-assign]  # a notifier that is down
+        owner.store.changes.has_changed = lambda: False  # type: ignore[method-assign]  # a notifier that is down
         theirs = await sender.app.get("deaf")
         await sender.alive(theirs.signal(proceed, 6))
         clock.advance(1000)

@@ -350,11 +350,11 @@ async def test_a_full_inbox_is_read_in_pages_and_in_order(env: Environment) -> N
     async with Environment(env.path, clock=env.clock, worker=False) as client:
         unread = await (await client.app.get("flooded")).unread()
         assert [message.payload for message in unread] == list(range(count))
-        page, had = await client.store.unread_page(run_id, 0, 10)
+        page, had = await client.store.reads.unread_page(run_id, 0, 10)
         assert ([message.message_id for message in page], had) == ([f"tick-{n}" for n in range(10)], count)
-        page, had = await client.store.unread_page(run_id, page[-1].number, count)
+        page, had = await client.store.reads.unread_page(run_id, page[-1].number, count)
         assert ([message.message_id for message in page], had) == ([f"tick-{n}" for n in range(10, count)], count)
-        assert await client.store.unread_page(run_id, page[-1].number, 10) == ([], count)
+        assert await client.store.reads.unread_page(run_id, page[-1].number, 10) == ([], count)
     async with env:
         assert await env.result(await env.app.get("flooded", workflow=counts)) == list(range(count))
 
@@ -382,14 +382,14 @@ async def test_a_cancel_that_comes_while_a_long_history_is_read_is_heard(env: En
     """Its code has not begun again by then; it must not be taken for code that cannot go on."""
     async with env:
         run = await parked_in_the_middle(env, REPLAY_SLICE + 10)
-        read = env.store.load_runs
+        read = env.store.reads.load_runs
 
         async def load_runs(run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
             found = await read(run_ids, worker_id)
             await run.cancel("enough")
             return found
 
-        env.store.load_runs = load_runs  # type: ignore[method-assign]  # something happens in between
+        env.store.reads.load_runs = load_runs  # type: ignore[method-assign]  # something happens in between
         await env.elsewhere(*ticks(env, run.run_id, [0], "stop"))
         with pytest.raises(RunCancelled):
             await env.result(run)
@@ -399,7 +399,7 @@ async def test_a_run_whose_message_came_while_it_was_read_is_parked_again(env: E
     """Its row was read before the message, its inbox after it: what it counts is one behind, and is put right."""
     async with env:
         run = await parked_in_the_middle(env, 3)
-        read = env.store.load_runs
+        read = env.store.reads.load_runs
 
         async def load_runs(run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
             (found,) = await read(run_ids, worker_id)
@@ -407,7 +407,7 @@ async def test_a_run_whose_message_came_while_it_was_read_is_parked_again(env: E
             row = msgspec.structs.replace(found.row, messages=found.row.messages - 1)
             return [msgspec.structs.replace(found, row=row)]
 
-        env.store.load_runs = load_runs  # type: ignore[method-assign]  # as above
+        env.store.reads.load_runs = load_runs  # type: ignore[method-assign]  # as above
         await env.elsewhere(*ticks(env, run.run_id, [0], "stop"))
         await passes_until(env, lambda: env.worker.is_live(run.run_id))
         await passes_until(env, lambda: not env.worker.is_live(run.run_id))
@@ -501,10 +501,12 @@ async def test_an_inbox_is_counted_once_in_as_many_signals_as_it_has_room_for(qu
     async with env:
         run = await env.start(counts, 100)
         await env.settle()
-        env.store._db.set_trace_callback(lambda sql: counted.append(sql) if "count(*)" in sql else None)
+        env.store.inner.transactions.db.set_trace_callback(
+            lambda sql: counted.append(sql) if "count(*)" in sql else None
+        )
         for number in range(100):
             await run.signal(tick, number)
             await env.settle()
-        env.store._db.set_trace_callback(None)
+        env.store.inner.transactions.db.set_trace_callback(None)
         assert await env.result(run) == list(range(100))
     assert len(counted) <= 5

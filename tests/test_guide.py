@@ -25,6 +25,7 @@ from perdure.authoring.activity import activities
 from perdure.authoring.workflow import workflows
 from perdure.engine.watch import Watch
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.urls import file_of
 from perdure.testing import VirtualClock
 from perdure.worker.worker import Worker
 
@@ -142,7 +143,7 @@ class Reader:
             def __init__(self, url: str, **options: Any) -> None:
                 # Housekeeping would have to see to parked runs, and is skipped.
                 super().__init__(url, park_after=timedelta(days=36_500), **options)
-                self._store = SqliteStore(getattr(self._store, "_path", None), threads=False)
+                self._store = SqliteStore(None if file_of(url) is None else str(file_of(url)), threads=False)
                 self._clock = clock
                 self._heartbeat = None
                 self._given = options

@@ -56,12 +56,12 @@ class World:
         return self.store.transaction(Batch([operations], worker, epoch))
 
     def run(self, run_id: str) -> RunRow:
-        row = asyncio.run(self.store.run("main", run_id))
+        row = asyncio.run(self.store.reads.run("main", run_id))
         assert row is not None
         return row
 
     def messages(self, run_id: str) -> list[str]:
-        return [message.message_id for message in asyncio.run(self.store.unread(run_id))]
+        return [message.message_id for message in asyncio.run(self.store.reads.unread(run_id))]
 
 
 def until(transaction: Transaction, statement: str) -> None:
@@ -207,12 +207,12 @@ def test_a_lease_is_not_renewed_while_a_takeover_is_under_way(becomes: str) -> N
     rescue = world.by(OTHER, RaiseEpoch(WORKER, 1, 99_000))
     until(rescue, "raise_epoch")
     with pytest.raises(StoreUnavailable, match="under way"):
-        world.store.renew(WORKER, 1, 123_000)
+        world.store.presence.renew(WORKER, 1, 123_000)
     if becomes == "committed":
         assert answer(rescue) == Applied()
     else:
         rescue.abandon()
-    assert world.store.renew(WORKER, 1, 124_000) == (becomes == "abandoned")
+    assert world.store.presence.renew(WORKER, 1, 124_000) == (becomes == "abandoned")
     assert world.tables.workers.rows[WORKER].lease_until == (124_000 if becomes == "abandoned" else 99_000)
 
 
@@ -221,7 +221,7 @@ def test_a_takeover_is_refused_when_the_lease_was_renewed_since_it_was_read() ->
     world = World(a_run("r1"))
     rescue = world.by(OTHER, *takeover())
     until(rescue, "fence")
-    assert world.store.renew(WORKER, 1, 123_000)
+    assert world.store.presence.renew(WORKER, 1, 123_000)
     assert answer(rescue) == Moved()
     assert world.run("r1").owner == WORKER
 
@@ -329,9 +329,9 @@ def test_messages_may_become_visible_in_another_order_than_their_numbers() -> No
     first, second = world.by(None, a_message("r1")), world.by(None, a_message("r2"))
     until(first, "post_messages")
     assert answer(second) == Applied(Posted(2, 1))
-    assert asyncio.run(world.store.last_message()) == 2
+    assert asyncio.run(world.store.reads.last_message()) == 2
     assert answer(first) == Applied(Posted(1, 1))
-    found, last = asyncio.run(world.store.new_messages(WORKER, 0))
+    found, last = asyncio.run(world.store.reads.new_messages(WORKER, 0))
     assert ([message.number for _, message, _ in found if isinstance(message, Message)], last) == ([1, 2], 2)
 
 

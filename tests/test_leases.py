@@ -70,9 +70,9 @@ async def test_one_that_hangs_is_taken_over_after_its_own_lease(tmp_path: Path, 
         async with heir:
             for _ in range(30):
                 await heir.pass_time(1)
-            assert await heir.store.owned_runs(hangs.engine.worker_id) == [run.run_id]
+            assert await heir.store.reads.owned_runs(hangs.engine.worker_id) == [run.run_id]
             await heir.pass_time(1.1)
-            assert await heir.store.owned_runs(heir.engine.worker_id) == [run.run_id]
+            assert await heir.store.reads.owned_runs(heir.engine.worker_id) == [run.run_id]
             theirs = await heir.app.get("run")
             await theirs.signal(proceed, 1)
             assert await heir.result(theirs) == 4
@@ -90,12 +90,12 @@ async def test_one_that_renews_just_before_it_is_taken_over_keeps_its_runs(tmp_p
 
             def renew_first(batch: Batch) -> None:
                 if any(isinstance(operation, RaiseEpoch) for group in batch.groups for operation in group):
-                    renewals.append(late.store.renew(late.engine.worker_id, 1, late.clock.now() + HOUR_MS))
+                    renewals.append(late.store.presence.renew(late.engine.worker_id, 1, late.clock.now() + HOUR_MS))
 
             other.store.before_commit = renew_first
             await other.pass_time(31)
             assert renewals == [True]
-            assert await other.store.owned_runs(late.engine.worker_id) == [run.run_id]
+            assert await other.store.reads.owned_runs(late.engine.worker_id) == [run.run_id]
 
 
 async def test_each_worker_is_given_the_time_of_its_own_lease(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ async def test_each_worker_is_given_the_time_of_its_own_lease(tmp_path: Path) ->
             db.execute("update workers set lease_ms = 90000")
         async with hasty:
             await hasty.pass_time(80)
-            assert await hasty.store.owned_runs(patient.engine.worker_id) == [run.run_id]
+            assert await hasty.store.reads.owned_runs(patient.engine.worker_id) == [run.run_id]
             await hasty.pass_time(11)
-            assert await hasty.store.owned_runs(hasty.engine.worker_id) == [run.run_id]
+            assert await hasty.store.reads.owned_runs(hasty.engine.worker_id) == [run.run_id]
 
 
 async def test_a_renewal_changes_the_row_also_when_the_clock_was_set_back(tmp_path: Path) -> None:

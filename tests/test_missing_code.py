@@ -218,7 +218,7 @@ async def test_workflows_that_are_registered_later_are_in_the_workers_row(env: E
     """A module that is imported when it is first needed must not be taken for code that is missing."""
     async with env:
         name = f"late_{len(workflows.names())}"
-        (before,) = await env.store.workers()
+        (before,) = await env.store.reads.workers()
         assert name not in (before.workflows or "")
 
         @workflow(name=name)
@@ -227,7 +227,7 @@ async def test_workflows_that_are_registered_later_are_in_the_workers_row(env: E
 
         env.worker.look_around()
         await env.settle()
-        (after,) = await env.store.workers()
+        (after,) = await env.store.reads.workers()
         assert name in (after.workflows or "")
 
 

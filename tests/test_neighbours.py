@@ -132,14 +132,14 @@ async def test_runs_that_cannot_be_read_at_once_are_read_later(tmp_path: Path) -
         run = await env.start(listens.options(id="one"), 1)
         await env.pass_time(30)
         assert (await run.describe()).status is Status.SUSPENDED
-        load_runs, failures = env.store.load_runs, iter([True, True])
+        load_runs, failures = env.store.reads.load_runs, iter([True, True])
 
         async def fails_twice(*args: object) -> object:
             if next(failures, False):
                 raise StoreUnavailable("here", "cannot be read")
             return await load_runs(*args)  # type: ignore[arg-type]  # passed on
 
-        env.store.load_runs = fails_twice  # type: ignore[assignment,method-assign]  # a disk with a hiccup
+        env.store.reads.load_runs = fails_twice  # type: ignore[assignment,method-assign]  # a disk with a hiccup
         await run.signal(word, 7)
         assert await env.result(run) == 7
 
@@ -178,7 +178,7 @@ async def test_the_same_object_can_be_opened_again_and_keeps_its_lease(tmp_path:
         async with app:
             assert await app.run(twice_twice, number) == number * 4
             engine = app._opened
-            assert app._store.renew(engine.worker_id, 1, 2**50)  # type: ignore[attr-defined]  # a StoreEngine
+            assert app._store.presence.renew(engine.worker_id, 1, 2**50)  # type: ignore[attr-defined]  # a StoreEngine
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan"), "1"])

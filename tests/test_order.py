@@ -32,7 +32,7 @@ async def test_a_message_that_became_visible_late_is_not_overtaken(env: Environm
         await env.settle()
         await posted(env, run.run_id, "a")
         # Somebody's higher number was seen before this one was there.
-        env.engine.watch._last_message = await env.store.last_message()
+        env.engine.watch._last_message = await env.store.reads.last_message()
         await posted(env, run.run_id, "b")
         await env.pass_time(1)
         await run.signal(letter, "c")
@@ -46,7 +46,7 @@ async def test_a_message_sent_while_its_run_is_being_read_does_not_overtake_anot
         run = await env.start(spells, 3)
         await env.pass_time(60)
         assert not env.worker.is_live(run.run_id)
-        read = env.store.load_runs
+        read = env.store.reads.load_runs
 
         async def load_runs(run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
             found = await read(run_ids, worker_id)
@@ -54,7 +54,7 @@ async def test_a_message_sent_while_its_run_is_being_read_does_not_overtake_anot
             await run.signal(letter, "c")
             return found
 
-        env.store.load_runs = load_runs  # type: ignore[method-assign]  # something happens in between
+        env.store.reads.load_runs = load_runs  # type: ignore[method-assign]  # something happens in between
         await posted(env, run.run_id, "a")
         assert await env.result(run) == "abc"
 

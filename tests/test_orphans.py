@@ -70,10 +70,10 @@ async def test_the_runs_of_a_worker_with_a_row_are_left_to_it(tmp_path: Path) ->
     write(RegisterWorker("w", "main", 9000, ("default",), "host", 1, 1000))
     write(InsertRun("r", "main", "r", "wf", "default", "RUNNING", "w", None, 0, "{}", 7, 1000))
     assert write(FreeOrphans("w", 1000, 10)) == Committed({0: Applied(0)})
-    assert await store.owners() == ["w"]
-    store._db.execute("delete from workers")
+    assert await store.reads.owners() == ["w"]
+    store.transactions.db.execute("delete from workers")
     assert write(FreeOrphans("w", 1000, 10)) == Committed({0: Applied(1)})
-    assert await store.owners() == []
+    assert await store.reads.owners() == []
     await store.close()
 
 
@@ -108,4 +108,4 @@ async def test_whoever_ends_a_run_whose_row_cannot_be_read_is_not_told_that_it_f
         ending = asyncio.create_task(run.terminate("enough"))
         await env.pass_time(10)
         await ending
-        assert [message.body for message in await env.store.unread(run.run_id)] == [TerminateRequest("enough")]
+        assert [message.body for message in await env.store.reads.unread(run.run_id)] == [TerminateRequest("enough")]

@@ -30,7 +30,7 @@ def told(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
 
 def let_it_grow(env: Environment, *, pages: int) -> None:
     """As if the disk had room for so many more pages."""
-    db: sqlite3.Connection = env.store._db
+    db: sqlite3.Connection = env.store.inner.transactions.db
     (size,) = db.execute("pragma page_count").fetchone()
     db.execute(f"pragma max_page_count = {size + pages}")
 

@@ -82,7 +82,7 @@ async def test_an_operation_of_its_own_is_applied_or_refused(store: Store) -> No
         together = await answers(store, [a_promotion("r1")], [a_promotion("r2")])
         beside = await answers(store, [a_promotion("r3"), a_promotion("r1", "another")], [a_promotion("r2")])
 
-        rows = [await store.run("main", run_id) for run_id in ("r1", "r2", "r3")]
+        rows = [await store.reads.run("main", run_id) for run_id in ("r1", "r2", "r3")]
         assert [row.priority for row in rows if row is not None] == [7, 7, 0]
         assert together == [Applied(), Applied()]
         assert beside == [Moved(), Applied()]

@@ -97,7 +97,7 @@ async def test_a_dead_workers_runs_are_taken_over_at_once(tmp_path: Path) -> Non
         theirs = await heir.app.get("run")
         await theirs.signal(go, 10)
         assert await heir.result(theirs) == 112
-        assert [row.worker_id for row in await heir.store.workers()] == [worker_ids(heir)]
+        assert [row.worker_id for row in await heir.store.reads.workers()] == [worker_ids(heir)]
 
 
 async def test_nothing_is_written_of_a_run_after_it_was_handed_back(env: Environment) -> None:
@@ -109,11 +109,11 @@ async def test_nothing_is_written_of_a_run_after_it_was_handed_back(env: Environ
         env.worker._parking.hand_back(live)
         live.running["fails_when_told"].end(ValueError("too late"), None)
         await env.settle()
-        assert await env.store.attempts(run.run_id) == []
+        assert await env.store.reads.attempts(run.run_id) == []
         await env.pass_time(1)
         gates[-1].set_exception(ValueError("in time"))
         await env.settle()
-        assert [failed.attempt for failed in await env.store.attempts(run.run_id)] == [1]
+        assert [failed.attempt for failed in await env.store.reads.attempts(run.run_id)] == [1]
 
 
 async def test_two_workers_share_the_work_and_each_run_has_one_owner(tmp_path: Path) -> None:

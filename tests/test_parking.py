@@ -155,7 +155,7 @@ async def test_signals_nobody_waits_for_yet_are_kept(env: Environment) -> None:
         await run.signal("approved", "later")
         await env.pass_time(timedelta(days=1))
         assert await env.result(run) == "AWAKE"
-        unread = await env.store.unread(run.run_id)
+        unread = await env.store.reads.unread(run.run_id)
         assert [rows.message_body(message.body) for message in unread] == [
             '{"name":"approved","payload":"early"}',
             '{"name":"approved","payload":"later"}',
@@ -205,7 +205,7 @@ async def test_a_stopped_worker_leaves_its_runs_to_the_next(env: Environment) ->
         assert (await found.describe()).waiting_for[0].name == "approved"
         await found.signal(approved, "cat")
         assert await env.result(found) == "ASKED cat"
-        assert len(await env.store.workers()) == 1
+        assert len(await env.store.reads.workers()) == 1
 
 
 @pytest.mark.parametrize("behind", [timedelta(0), timedelta(hours=1)])

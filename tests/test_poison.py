@@ -90,11 +90,13 @@ class Ledger:
         for run_id in (*run_ids, "bystander"):
             self.own(run_id, worker_id)
         answer = self.lose(worker_id)
-        self.store._db.execute("delete from runs where run_id = 'bystander'")
+        self.store.transactions.db.execute("delete from runs where run_id = 'bystander'")
         return answer
 
     def own(self, run_id: str, worker_id: str | None) -> None:
-        self.store._db.execute("update runs set owner = ?, wake_at = null where run_id = ?", (worker_id, run_id))
+        self.store.transactions.db.execute(
+            "update runs set owner = ?, wake_at = null where run_id = ?", (worker_id, run_id)
+        )
 
     def move(self, run_id: str, seq: int) -> None:
         body = '{"name":"step","arguments":{},"result":1,"started_at":1}'
@@ -110,10 +112,10 @@ class Ledger:
     def counts(self, run_id: str) -> tuple[int, int]:
         """Losses, and deaths with it as the only suspect."""
         sql = "select losses, coalesce(json_array_length(deaths), 0) from runs where run_id = ?"
-        return tuple(self.store._db.execute(sql, (run_id,)).fetchone())
+        return tuple(self.store.transactions.db.execute(sql, (run_id,)).fetchone())
 
     async def row(self, run_id: str) -> RunRow:
-        row = await self.store.run("main", run_id)
+        row = await self.store.reads.run("main", run_id)
         assert row is not None
         return row
 
@@ -227,7 +229,7 @@ async def test_one_that_was_alone_is_never_held_and_rests_longer_each_time() -> 
 async def test_a_parent_that_waits_for_the_suspect_is_no_company() -> None:
     """A program with one run, killed in a child of that, is as harmless as one without children."""
     async with a_ledger("parent", "child") as ledger:
-        ledger.store._db.execute("update runs set parent_id = 'parent' where run_id = 'child'")
+        ledger.store.transactions.db.execute("update runs set parent_id = 'parent' where run_id = 'child'")
         for _ in range(2):
             ledger.lost_with("child")
         assert ledger.lost_with("child", "parent", alone=True) == Applied(Freed(2, Paused("child", 3, NOW + 1000)))
@@ -298,11 +300,11 @@ async def test_a_rescuer_that_dies_between_bites_leaves_nobody_counted_twice_or_
         ledger.lose(worker_id, limit=bite)
         for _ in range(4):
             # As the next rescuer does it: it reads the epoch anew, and raises it again.
-            epoch = next((row.epoch for row in await ledger.store.workers() if row.worker_id == worker_id), 1)
+            epoch = next((row.epoch for row in await ledger.store.reads.workers() if row.worker_id == worker_id), 1)
             ledger.write(RaiseEpoch(worker_id, epoch), FreeRuns(worker_id, NOW, bite))
         ledger.write(DeleteWorker(worker_id))
         assert [ledger.counts(run_id) for run_id in "abc"] == [(3, 0), (3, 0), (1, 0)]
-        assert worker_id not in {row.worker_id for row in await ledger.store.workers()}
+        assert worker_id not in {row.worker_id for row in await ledger.store.reads.workers()}
 
 
 async def test_a_rescue_under_another_epoch_counts_nothing() -> None:
@@ -407,8 +409,8 @@ async def test_suspects_that_may_not_be_claimed_are_no_reason_to_wake() -> None:
     """The claim loop would else look for them every few milliseconds."""
     async with a_ledger("s1") as ledger:
         await suspected(ledger, "s1")
-        assert await ledger.store.next_wake("main", ["default"], ["wf"]) is None
-        assert await ledger.store.next_wake("main", ["default"], ["wf"], suspects=True) == -1
+        assert await ledger.store.reads.next_wake("main", ["default"], ["wf"]) is None
+        assert await ledger.store.reads.next_wake("main", ["default"], ["wf"], suspects=True) == -1
 
 
 async def test_a_message_for_a_run_in_quarantine_does_not_free_it() -> None:
@@ -438,7 +440,7 @@ def plan_of(db: sqlite3.Connection, sql: str, **parameters: object) -> str:
 async def test_many_suspects_do_not_lie_in_the_way_of_others(tmp_path: Path) -> None:
     """Each is in one of two indexes: whoever looks for the others never sees them."""
     async with a_ledger("a") as ledger:
-        db = ledger.store._db
+        db = ledger.store.transactions.db
         sql = queries("sqlite")
         known = {"queue": "default", "priority": 0, "now": NOW, "namespace": "main", "workflows": "[]"}
         assert "runs USING INDEX runs_ripe (queue=? AND priority=? AND wake_at<?)" in plan_of(
@@ -555,7 +557,7 @@ async def die_until_held(env: Environment, run_id: str) -> int:
         await env.settle()
         # Longer than the longest rest of one that was alone.
         for _ in range(620):
-            row = None if env.has_died else await env.store.run("main", run_id)
+            row = None if env.has_died else await env.store.reads.run("main", run_id)
             if env.has_died or (row is not None and row.held == "quarantine"):
                 break
             await env.pass_time(0.5)

@@ -210,7 +210,7 @@ async def led(store: SqliteStore | PostgresStore, wanted: RunFilter) -> str | No
     leads = leads_of(wanted)
     if len(leads) < 2:
         return leads[0] if leads else None
-    ((*counts,),) = await store._ask(lambda: _found(Text(*counting(wanted, leads))))
+    ((*counts,),) = await store.reads.ask(lambda: _found(Text(*counting(wanted, leads))))
     fewest: int = counts.index(min(counts))
     return leads[fewest]
 
@@ -241,12 +241,12 @@ def matching(rows: Sequence[RunRow | RunUnreadable], wanted: RunFilter) -> list[
 
 async def check_lists(store: SqliteStore | PostgresStore) -> None:
     """Whether every list is what a walk over all runs finds, from its first page to its second."""
-    rows = await store._runs(Text("select * from runs", {}))
+    rows = await store.reads._runs(Text("select * from runs", {}))
     for wanted in LISTS:
         for before in (None, "run-000000250", "few-PENDING3"):
             page = msgspec.structs.replace(wanted, before=before)
             later = [row for row in rows if before is None or row.run_id < before]
-            assert [row.run_id for row in await store.list_runs(page)] == matching(later, page), page
+            assert [row.run_id for row in await store.reads.list_runs(page)] == matching(later, page), page
 
 
 async def test_a_list_by_any_filter_finds_what_a_walk_over_all_runs_finds(quick_path: Path) -> None:

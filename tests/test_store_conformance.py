@@ -236,41 +236,51 @@ def _without_words(answer: Answer) -> Answer:
 
 async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
     """What every read says; where a look at new messages begins is by their numbers, or something else."""
-    listed = [await store.list_runs(RunFilter(n, limit=3)) for n in NAMESPACES]
-    found = [row for n in NAMESPACES for row in await store.list_runs(RunFilter(n))]
-    seen: list[object] = [listed, found, await store.workers(), await store.owners()]
+    listed = [await store.reads.list_runs(RunFilter(n, limit=3)) for n in NAMESPACES]
+    found = [row for n in NAMESPACES for row in await store.reads.list_runs(RunFilter(n))]
+    seen: list[object] = [listed, found, await store.reads.workers(), await store.reads.owners()]
     if by_number:
-        seen.append(await store.last_message())
+        seen.append(await store.reads.last_message())
     for worker in WORKERS:
-        seen += [await store.load_runs(RUNS, worker), await store.owned_runs(worker)]
-        seen.append((await store.new_messages(worker, 0))[0])
+        seen += [await store.reads.load_runs(RUNS, worker), await store.reads.owned_runs(worker)]
+        seen.append((await store.reads.new_messages(worker, 0))[0])
         if by_number:
-            seen.append(await store.new_messages(worker, 2))
+            seen.append(await store.reads.new_messages(worker, 2))
     for namespace in NAMESPACES:
-        seen.append(await store.next_wake(namespace, ("q1", "q2"), ("wf",)))
-        seen.append(await store.next_wake(namespace, ("q2", "q1"), ("wf", "fw"), suspects=True))
-        seen.append(await store.overdue(namespace, 1500, 2))
-        seen.append(await store.next_close(namespace, 1000))
+        seen.append(await store.reads.next_wake(namespace, ("q1", "q2"), ("wf",)))
+        seen.append(await store.reads.next_wake(namespace, ("q2", "q1"), ("wf", "fw"), suspects=True))
+        seen.append(await store.reads.overdue(namespace, 1500, 2))
+        seen.append(await store.reads.next_close(namespace, 1000))
         # Which of several runs of a workflow is named, each database says by its own index.
         for queue in ("q1", "q2"):
-            seen.append(sorted(each.workflow for each in await store.waking_workflows(namespace, queue, 30)))
-        seen += [await store.latest_run(namespace, workflow_id) for workflow_id in "abcd"]
-        seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
-        seen += [await store.list_runs(RunFilter(namespace, held=("mismatch", "quarantine"), before="r4"))]
-        seen += [await store.list_runs(RunFilter(namespace, status=("PENDING",), held=("quarantine",)))]
-        seen += [await store.list_runs(RunFilter(namespace, held=("mismatch",), status=("SUSPENDED",), without="w"))]
+            seen.append(sorted(each.workflow for each in await store.reads.waking_workflows(namespace, queue, 30)))
+        seen += [await store.reads.latest_run(namespace, workflow_id) for workflow_id in "abcd"]
+        seen += [await store.reads.list_runs(RunFilter(namespace, status=("PENDING",), before="r4", parent_id="r2"))]
+        seen += [await store.reads.list_runs(RunFilter(namespace, held=("mismatch", "quarantine"), before="r4"))]
+        seen += [await store.reads.list_runs(RunFilter(namespace, status=("PENDING",), held=("quarantine",)))]
+        seen += [
+            await store.reads.list_runs(RunFilter(namespace, held=("mismatch",), status=("SUSPENDED",), without="w"))
+        ]
         for wanted in LISTS:
-            seen.append(await store.list_runs(RunFilter(namespace, **wanted)))
-        seen.append(await store.held_counts(namespace))
+            seen.append(await store.reads.list_runs(RunFilter(namespace, **wanted)))
+        seen.append(await store.reads.held_counts(namespace))
     for row in found:
         assert isinstance(row, RunRow)
-        seen += [await store.events(row, 0, 3), await store.events(row, 2, 9), await store.last_event_at(row.run_id)]
-        seen += [await store.attempts(row.run_id), await store.unread(row.run_id), await store.set_aside(row.run_id)]
-    return [*seen, await store.ended_or_held(RUNS)]
+        seen += [
+            await store.reads.events(row, 0, 3),
+            await store.reads.events(row, 2, 9),
+            await store.reads.last_event_at(row.run_id),
+        ]
+        seen += [
+            await store.reads.attempts(row.run_id),
+            await store.reads.unread(row.run_id),
+            await store.reads.set_aside(row.run_id),
+        ]
+    return [*seen, await store.reads.ended_or_held(RUNS)]
 
 
 def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
-    db = store._db
+    db = store.transactions.db
     return {
         "runs": answer(db, _quick_rows(Text("select * from runs order by run_id", {}))),
         "latest": db.execute(

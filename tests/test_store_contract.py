@@ -127,11 +127,11 @@ def a_park(run_id: str, messages: int | None = 0, wake_at: int | None = None) ->
 async def test_a_run_is_written_and_read_back(store: Store) -> None:
     async with opened(store):
         assert await write(store, a_run("r1", "order-1")) == Applied()
-        row = await store.run("main", "r1")
+        row = await store.reads.run("main", "r1")
         assert row is not None
         assert (row.workflow_id, row.status, row.input, row.seed) == ("order-1", "RUNNING", "{}", 7)
-        assert await store.latest_run("main", "order-1") == row
-        assert await store.run("other", "r1") is None
+        assert await store.reads.latest_run("main", "order-1") == row
+        assert await store.reads.run("other", "r1") is None
 
 
 async def test_a_taken_workflow_id_is_answered_with_its_run_and_harms_no_neighbour(store: Store) -> None:
@@ -147,24 +147,24 @@ async def test_a_start_written_twice_is_applied_once(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("r1", "same"))
         assert await write(store, a_run("r1", "same")) == Applied()
-        assert len(await store.list_runs(RunFilter("main"))) == 1
+        assert len(await store.reads.list_runs(RunFilter("main"))) == 1
 
 
 async def test_a_run_may_start_move_and_end_in_one_batch(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("r1"), an_event("r1", 2), an_end("r1", 3))
-        row = await store.run("main", "r1")
+        row = await store.reads.run("main", "r1")
         assert row is not None
         assert (row.status, row.closed_at, row.owner) == ("COMPLETED", 2000, None)
-        assert [event.seq for event in await store.events(row, 0, 10)] == [1, 2, 3]
+        assert [event.seq for event in await store.reads.events(row, 0, 10)] == [1, 2, 3]
 
 
 async def test_events_are_read_in_order_and_in_pages(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("r1"), *[an_event("r1", seq) for seq in range(2, 8)], an_end("r1", 8))
-        row = await store.run("main", "r1")
+        row = await store.reads.run("main", "r1")
         assert row is not None
-        pages = [[e.seq for e in await store.events(row, after, 3)] for after in (0, 3, 6, 8)]
+        pages = [[e.seq for e in await store.reads.events(row, after, 3)] for after in (0, 3, 6, 8)]
         assert pages == [[1, 2, 3], [4, 5, 6], [7, 8], []]
 
 
@@ -173,10 +173,10 @@ async def test_large_values_come_back_whole(store: Store) -> None:
     async with opened(store):
         large = '"' + "x" * 5000 + '"'
         await write(store, a_run("r1", input=large), an_event("r1", 2, large), an_end("r1", 3, large))
-        row = await store.run("main", "r1")
+        row = await store.reads.run("main", "r1")
         assert row is not None
         assert (row.input, row.outcome) == (large, large)
-        event = (await store.events(row, 1, 1))[0]
+        event = (await store.reads.events(row, 1, 1))[0]
         assert msgspec.json.encode(event.fact).count(b"x") == 5000
 
 
@@ -184,7 +184,7 @@ async def test_a_stale_epoch_writes_nothing(store: Store) -> None:
     async with opened(store):
         assert isinstance(await commit(store, [[a_run("r1")]], epoch=2), Fenced)
         assert isinstance(await commit(store, [[a_run("r1")]], worker="unknown"), Fenced)
-        assert await store.run("main", "r1") is None
+        assert await store.reads.run("main", "r1") is None
 
 
 async def test_one_broken_group_harms_no_neighbour(store: Store) -> None:
@@ -194,7 +194,7 @@ async def test_one_broken_group_harms_no_neighbour(store: Store) -> None:
         first, broken, last = await answers(store, [a_run("r2")], [an_event("r1", 2), an_end("r1", 3)], [a_run("r3")])
         assert (first, last) == (Applied(), Applied())
         assert isinstance(broken, Broken)
-        row = await store.run("main", "r1")
+        row = await store.reads.run("main", "r1")
         assert row is not None
         assert row.closed_at is None
 
@@ -224,7 +224,7 @@ async def test_a_message_written_twice_is_there_once(store: Store) -> None:
         await write(store, an_event("r1", 2), TakeMessage(1, 2))
         await write(store, an_end("r1", 3))
         assert await write(store, a_message("r1")) == Applied(Posted(1, None))
-        assert await store.unread("r1") == []
+        assert await store.reads.unread("r1") == []
 
 
 async def test_signals_that_were_set_aside_can_be_read(store: Store) -> None:
@@ -235,21 +235,21 @@ async def test_signals_that_were_set_aside_can_be_read(store: Store) -> None:
             await write(store, a_message("r1", f"m-{number}"))
         await write(store, TakeMessage(3, 0))
         await write(store, TakeMessage(2, 2))
-        assert [message.message_id for message in await store.set_aside("r1")] == ["m-3"]
+        assert [message.message_id for message in await store.reads.set_aside("r1")] == ["m-3"]
 
 
 async def test_unread_messages_are_read_in_order(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("r1"))
         await write(store, a_message("r1", "m-1"))
-        begin = await store.last_message()
+        begin = await store.reads.last_message()
         await write(store, a_message("r1", "m-2"))
         await write(store, a_message("r1", "m-3"))
         await write(store, TakeMessage(2, 2))
-        assert [message.message_id for message in await store.unread("r1")] == ["m-1", "m-3"]
-        found, last = await store.new_messages(WORKER, begin)
+        assert [message.message_id for message in await store.reads.unread("r1")] == ["m-1", "m-3"]
+        found, last = await store.reads.new_messages(WORKER, begin)
         assert [(run_id, m.number, had) for run_id, m, had in found if isinstance(m, Message)] == [("r1", 3, 3)]
-        assert (await store.new_messages(WORKER, last))[0] == []
+        assert (await store.reads.new_messages(WORKER, last))[0] == []
 
 
 async def test_unread_messages_are_read_page_by_page(store: Store) -> None:
@@ -259,12 +259,12 @@ async def test_unread_messages_are_read_page_by_page(store: Store) -> None:
         for number in range(1, 6):
             await write(store, a_message("r1", f"m-{number}"))
         await write(store, TakeMessage(2, 2))
-        page, had = await store.unread_page("r1", 0, 2)
+        page, had = await store.reads.unread_page("r1", 0, 2)
         assert ([message.number for message in page], had) == ([1, 3], 5)
-        page, had = await store.unread_page("r1", 3, 10)
+        page, had = await store.reads.unread_page("r1", 3, 10)
         assert ([message.number for message in page], had) == ([4, 5], 5)
-        assert await store.unread_page("r1", 5, 10) == ([], 5)
-        assert await store.unread_page("nobody", 0, 10) == ([], 0)
+        assert await store.reads.unread_page("r1", 5, 10) == ([], 5)
+        assert await store.reads.unread_page("nobody", 0, 10) == ([], 0)
 
 
 async def test_a_run_with_many_unread_messages_takes_no_more_of_those_that_can_wait(store: Store) -> None:
@@ -281,7 +281,7 @@ async def test_a_run_with_many_unread_messages_takes_no_more_of_those_that_can_w
         told = await answers(store, [a_signal(1)], [a_signal(5)], [TellRun(*a_message("r1", "child:c")[:5])])
         assert [type(answer) for answer in told] == [Applied, Full, Applied]
         assert isinstance(await write(store, a_message("r1", "stop")), Applied)
-        first, second, third, *_ = [message.number for message in await store.unread("r1")]
+        first, second, third, *_ = [message.number for message in await store.reads.unread("r1")]
         await write(store, TakeMessage(first, 2))
         assert await write(store, a_signal(6)) == Full(3)
         await answers(store, [TakeMessage(second, 3)], [TakeMessage(third, 4)])
@@ -312,22 +312,22 @@ async def test_a_run_that_cannot_be_read_is_told_apart_from_those_that_can(store
         await write(store, an_event("r3", 3)._replace(kind="ActivityDreamt"))
         await write(store, RecordAttempt("main", "r4", "step", 1, "step", failure[:-5], 1000, 3000))
         await write(store, a_message("r5", "m-2")._replace(body='{"name":1}'))
-        found = await store.load_runs(["r1", "r2", "r3", "r4", "r5", "r6"], WORKER)
+        found = await store.reads.load_runs(["r1", "r2", "r3", "r4", "r5", "r6"], WORKER)
         assert [run.row.run_id for run in found if isinstance(run, LoadedRun)] == ["r1", "r6"]
         unreadable = {run.run_id: run for run in found if isinstance(run, RunUnreadable)}
         assert sorted(unreadable) == ["r2", "r3", "r4", "r5"]
         for run_id, trouble in {"r2": "event 3", "r3": "'ActivityDreamt'", "r4": "attempt 1 at step"}.items():
             assert trouble in unreadable[run_id].trouble
         assert "message 7" in unreadable["r5"].trouble
-        assert len(await store.list_runs(RunFilter("main"))) == 6
+        assert len(await store.reads.list_runs(RunFilter("main"))) == 6
 
-        row = await store.run("main", "r2")
+        row = await store.reads.run("main", "r2")
         assert row is not None
-        assert [event.seq for event in await store.events(row, 0, 2)] == [1, 2]
+        assert [event.seq for event in await store.reads.events(row, 0, 2)] == [1, 2]
         with pytest.raises(RunUnreadable, match="event 3"):
-            await store.events(row, 0, 3)
+            await store.reads.events(row, 0, 3)
         with pytest.raises(RunUnreadable, match="attempt 1"):
-            await store.attempts("r4")
+            await store.reads.attempts("r4")
 
 
 async def test_a_message_that_cannot_be_read_is_told_apart_from_those_that_can(store: Store) -> None:
@@ -336,15 +336,15 @@ async def test_a_message_that_cannot_be_read_is_told_apart_from_those_that_can(s
         await write(store, a_run("r2"))
         await write(store, a_message("r1")._replace(kind="DreamSent"))
         await write(store, a_message("r2"))
-        found, _ = await store.new_messages(WORKER, 0)
+        found, _ = await store.reads.new_messages(WORKER, 0)
         assert [run_id for run_id, _, _ in found] == ["r1", "r2"]
         (_, bad, _), (_, good, _) = found
         assert isinstance(bad, RunUnreadable)
         assert (bad.run_id, "message 1" in bad.trouble) == ("r1", True)
         assert isinstance(good, Message)
         with pytest.raises(RunUnreadable, match="'DreamSent'"):
-            await store.unread("r1")
-        assert [message.number for message in await store.unread("r2")] == [2]
+            await store.reads.unread("r1")
+        assert [message.number for message in await store.reads.unread("r2")] == [2]
 
 
 async def test_parking_is_refused_when_a_message_came_first(store: Store) -> None:
@@ -369,7 +369,7 @@ async def test_a_message_and_a_park_in_one_batch_lose_nothing(store: Store) -> N
     async with opened(store):
         await write(store, a_run("r1"))
         park, post = await answers(store, [a_park("r1")], [a_message("r1")])
-        (message,) = await store.unread("r1")
+        (message,) = await store.reads.unread("r1")
         assert (park, post) == (Moved(), Applied(Posted(message.number, 1)))
 
 
@@ -406,15 +406,15 @@ async def test_a_takeover_frees_runs_only_under_the_epoch_it_read(store: Store) 
         await write(store, a_run("r1"), a_run("r2"), a_run("r3"))
         stale: list[Operation] = [RaiseEpoch(WORKER, 9), FreeRuns(WORKER, 1000, 10)]
         assert await write(store, *stale, worker=None) == Moved()
-        assert len(await store.owned_runs(WORKER)) == 3
+        assert len(await store.reads.owned_runs(WORKER)) == 3
         fresh: list[Operation] = [RaiseEpoch(WORKER, 1), FreeRuns(WORKER, 1000, 2)]
         assert await write(store, *fresh, worker=None) == Applied(Freed(2))
         assert isinstance(await commit(store, [[a_run("r4")]]), Fenced)
         await write(store, DeleteWorker(WORKER), worker=None)
-        assert len(await store.workers()) == 1
+        assert len(await store.reads.workers()) == 1
         assert await write(store, FreeRuns(WORKER, 1000, 2), worker=None) == Applied(Freed(1))
         await write(store, DeleteWorker(WORKER), worker=None)
-        assert await store.workers() == []
+        assert await store.reads.workers() == []
 
 
 async def test_a_loaded_run_has_everything(store: Store) -> None:
@@ -428,13 +428,13 @@ async def test_a_loaded_run_has_everything(store: Store) -> None:
             RecordAttempt("main", "r1", "step", 1, "step", failure, 1000, 3000),
             NoteWaiting("r1", WORKER, "[]", 1600),
         )
-        (loaded,) = await store.load_runs(["r1", "nobody"], WORKER)
+        (loaded,) = await store.reads.load_runs(["r1", "nobody"], WORKER)
         assert isinstance(loaded, LoadedRun)
         assert [event.seq for event in loaded.events] == [2]
         assert [message.message_id for message in loaded.messages or ()] == ["m-1"]
         assert [(a.place, a.attempt, a.next_at) for a in loaded.attempts] == [("step", 1, 3000)]
         assert (loaded.row.messages, loaded.row.waiting) == (1, "[]")
-        assert await store.load_runs(["r1"], "somebody else") == []
+        assert await store.reads.load_runs(["r1"], "somebody else") == []
 
 
 async def test_lists_are_filtered_and_go_from_new_to_old(store: Store) -> None:
@@ -443,7 +443,7 @@ async def test_lists_are_filtered_and_go_from_new_to_old(store: Store) -> None:
         await write(store, an_end("r1", 2))
 
         async def ids(**wanted: object) -> list[str]:
-            return [row.run_id for row in await store.list_runs(RunFilter("main", **wanted))]  # type: ignore[arg-type]  # shorthand
+            return [row.run_id for row in await store.reads.list_runs(RunFilter("main", **wanted))]  # type: ignore[arg-type]  # shorthand
 
         assert await ids() == ["r3", "r2", "r1"]
         assert await ids(status=("COMPLETED",)) == ["r1"]
@@ -460,23 +460,23 @@ async def test_lists_of_held_runs_tell_reasons_apart(store: Store) -> None:
             await write(store, HoldRun(run_id, WORKER, reason, "{}", 1500))
 
         async def ids(**wanted: object) -> list[str]:
-            return [row.run_id for row in await store.list_runs(RunFilter("main", **wanted))]  # type: ignore[arg-type]  # shorthand
+            return [row.run_id for row in await store.reads.list_runs(RunFilter("main", **wanted))]  # type: ignore[arg-type]  # shorthand
 
         assert await ids(held=("mismatch", "quarantine")) == ["r2", "r1"]
         assert await ids(held=("quarantine",)) == ["r1"]
         assert await ids(held=("quarantine", "mismatch"), before="r2") == ["r1"]
         assert await ids(held=("quarantine",), status=("RUNNING",)) == ["r4", "r3", "r1"]
         assert await ids(held=("quarantine",), workflow="none") == []
-        assert await store.held_counts("main") == {"mismatch": 1, "quarantine": 1}
-        assert await store.held_counts("n") == {"quarantine": 1}
-        assert await store.held_counts("nobody's") == {}
+        assert await store.reads.held_counts("main") == {"mismatch": 1, "quarantine": 1}
+        assert await store.reads.held_counts("n") == {"quarantine": 1}
+        assert await store.reads.held_counts("nobody's") == {}
 
 
 async def test_a_batch_of_thousands_is_one_transaction(store: Store) -> None:
     async with opened(store):
         groups = [[a_run(f"r{n:05}")] for n in range(2500)]
         assert await answers(store, *groups) == [Applied()] * 2500
-        assert len(await store.list_runs(RunFilter("main", limit=5000))) == 2500
+        assert len(await store.reads.list_runs(RunFilter("main", limit=5000))) == 2500
 
 
 # SQLite's own
@@ -493,7 +493,7 @@ async def test_user_code_may_open_the_same_file_in_the_same_process(tmp_path: Pa
             theirs.close()
             path.read_bytes()
             assert await write(store, a_run(f"r{number:02}")) == Applied()
-        assert len(await store.list_runs(RunFilter("main"))) == 50
+        assert len(await store.reads.list_runs(RunFilter("main"))) == 50
     with sqlite3.connect(path) as theirs:
         assert theirs.execute("select count(*) from runs").fetchone() == (50,)
         assert theirs.execute("select count(*) from theirs").fetchone() == (50,)
@@ -564,8 +564,8 @@ async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path, name: str
 async def test_the_file_is_synced_at_every_commit(tmp_path: Path) -> None:
     async with opened(SqliteStore(str(tmp_path / "sync.db"), threads=False)) as store:
         assert isinstance(store, SqliteStore)
-        assert store._db.execute("pragma journal_mode").fetchone() == ("wal",)
-        assert store._db.execute("pragma synchronous").fetchone() == (2,)
+        assert store.transactions.db.execute("pragma journal_mode").fetchone() == ("wal",)
+        assert store.transactions.db.execute("pragma synchronous").fetchone() == (2,)
 
 
 def test_every_migration_says_what_it_is_for() -> None:

@@ -75,7 +75,7 @@ def a_stop(run_id: str, *, all_terminate: bool = False, place: str | None = None
 
 
 async def row_of(store: Store, run_id: str) -> RunRow:
-    row = await store.run("main", run_id)
+    row = await store.reads.run("main", run_id)
     assert row is not None
     return row
 
@@ -91,7 +91,7 @@ async def test_a_rich_run_keeps_its_traits(store: Store) -> None:
         assert (traits.entity_id, traits.correlation_id, traits.attributes) == ("e", "c", '{"a":1}')
         assert (traits.parent_id, traits.parent_place, traits.continued_from) == ("p", "x", "q")
         assert (row.close_at, row.close_as, len(row.input)) == (1005, "TIMED_OUT", 2002)
-        assert [found.run_id for found in await store.list_runs(RunFilter("main", parent_id="p"))] == ["r"]
+        assert [found.run_id for found in await store.reads.list_runs(RunFilter("main", parent_id="p"))] == ["r"]
 
 
 async def test_a_free_run_is_closed_by_whoever_asks_and_an_owned_one_is_not(store: Store) -> None:
@@ -118,7 +118,7 @@ async def test_closing_by_number_goes_on_after_the_last_event(store: Store) -> N
         await write(store, an_event("r", 2), an_event("r", 3))
         await write(store, a_park("r"))
         await write(store, a_close("r"))
-        assert [event.seq for event in await store.events(await row_of(store, "r"), 0, 10)] == [1, 2, 3, 4]
+        assert [event.seq for event in await store.reads.events(await row_of(store, "r"), 0, 10)] == [1, 2, 3, 4]
 
 
 async def test_what_has_begun_is_not_closed_as_unbegun(store: Store) -> None:
@@ -141,7 +141,7 @@ async def test_a_refused_close_takes_nobody_along(store: Store) -> None:
         tell = TellRun("p", "child:c", "ChildResult", "{}", 3000)
         refused, neighbour = await answers(store, [a_close("c"), tell], [a_run("n")])
         assert (refused, neighbour) == (Moved(), Applied())
-        assert await store.unread("p") == []
+        assert await store.reads.unread("p") == []
         assert (await row_of(store, "p")).messages == 0
 
 
@@ -153,7 +153,7 @@ async def test_an_id_changes_hands_only_from_a_closed_run(store: Store) -> None:
         assert (refused.run.run_id, (await row_of(store, "r1")).status) == ("r1", "RUNNING")
         await write(store, an_end("r1", 2))
         assert await write(store, SupersedeRun("r1", None), a_run("r2", "same")) == Applied()
-        latest = await store.latest_run("main", "same")
+        latest = await store.reads.latest_run("main", "same")
         assert latest is not None
         assert latest.run_id == "r2"
         taken = await write(store, a_run("r3", "same"))
@@ -173,9 +173,9 @@ async def test_a_run_hands_over_to_its_successor_in_one_group(store: Store) -> N
         successor = a_rich_run("r2", workflow_id="same", continued_from="r1")
         supersede, move = SupersedeRun("r1", WORKER), MoveMessages("r1", "r2")
         assert await write(store, supersede, successor, move, an_end("r1", 3)) == Applied()
-        assert [message.message_id for message in await store.unread("r2")] == ["m-2"]
+        assert [message.message_id for message in await store.reads.unread("r2")] == ["m-2"]
         assert (await row_of(store, "r2")).messages == 1
-        assert [message.message_id for message in await store.unread("r1")] == ["child:c"]
+        assert [message.message_id for message in await store.reads.unread("r1")] == ["child:c"]
 
 
 async def test_children_are_asked_to_stop_each_as_it_was_started_to(store: Store) -> None:
@@ -189,7 +189,7 @@ async def test_children_are_asked_to_stop_each_as_it_was_started_to(store: Store
         assert isinstance(answer, Applied)
         assert isinstance(answer.value, list)
         assert sorted(child.run_id for child in answer.value) == ["c1", "c2"]
-        kinds = {c: [type(m.body).__name__ for m in await store.unread(c)] for c in ("c1", "c2", "c3", "other")}
+        kinds = {c: [type(m.body).__name__ for m in await store.reads.unread(c)] for c in ("c1", "c2", "c3", "other")}
         assert kinds == {"c1": ["CancelRequest"], "c2": ["TerminateRequest"], "c3": [], "other": []}
         told = await row_of(store, "c1")
         assert (told.messages, told.cancel_reason, told.cancel_requested_at) == (1, "over", 3000)
@@ -202,7 +202,7 @@ async def test_one_child_is_asked_by_its_place(store: Store) -> None:
         await write(store, a_live_child("c1"))
         await write(store, a_live_child("c2"))
         assert await write(store, a_stop("p", place="place of c2")) == Applied([Asked("c2", 1, "CancelRequest")])
-        assert await store.unread("c1") == []
+        assert await store.reads.unread("c1") == []
 
 
 async def test_children_that_have_not_begun_are_closed_with_their_parent(store: Store) -> None:
@@ -231,7 +231,7 @@ async def test_a_request_to_stop_and_ids_of_signals_hold_for_the_successor(store
         row = await row_of(store, "r2")
         assert (row.cancel_reason, row.close_at, row.close_as) == ("enough", 9000, "CANCELLED")
         assert await write(store, a_message("r2", "signal:once")) == Applied(Posted(1, None))
-        assert await store.unread("r2") == []
+        assert await store.reads.unread("r2") == []
 
 
 async def test_a_successor_knows_the_last_thousand_ids_of_signals(store: Store) -> None:
@@ -246,7 +246,7 @@ async def test_a_successor_knows_the_last_thousand_ids_of_signals(store: Store) 
         for number in (200, 700, 1199):
             told = await write(store, a_message("r2", f"signal:{number}"))
             assert told == Applied(Posted(numbers[number], None))
-        assert await store.unread("r2") == []
+        assert await store.reads.unread("r2") == []
 
 
 async def lost_with_all(store: Store, worker_id: str) -> Answer:
@@ -293,9 +293,9 @@ async def test_a_request_to_stop_is_seen_in_the_row_and_the_earliest_end_holds(s
         await write(store, NoteCancel("r", "third", 4000, 2200))
         row = await row_of(store, "r")
         assert (row.cancel_reason, row.close_at, row.close_as) == ("first", 4000, "CANCELLED")
-        assert [found.run_id for found in await store.overdue("main", 3999, 10)] == []
-        assert [found.run_id for found in await store.overdue("main", 4000, 10)] == ["r"]
-        assert await store.overdue("other", 4000, 10) == []
+        assert [found.run_id for found in await store.reads.overdue("main", 3999, 10)] == []
+        assert [found.run_id for found in await store.reads.overdue("main", 4000, 10)] == ["r"]
+        assert await store.reads.overdue("other", 4000, 10) == []
 
 
 async def test_a_signal_does_not_wake_a_run_before_its_delay_is_over(store: Store) -> None:
@@ -332,7 +332,7 @@ async def test_a_loaded_run_knows_its_children(store: Store) -> None:
         await write(store, a_run("p"))
         await write(store, a_child("c1"))
         await write(store, a_child("c2"))
-        (loaded,) = await store.load_runs(["p"], WORKER)
+        (loaded,) = await store.reads.load_runs(["p"], WORKER)
         assert isinstance(loaded, LoadedRun)
         assert loaded.children == {"c1", "c2"}
 
@@ -374,5 +374,5 @@ async def test_messages_of_one_batch_keep_their_order_and_are_counted_each(store
             Applied(Posted(5, 3)),
             Applied(Posted(5, None)),
         ]
-        assert [message.message_id for message in await store.unread("r1")] == ["known", "a", "e"]
+        assert [message.message_id for message in await store.reads.unread("r1")] == ["known", "a", "e"]
         assert [(await row_of(store, run_id)).messages for run_id in ("r1", "r2", "over")] == [3, 1, 0]

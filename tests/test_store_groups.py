@@ -14,21 +14,21 @@ async def test_a_message_beside_a_start_that_is_refused_is_not_sent(store: Store
     async with opened(store):
         await write(store, a_run("r1", "same"), a_run("r2"))
         assert isinstance(await write(store, a_run("r3", "same"), a_message("r2")), Taken)
-        assert await store.unread("r2") == []
+        assert await store.reads.unread("r2") == []
 
 
 async def test_a_message_beside_an_id_that_is_not_given_up_is_not_sent(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("r1"), a_run("r2"))
         assert await write(store, SupersedeRun("r1", None), a_message("r2")) == Moved()
-        assert await store.unread("r2") == []
+        assert await store.reads.unread("r2") == []
 
 
 async def test_of_two_messages_in_a_group_none_is_sent_when_one_is_refused(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("r1"))
         assert await write(store, a_message("nobody"), a_message("r1")) == Missing()
-        assert await store.unread("r1") == []
+        assert await store.reads.unread("r1") == []
         assert await write(store, a_message("r1")) != Applied()
 
 
@@ -40,7 +40,7 @@ async def test_one_park_that_is_refused_harms_no_other(store: Store) -> None:
         await write(store, a_message("r7"))
         told = await answers(store, *[[a_park(run_id)] for run_id in runs])
         assert [run_id for run_id, answer in zip(runs, told, strict=True) if answer != Applied()] == ["r7"]
-        rows = await store.list_runs(RunFilter("main"))
+        rows = await store.reads.list_runs(RunFilter("main"))
         owned = [row.run_id for row in rows if isinstance(row, RunRow) and row.owner]
         assert owned == ["r7"]
 
@@ -54,6 +54,6 @@ async def test_what_is_said_of_one_run_in_a_batch_keeps_its_order(store: Store) 
             store, [noted], [a_park("r2")], [noted._replace(waiting='["last"]')], [a_park("r1")], [noted], [a_claim()]
         )
         assert told == [Applied(), Applied(), Applied(), Applied(), Moved(), Applied([])]
-        row = await store.run("main", "r1")
+        row = await store.reads.run("main", "r1")
         assert row is not None
         assert (row.status, row.owner, row.waiting) == ("SUSPENDED", None, "[]")

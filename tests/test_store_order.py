@@ -44,9 +44,9 @@ async def test_a_cancel_written_after_a_continuation_in_one_batch_holds_for_the_
                 NoteCancel("before", "enough", 9000, 1500),
             ],
         )
-        row = await store.run("main", "after")
+        row = await store.reads.run("main", "after")
         assert row is not None
-        assert [message.message_id for message in await store.unread("after")] == ["c-1"]
+        assert [message.message_id for message in await store.reads.unread("after")] == ["c-1"]
         assert (row.cancel_requested_at, row.cancel_reason) == (1500, "enough")
         assert (row.close_at, row.close_as) == (9000, "CANCELLED")
 
@@ -57,7 +57,7 @@ async def test_a_free_run_is_not_closed_before_its_last_event(store: Store) -> N
         await write(store, a_run("r"), an_event("r", 2)._replace(at=5000))
         await write(store, a_park("r"))
         await write(store, CloseFreeRun("r", "main", "TERMINATED", "{}", 3000, only_unbegun=False))
-        row = await store.run("main", "r")
+        row = await store.reads.run("main", "r")
         assert row is not None
         assert row.closed_at == row.updated_at == 5000
 
@@ -73,7 +73,7 @@ async def test_a_message_after_the_end_of_its_run_in_one_batch_finds_it_closed(s
         assert told[0] == Applied(Posted(1, 1))
         assert told[2] == Closed("COMPLETED")
         assert isinstance(told[3], Applied)
-        assert [message.message_id for message in await store.unread("r")] == ["before"]
+        assert [message.message_id for message in await store.reads.unread("r")] == ["before"]
 
 
 async def claimed(store: Store, limit: int, queues: tuple[str, ...] = ("default",)) -> list[str]:
@@ -113,7 +113,7 @@ async def test_what_is_ripe_is_found_below_however_many_priorities_that_sleep(st
     async with opened(store):
         asleep = [a_ripe_run(f"{n:03}", priority=n)._replace(wake_at=9000 + n) for n in range(5 * MOST_LEVELS)]
         await answers(store, *[[run] for run in asleep])
-        assert await store.next_wake("main", ("default",), ("wf",)) == 9000
+        assert await store.reads.next_wake("main", ("default",), ("wf",)) == 9000
         assert await claimed(store, 5) == []
         await write(store, a_ripe_run("low", priority=-7), a_ripe_run("lower", priority=-8))
         assert await claimed(store, 1) == ["low"]

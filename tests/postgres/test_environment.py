@@ -14,7 +14,7 @@ async def test_closing_waits_for_a_server_that_takes_its_time(empty_url: str, mo
     """On a busy machine ten minutes had passed, all of them virtual, before the server had closed a connection."""
     env = Environment(empty_url)
     await env.open()
-    readers: Any = vars(env.store)["_readers"]  # its store is that of Postgres
+    readers: Any = vars(env.store)["inner"].readers.links  # its store is that of Postgres
     close = readers.close
 
     async def close_slowly() -> None:

@@ -84,7 +84,7 @@ async def test_claims_from_a_floor_find_what_comes_after_it(postgres_url: str, f
         assert await claim(store, NOW + 10, 2) == ["urgent", "r3"]
         assert await claim(store, NOW + 10) == ["humble"]
         assert await claim(store, NOW + 10) == []
-        assert await store.next_wake("main", ["default"], ["wf"]) == NOW + 5000
+        assert await store.reads.next_wake("main", ["default"], ["wf"]) == NOW + 5000
         assert await claim(store, NOW + 5000) == ["later"]
 
 
@@ -102,7 +102,7 @@ async def test_a_run_that_appears_before_the_floor_is_found_by_the_next_look_fro
         async with asyncio.timeout(120):
             while (found := await claim(store, NOW)) == []:
                 # As the engine does all the time.
-                store.has_changed()
+                store.changes.has_changed()
         assert found == ["far-too-late"]
 
 

@@ -53,7 +53,7 @@ class Churn:
         run_ids = [f"run-{self.runs + number:09}" for number in range(BITE)]
         self.runs += BITE
         # As the engine does all the time.
-        store.has_changed()
+        store.changes.has_changed()
         await write(store, [[self._start(run_id, now)] for run_id in run_ids], worker=None)
         began = time.perf_counter()
         taken = await claim(store, now, BITE)
@@ -89,7 +89,7 @@ async def test_a_snapshot_left_open_during_a_million_transitions_slows_no_claim(
 ) -> None:
     """The report of somebody else must not stop the work of everybody, and once it ends nothing is left of it."""
     async with hot_store(f"{mortal.url}?schema=hot_tables") as store:
-        await store.keep_alive(WORKER)
+        await store.presence.keep_alive(WORKER)
         churn = Churn(store)
         await churn.round()
         async with snapshot(mortal.url):

@@ -28,7 +28,7 @@ async def test_a_process_that_stopped_between_telling_a_statement_and_running_it
         await asyncio.sleep(0.2)
         assert not ended.is_set()
 
-        await store.dead_among([])
+        await store.presence.dead_among([])
 
         await asyncio.wait_for(ended.wait(), 60)
     finally:

@@ -11,8 +11,8 @@ from perdure import Perdure, Signal, activity, workflow
 from perdure.engine import watch
 from perdure.stores.operations import FreeRuns, Operation, RaiseEpoch
 from perdure.stores.postgres.address import address_of
+from perdure.stores.postgres.names import channel_of
 from perdure.stores.postgres.notify import Notices, news_of
-from perdure.stores.postgres.presence import channel_of
 from perdure.stores.rules.table import News
 from tests.processes.sites import until
 from tests.test_store_contract import a_claim, a_message, a_park, a_ripe_run, a_run, an_end, an_event
@@ -65,10 +65,10 @@ async def test_whoever_has_just_come_is_told_of_an_end(postgres_url: str, monkey
         run = await worker.start(ends_when_told.options(id="told"))
         # As it is when it has seen that it is alone.
         store: Any = worker._store
-        store._life.has_listeners = False
+        store.presence.life.has_listeners = False
         async with Perdure(postgres_url, worker=False) as client:
             waiting = asyncio.create_task((await client.get("told")).result())
-            await until(lambda: store._life.has_listeners, "it has heard of the other one")
+            await until(lambda: store.presence.life.has_listeners, "it has heard of the other one")
             await run.signal(go, "gone")
             async with asyncio.timeout(120):
                 assert await waiting == "gone"

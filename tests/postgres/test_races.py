@@ -25,6 +25,7 @@ from perdure.stores.operations import (
 )
 from perdure.stores.postgres.address import address_of
 from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.rules.reads import Reads
 from tests.postgres.test_conformance import told
 from tests.test_store_contract import a_message, a_ripe_run, a_run, an_end, an_event
 
@@ -140,7 +141,7 @@ async def race(url: str, runs: int, bite: int) -> Counter[int]:
         assert len(taken) == runs
         assert set(taken.values()) == {1}
         # What they were told is what stands there.
-        owned = [len(await store.owned_runs(f"w-{number}")) for number, store in enumerate(stores)]
+        owned = [len(await store.reads.owned_runs(f"w-{number}")) for number, store in enumerate(stores)]
         assert owned == [by_worker[number] for number in range(CLAIMERS)]
         return by_worker
 
@@ -189,7 +190,7 @@ async def test_the_run_that_a_frozen_worker_is_just_writing_holds_up_nobody(post
         held = "select 1 from workers where worker_id = 'w-1' for key share; update runs set messages = 1"
         async with holding(postgres_url, held):
             assert await told(rescuer, rescue) == Committed({0: Moved()})
-        assert await rescuer.run("main", "r2") is not None
+        assert await rescuer.reads.run("main", "r2") is not None
 
 
 async def test_a_suspect_that_somebody_holds_is_judged_at_the_next_look(postgres_url: str) -> None:
@@ -202,7 +203,7 @@ async def test_a_suspect_that_somebody_holds_is_judged_at_the_next_look(postgres
         async with holding(postgres_url, "update runs set messages = 0 where run_id = 'r1'"):
             rescue = Batch([takeover, [a_run("r2")._replace(owner="w-0")]], None, 0)
             assert await told(rescuer, rescue) == Committed({0: Moved()})
-        assert await rescuer.run("main", "r2") is not None
+        assert await rescuer.reads.run("main", "r2") is not None
         freed = Freed(1, Paused("r1", 3, 3000))
         assert await told(rescuer, Batch([takeover], None, 0)) == Committed({0: Applied(freed)})
 
@@ -227,7 +228,7 @@ async def test_a_batch_that_meets_a_takeover_is_fenced(postgres_url: str) -> Non
             # A plain update of the epoch lets key share pass; ours takes the row first.
             pass
         assert await told(zombie, late) == Fenced()
-        assert await zombie.last_event_at("r1") is None
+        assert await zombie.reads.last_event_at("r1") is None
 
 
 @pytest.mark.parametrize("manner", ["in one round trip", "in steps"])
@@ -255,7 +256,7 @@ async def test_of_two_senders_to_one_run_the_second_waits_for_the_first(postgres
         assert first.result() == Committed({0: Applied(Posted(1, 1))})
         while await is_busy(other, quick):  # noqa: ASYNC110 - it looks again in its time
             await asyncio.sleep(0.005)
-        assert [message.message_id for message in await one.unread("r1")] == ["slow", "quick"]
+        assert [message.message_id for message in await one.reads.unread("r1")] == ["slow", "quick"]
 
 
 async def test_a_run_does_not_end_between_a_message_and_its_being_told_of_it(postgres_url: str) -> None:
@@ -269,7 +270,7 @@ async def test_a_run_does_not_end_between_a_message_and_its_being_told_of_it(pos
         assert sent.result() == Committed({0: Applied(Posted(1, 1))})
         while await is_busy(owner, end):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.005)
-        closed = await owner.run("main", "r1")
+        closed = await owner.reads.run("main", "r1")
         assert closed is not None
         assert (closed.status, closed.wake_at, closed.messages) == ("COMPLETED", None, 1)
 
@@ -298,16 +299,16 @@ async def test_a_ripe_run_that_somebody_holds_is_looked_for_less_and_less_often(
 ) -> None:
     """Every worker asked the server four hundred things a second for as long as a transaction was left open."""
     looked: list[float] = []
-    next_wake = PostgresStore.next_wake
+    next_wake = Reads.next_wake
 
-    async def noted(store: PostgresStore, *known: Any, suspects: bool = False) -> int | None:
+    async def noted(reads: Reads, *known: Any, suspects: bool = False) -> int | None:
         looked.append(time.monotonic())
-        return await next_wake(store, *known, suspects=suspects)
+        return await next_wake(reads, *known, suspects=suspects)
 
     async with several(postgres_url, 1) as (store,):
         await told(store, Batch([[a_ripe_run("r", workflow=waits_to_be_answered.name)]], None, 0))
     async with holding(postgres_url, "select 1 from runs where run_id = 'r' for update"):
-        monkeypatch.setattr(PostgresStore, "next_wake", noted)
+        monkeypatch.setattr(Reads, "next_wake", noted)
         async with Perdure(postgres_url):
             while len(looked) < 12:  # noqa: ASYNC110 - the worker looks in its time
                 await asyncio.sleep(0.01)

@@ -126,7 +126,7 @@ async def test_what_is_too_large_for_its_row_is_not_read_as_json(postgres_url: s
     try:
         await told(store, Batch([[a_run("r")]], None, 0))
         await told(store, Batch([[an_event("r", 2), an_event("r", 3)._replace(body=body)]], None, 0))
-        (loaded,) = await store.load_runs(["r"], WORKER)
+        (loaded,) = await store.reads.load_runs(["r"], WORKER)
     finally:
         await store.close()
 
@@ -146,7 +146,7 @@ async def test_engine_time_lies_around_that_of_the_server_whatever_an_answer_too
             before = clock.now()
             server_us = await db.fetchval("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
             assert before <= server_us // 1000 <= clock.latest()
-            await store._ask_time_again()
+            await store.time.ask_again(store.readers.links)
     finally:
         await db.close()
         await store.close()

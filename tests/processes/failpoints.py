@@ -29,9 +29,14 @@ from perdure.stores.answers import Committed, Fenced, Outcome, Unknown
 from perdure.stores.operations import Batch, ClaimRuns, DeleteWorker, FreeRuns, Operation, RaiseEpoch
 from perdure.stores.postgres.writing.batches import Writes
 from perdure.stores.queries import migrations
+from perdure.stores.rules.reads import Reads
+from perdure.stores.sqlite import migration
 from perdure.stores.sqlite import store as sqlite
+from perdure.stores.sqlite.connection import SqliteFile
 from perdure.stores.sqlite.locks import FileLock
+from perdure.stores.sqlite.presence import SqlitePresence
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.sqlite.transactions import Transactions
 from perdure.worker.effects import Effects
 from perdure.worker.executor import Executor
 from perdure.worker.messages import IncomingMessages
@@ -73,23 +78,23 @@ def _is_renewal(*_: object) -> bool:
 
 FAILPOINTS: dict[str, Failpoint] = {
     # Opening
-    "before_migration": Failpoint(SqliteStore, "_migrate", "before", Situation.START),
-    "in_migration": Failpoint(SqliteStore, "_migrate", "inside", Situation.START, often=2),
-    "after_migration": Failpoint(SqliteStore, "_migrate", "after", Situation.START),
+    "before_migration": Failpoint(sqlite, "migrate", "before", Situation.START),
+    "in_migration": Failpoint(sqlite, "migrate", "inside", Situation.START, often=2),
+    "after_migration": Failpoint(sqlite, "migrate", "after", Situation.START),
     "before_register": Failpoint(Lease, "begin", "before", Situation.START),
-    "before_row": Failpoint(SqliteStore, "_hold_lock", "after", Situation.START),
+    "before_row": Failpoint(SqlitePresence, "_hold_lock", "after", Situation.START),
     "after_register": Failpoint(Lease, "begin", "after", Situation.START),
     "before_watch": Failpoint(Watch, "begin", "before", Situation.START),
     # Writing
-    "before_commit": Failpoint(SqliteStore, "_transact", "before", often=20),
-    "in_transaction": Failpoint(SqliteStore, "_finish", "before", often=20),
-    "after_commit": Failpoint(SqliteStore, "_finish", "after", often=20),
+    "before_commit": Failpoint(Transactions, "transact", "before", often=20),
+    "in_transaction": Failpoint(Transactions, "finish", "before", often=20),
+    "after_commit": Failpoint(Transactions, "finish", "after", often=20),
     "before_answers": Failpoint(Committer, "_settle", "before", often=20),
     "after_answers": Failpoint(Committer, "_settle", "after", often=20),
     # Claiming and coming to life
     "before_claim": Failpoint(Committer, "apply", "before", only=_asks(ClaimRuns), often=3),
     "after_claim": Failpoint(StoreClaimer, "load", "before", often=2),
-    "after_load": Failpoint(SqliteStore, "load_runs", "after", often=2),
+    "after_load": Failpoint(Reads, "load_runs", "after", often=2),
     "before_adopt": Failpoint(Worker, "adopt", "before", often=30),
     "after_adopt": Failpoint(Worker, "adopt", "after", often=30),
     # Moving on
@@ -115,19 +120,19 @@ FAILPOINTS: dict[str, Failpoint] = {
     "before_park": Failpoint(Parking, "park", "before", often=3),
     "after_park": Failpoint(Parking, "_parked", "before", often=3),
     # The lease
-    "before_renewal": Failpoint(SqliteStore, "renew", "before", often=3),
+    "before_renewal": Failpoint(SqlitePresence, "renew", "before", often=3),
     "in_renewal": Failpoint(FileLock, "release", "before", only=_is_renewal, often=3),
     "after_renewal": Failpoint(Heartbeat, "_beat", "after", often=4),
     "before_takeover": Failpoint(Takeover, "take_over", "before", Situation.RESCUE),
     "after_raise_epoch": Failpoint(Committer, "apply", "after", Situation.RESCUE, _asks(RaiseEpoch)),
     "between_bites": Failpoint(Committer, "apply", "after", Situation.RESCUE, _asks(FreeRuns), often=2),
     "before_delete_worker": Failpoint(Committer, "apply", "before", Situation.RESCUE, _asks(DeleteWorker)),
-    "after_delete_worker": Failpoint(SqliteStore, "forget", "before", Situation.RESCUE),
+    "after_delete_worker": Failpoint(SqlitePresence, "forget", "before", Situation.RESCUE),
     "after_takeover": Failpoint(Takeover, "take_over", "after", Situation.RESCUE),
     # Not knowing
     "before_recovery": Failpoint(Lease, "recover", "before", Situation.DOUBT, often=2),
     "after_new_epoch": Failpoint(Lease, "recover", "after", Situation.DOUBT, often=2),
-    "before_reload": Failpoint(SqliteStore, "owned_runs", "after", Situation.DOUBT, often=2),
+    "before_reload": Failpoint(Reads, "owned_runs", "after", Situation.DOUBT, often=2),
     # Leaving
     "before_leaving": Failpoint(Worker, "end", "before", Situation.LEAVE),
     "in_hand_back": Failpoint(Parking, "hand_back", "after", Situation.LEAVE, often=5),
@@ -184,41 +189,41 @@ def _around(point: Failpoint, method: Callable[..., Any], strike: Callable[[], N
 
 def _strike_in_migration(strike: Callable[[], None]) -> None:
     """In the transaction of a step, when its tables are made and its number is not written."""
-    connect = SqliteStore._connect
+    connect = SqliteFile.connect
 
-    def connect_and_strike(store: SqliteStore, **options: bool) -> sqlite3.Connection:
-        db = connect(store, **options)
+    def connect_and_strike(file: SqliteFile, **options: bool) -> sqlite3.Connection:
+        db = connect(file, **options)
         db.create_function("strike", 0, strike)
         return db
 
-    setattr(SqliteStore, "_connect", connect_and_strike)  # noqa: B010 - mypy does not like methods to be replaced
-    setattr(sqlite, "migrations", lambda kind: [f"{step}\nselect strike();" for step in migrations(kind)])  # noqa: B010
+    setattr(SqliteFile, "connect", connect_and_strike)  # noqa: B010 - mypy does not like methods to be replaced
+    setattr(migration, "migrations", lambda kind: [f"{step}\nselect strike();" for step in migrations(kind)])  # noqa: B010
 
 
 def _lose_answers() -> None:
     """Every eighth commit happens, and nobody is told."""
-    finish, numbers = SqliteStore._finish, itertools.count(1)
+    finish, numbers = Transactions.finish, itertools.count(1)
 
-    def finish_silently(store: SqliteStore, committed: Committed) -> Any:
-        outcome = finish(store, committed)
+    def finish_silently(transactions: Transactions, committed: Committed) -> Any:
+        outcome = finish(transactions, committed)
         if next(numbers) % 8:
             return outcome
-        return Unknown(StoreUnavailable(store.url, "the answer was lost on purpose"))
+        return Unknown(StoreUnavailable(transactions.url, "the answer was lost on purpose"))
 
-    setattr(SqliteStore, "_finish", finish_silently)  # noqa: B010 - as above
+    setattr(Transactions, "finish", finish_silently)  # noqa: B010 - as above
 
 
 def tell_fenced() -> None:
     """Say whenever a commit was refused because its worker's epoch had moved."""
-    transact = SqliteStore._transact
+    transact = Transactions.transact
 
-    def transact_and_tell(store: SqliteStore, *args: Any, **options: Any) -> Any:
-        outcome = transact(store, *args, **options)
+    def transact_and_tell(transactions: Transactions, *args: Any, **options: Any) -> Any:
+        outcome = transact(transactions, *args, **options)
         if isinstance(outcome, Fenced):
             os.write(1, b"fenced\n")
         return outcome
 
-    setattr(SqliteStore, "_transact", transact_and_tell)  # noqa: B010 - as above
+    setattr(Transactions, "transact", transact_and_tell)  # noqa: B010 - as above
     write = Writes.write
 
     async def write_and_tell(writes: Writes, batch: Batch) -> Outcome:

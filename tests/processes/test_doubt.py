@@ -35,11 +35,11 @@ async def test_a_run_started_while_others_are_read_again_is_not_brought_to_life_
     """What is started under the new epoch lives already; read as one of those to bring back, it did its steps twice."""
     async with Perdure(site.url, workflows=[hasty]) as app:
         store: Any = app._store
-        finish, owned_runs, load_runs = store._finish, store.owned_runs, store.load_runs
+        finish, owned_runs, load_runs = store.transactions.finish, store.reads.owned_runs, store.reads.load_runs
         late: list[asyncio.Task[Any]] = []
 
         def lose_the_answer(committed: Committed) -> Outcome:
-            monkeypatch.setattr(store, "_finish", finish)
+            monkeypatch.setattr(store.transactions, "finish", finish)
             finish(committed)
             return Unknown(StoreUnavailable(site.url, "the answer is lost"))
 
@@ -54,9 +54,9 @@ async def test_a_run_started_while_others_are_read_again_is_not_brought_to_life_
             await asyncio.wait(set(late), timeout=0.3)
             return found
 
-        monkeypatch.setattr(store, "_finish", lose_the_answer)
-        monkeypatch.setattr(store, "owned_runs", list_late)
-        monkeypatch.setattr(store, "load_runs", load_late)
+        monkeypatch.setattr(store.transactions, "finish", lose_the_answer)
+        monkeypatch.setattr(store.reads, "owned_runs", list_late)
+        monkeypatch.setattr(store.reads, "load_runs", load_late)
 
         await app.run(hasty.options(id="early"), "early")
         await late[0]
@@ -70,16 +70,16 @@ async def test_a_client_whose_disk_fails_is_told(site: Site, monkeypatch: pytest
     """It has no epoch to ask for, and wrote the same again and again, as fast as it could, without an answer."""
     async with site.client() as app:
         store: Any = app._store
-        finish = store._finish
+        finish = store.transactions.finish
 
         def fail(committed: Committed) -> Outcome:
-            store._roll_back()
+            store.transactions.roll_back()
             return Unknown(StoreUnavailable(site.url, "the disk fails"))
 
-        monkeypatch.setattr(store, "_finish", fail)
+        monkeypatch.setattr(store.transactions, "finish", fail)
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match="the disk fails"):
                 await asyncio.wait_for(app.start(hasty.options(id="told"), "told"), timeout=60)
 
-        monkeypatch.setattr(store, "_finish", finish)
+        monkeypatch.setattr(store.transactions, "finish", finish)
         assert (await asyncio.wait_for(app.start(hasty.options(id="told"), "told"), timeout=60)).id == "told"

@@ -142,7 +142,7 @@ async def test_runs_read_before_the_lease_was_lost_are_not_adopted_after_it(
         run = await client.start(raced, "raced")
         zombie = Perdure(site.url, lease=1.0, workflows=[raced])
         read, go_on = asyncio.Event(), asyncio.Event()
-        load_runs = zombie._store.load_runs
+        load_runs = zombie._store.reads.load_runs
 
         async def load_slowly(*args: Any) -> Any:
             found = await load_runs(*args)
@@ -150,9 +150,9 @@ async def test_runs_read_before_the_lease_was_lost_are_not_adopted_after_it(
             await go_on.wait()
             return found
 
-        renew, is_frozen = zombie._store.renew, threading.Event()
-        monkeypatch.setattr(zombie._store, "load_runs", load_slowly)
-        monkeypatch.setattr(zombie._store, "renew", lambda *row: is_frozen.is_set() or renew(*row))
+        renew, is_frozen = zombie._store.presence.renew, threading.Event()
+        monkeypatch.setattr(zombie._store.reads, "load_runs", load_slowly)
+        monkeypatch.setattr(zombie._store.presence, "renew", lambda *row: is_frozen.is_set() or renew(*row))
         async with zombie:
             await read.wait()
             engine = zombie._engine

@@ -26,8 +26,7 @@ from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import TURN, queries
 from perdure.stores.rules import batch as batch_rules
-from perdure.stores.sqlite import executor, writes
-from perdure.stores.sqlite import store as sqlite
+from perdure.stores.sqlite import executor, transactions, writes
 from perdure.worker import activities, effects, live_run, timers
 from perdure.worker import executor as moving
 from perdure.worker.calls import child, task
@@ -130,7 +129,7 @@ def _() -> list[Patch]:
     def commit(self: SimulatedStore, batch: Batch, done: Callable[[Any], None]) -> None:
         if isinstance(self.inner, ProcessStore) and batch.worker_id is not None:
             asked = {"worker_id": batch.worker_id, "epoch": batch.epoch}
-            if self.inner._db.execute(fence, asked).fetchone() is None:
+            if self.inner.transactions.db.execute(fence, asked).fetchone() is None:
                 done(Fenced())
                 return
         real_commit(self, batch, done)
@@ -230,20 +229,20 @@ def _() -> list[Patch]:
 @mutant
 def _() -> list[Patch]:
     """Group half applied."""
-    return [(store, "is_torn", lambda *_: False) for store in (sqlite, batch_rules, memory)]
+    return [(store, "is_torn", lambda *_: False) for store in (transactions, batch_rules, memory)]
 
 
 @mutant
 def _() -> list[Patch]:
     """Refusal that aborts neighbours."""
 
-    def transact_singly(self: sqlite.SqliteStore, batch: Batch) -> Any:
-        self._db.execute("begin immediate")
-        answers = writes.apply_singly(self._db, batch.groups)
-        self._db.execute("rollback")
+    def transact_singly(self: transactions.Transactions, batch: Batch) -> Any:
+        self.db.execute("begin immediate")
+        answers = writes.apply_singly(self.db, batch.groups)
+        self.db.execute("rollback")
         return Committed({index: answer for index, answer in answers.items() if not isinstance(answer, Applied)})
 
-    return [(sqlite.SqliteStore, "_transact_singly", transact_singly)]
+    return [(transactions.Transactions, "_transact_singly", transact_singly)]
 
 
 # Time

@@ -2,7 +2,7 @@
 
 In:   a world, a batch, who wrote it.
 Out:  the world after it, what became of the batch, and the promise it breaks, if one.
-Mirrors `SqliteStore._transact_together` and the statements of `stores/sql` and `stores/sqlite/sql`.
+Mirrors `Transactions._transact_together` and the statements of `stores/sql` and `stores/sqlite/sql`.
 """
 
 from itertools import count

@@ -18,8 +18,8 @@ from perdure.stores.postgres.checks.audit import audit_of
 from perdure.stores.postgres.checks.health import PostgresHealth, health_of
 from perdure.stores.postgres.checks.inspection import due_of
 from perdure.stores.postgres.checks.privileges import lacking_rights
-from perdure.stores.postgres.connections import AGAIN
-from perdure.stores.postgres.connections import remedy as remedy_of
+from perdure.stores.postgres.errors import AGAIN
+from perdure.stores.postgres.errors import remedy as remedy_of
 from perdure.stores.postgres.schema import OLDEST
 from perdure.stores.urls import location
 from perdure.views.words import counted, size_text, span

@@ -83,7 +83,7 @@ class Arrivals:
                     return
 
     async def _unread_page(self, run_id: str, after: int) -> list[UnreadPage]:
-        return [await self._store.unread_page(run_id, after, UNREAD_PAGE)]
+        return [await self._store.reads.unread_page(run_id, after, UNREAD_PAGE)]
 
     def tell_children(self, namespace: str, run_id: str) -> None:
         """A run has ended: let its children that live here read what came for them, soon."""
@@ -95,7 +95,7 @@ class Arrivals:
         after = None
         while True:
             wanted = RunFilter(namespace, tuple(OPEN), parent_id=run_id, before=after, limit=CHILDREN_PAGE)
-            page = await self.patiently(partial(self._store.list_runs, wanted), self._lease.tenure)
+            page = await self.patiently(partial(self._store.reads.list_runs, wanted), self._lease.tenure)
             for row in page:
                 await self._read_if_here(row.run_id)
             if len(page) < CHILDREN_PAGE:

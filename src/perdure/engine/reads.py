@@ -23,26 +23,26 @@ class StoreReader:
         self._store = store
         self._background = background
         # What is answered as it is known.
-        self.list_runs = store.list_runs
-        self.held_counts = store.held_counts
-        self.last_event_at = store.last_event_at
-        self.attempts = store.attempts
-        self.unread = store.unread
-        self.misfits = store.set_aside
+        self.list_runs = store.reads.list_runs
+        self.held_counts = store.reads.held_counts
+        self.last_event_at = store.reads.last_event_at
+        self.attempts = store.reads.attempts
+        self.unread = store.reads.unread
+        self.misfits = store.reads.set_aside
         self.serving = living.serving
 
     async def read(self, namespace: str, run_id: str) -> RunRow:
         """A run's row; RunNotFound."""
         if self._background.is_closed:
             raise NotOpen
-        row = await self._store.run(namespace, run_id)
+        row = await self._store.reads.run(namespace, run_id)
         if row is None:
             raise RunNotFound(run_id, namespace)
         return row
 
     async def find(self, namespace: str, workflow_id: str) -> RunRow:
         """The newest run of a workflow_id; RunNotFound."""
-        row = await self._store.latest_run(namespace, workflow_id)
+        row = await self._store.reads.latest_run(namespace, workflow_id)
         if row is None:
             raise RunNotFound(workflow_id, namespace)
         return row
@@ -63,4 +63,4 @@ class StoreReader:
 
     async def events(self, namespace: str, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history after an event's number."""
-        return await self._store.events(await self.read(namespace, run_id), after, limit)
+        return await self._store.reads.events(await self.read(namespace, run_id), after, limit)

@@ -136,7 +136,7 @@ class Stopping:
         """Close the runs whose end by the clock has come, unless they have an owner, who does it."""
         closed = BITE
         while closed == BITE:
-            overdue = await self._store.overdue(namespace, now, BITE)
+            overdue = await self._store.reads.overdue(namespace, now, BITE)
             free = [row for row in overdue if await self._takeover.is_free(row.owner)]
             # All at once, for they go into one transaction.
             told = await asyncio.gather(*map(self._close_overdue, free), return_exceptions=True)
@@ -177,7 +177,7 @@ class Stopping:
     async def _is_done(self, row: RunRow, final: Ending, at: int) -> bool:
         """Whether the run has ended so since then: written once more, as its answer was lost, an end finds itself."""
         try:
-            found = await self._store.run(row.namespace, row.run_id)
+            found = await self._store.reads.run(row.namespace, row.run_id)
         except RunUnreadable:
             return False
         return found is not None and found.status == final.status and (found.closed_at or 0) >= at
@@ -199,7 +199,7 @@ class Stopping:
         after = None
         while True:
             wanted = RunFilter(namespace, tuple(OPEN), parent_id=run_id, before=after, limit=BITE)
-            page = await self._store.list_runs(wanted)
+            page = await self._store.reads.list_runs(wanted)
             for row in page:
                 if isinstance(row, RunUnreadable):
                     continue

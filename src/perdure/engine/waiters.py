@@ -112,7 +112,7 @@ class Waiters:
         looked_at: list[str] = []
         is_worth_it = True
         while is_worth_it and (awaited := self.turns.bite()):
-            found = await self._store.ended_or_held(awaited)
+            found = await self._store.reads.ended_or_held(awaited)
             for row in found:
                 self._tell_ended_or_held(row)
             is_worth_it = self.turns.is_due and MANY_ENDED * len(found) >= len(awaited)
@@ -133,7 +133,7 @@ class Waiters:
     async def _look_for_hindrance(self, run_id: str) -> None:
         for namespace, _ in self.by_run.get(run_id, ())[:1]:
             served, now = await self._reader.serving(namespace), self._clock.now()
-            row = await self._store.run(namespace, run_id)
+            row = await self._store.reads.run(namespace, run_id)
             if row is not None:
                 self._hindered.look_at(row, served, now)
 

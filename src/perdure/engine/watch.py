@@ -64,12 +64,12 @@ class Watch:
         """Start to look; runs of this namespace are closed when their end by the clock has come."""
         self._namespace = namespace
         if self._lease.host is not None:
-            self._last_message = await self._store.last_message()
+            self._last_message = await self._store.reads.last_message()
             await self._takeover.rescue()
         self._next_rescue_at = self._clock.now() + RESCUE_MS
         self._schedule()
         self._stopping.deadlines.look = self._look_again
-        self._store.on_change(self._hurry)
+        self._store.changes.on_change(self._hurry)
 
     def _hurry(self, has_work: bool) -> None:
         """Look at once: another process says that there is work, or an end of what is waited for here."""
@@ -102,7 +102,7 @@ class Watch:
         if self._is_stopped:
             return
         self._recovery.renew()
-        if self._store.has_changed():
+        if self._store.changes.has_changed():
             self._waiters.turns.something_changed()
             self._look_now()
         elif self._waiters.turns.is_due or self._clock.now() >= self._next_rescue_at:
@@ -137,9 +137,9 @@ class Watch:
             self._stopping.deadlines.is_due = False
             await self._stopping.close_overdue(self._namespace, now)
         # Others may have set an end that is nearer than those known of.
-        self._stopping.deadlines.expect(await self._store.next_close(self._namespace, now))
+        self._stopping.deadlines.expect(await self._store.reads.next_close(self._namespace, now))
         if self._lease.host is not None:
-            found, self._last_message = await self._store.new_messages(self._lease.worker_id, self._last_message)
+            found, self._last_message = await self._store.reads.new_messages(self._lease.worker_id, self._last_message)
             for run_id, message, count in in_their_order(found):
                 if isinstance(message, RunUnreadable):
                     self._arrivals.notice_unreadable(message)

@@ -5,7 +5,7 @@ In:   batches of operations. An operation is a value; the operations of a group
 Out:  what became of the batch, and the answer to each group.
 
 A refused group never harms its neighbours, and an outcome that cannot be known is
-a value like the others: whoever gets it must ask the database before going on.
+a value like the others: the caller must ask the database before going on.
 So is a run among others that cannot be read; asked for by itself, it is raised.
 """
 
@@ -30,54 +30,8 @@ from perdure.stores.records import (
 )
 
 
-class Store(Protocol):
-    """A database under the engine."""
-
-    url: str
-
-    def clock(self) -> Clock:
-        """The clock that all processes on the database share."""
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether the next commit is made on the caller's thread, before commit() returns."""
-
-    @property
-    def is_held_up(self) -> bool:
-        """Whether another process has kept everybody from writing for long."""
-
-    async def open(self) -> None:
-        """Connect, check and migrate; refuses files that are not ours before it writes to them."""
-
-    async def close(self) -> None:
-        """Let go of everything."""
-
-    def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
-        """Write a batch; `done` is called on the loop's thread, perhaps before this returns."""
-
-    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
-        """Apply a group inside the transaction that a connection of the caller's is in; BadOption where none can be."""
-
-    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
-        """Prolong a lease, from any thread; False when the epoch moved."""
-
-    async def keep_alive(self, worker_id: str) -> None:
-        """Hold the lock that lets others see at once when this process dies."""
-
-    async def let_die(self, worker_id: str) -> None:
-        """Give up that lock."""
-
-    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
-        """Those of these workers whose lock is free; of any other the lease must decide."""
-
-    def forget(self, worker_id: str) -> None:
-        """Remove what a dead worker left beside the database."""
-
-    def has_changed(self) -> bool:
-        """Whether anybody else may have written since the last call."""
-
-    def on_change(self, changed: Callable[[bool], None]) -> None:
-        """Call this on the loop's thread when somebody else has written, and whether there is work in it; a hint."""
+class StoreReads(Protocol):
+    """What can be read of a database; no read waits for a write."""
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""
@@ -147,3 +101,73 @@ class Store(Protocol):
 
     async def workers(self) -> list[WorkerRow]:
         """All workers, but for those of whose lease nothing can be read."""
+
+
+class StorePresence(Protocol):
+    """Which workers are alive: leases, and locks that vanish with their process."""
+
+    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
+        """Prolong a lease, from any thread; False when the epoch moved."""
+
+    async def keep_alive(self, worker_id: str) -> None:
+        """Hold the lock that lets others see at once when this process dies."""
+
+    async def let_die(self, worker_id: str) -> None:
+        """Give up that lock."""
+
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        """Those of these workers whose lock is free; of any other the lease must decide."""
+
+    def forget(self, worker_id: str) -> None:
+        """Remove what a dead worker left beside the database."""
+
+
+class StoreChanges(Protocol):
+    """Hints that another process has written."""
+
+    def has_changed(self) -> bool:
+        """Whether another process may have written since the last call."""
+
+    def on_change(self, changed: Callable[[bool], None]) -> None:
+        """Call this on the loop's thread when another process has written, and whether there is work in it; a hint."""
+
+
+class Store(Protocol):
+    """A database under the engine."""
+
+    url: str
+
+    @property
+    def reads(self) -> StoreReads:
+        """What can be read of it."""
+
+    @property
+    def presence(self) -> StorePresence:
+        """Who is alive on it."""
+
+    @property
+    def changes(self) -> StoreChanges:
+        """What others have changed in it."""
+
+    def clock(self) -> Clock:
+        """The clock that all processes on the database share."""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the next commit is made on the caller's thread, before commit() returns."""
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether another process has kept all others from writing for long."""
+
+    async def open(self) -> None:
+        """Connect, check and migrate; refuses files that are not ours before it writes to them."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+    def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        """Write a batch; `done` is called on the loop's thread, perhaps before this returns."""
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        """Apply a group inside the transaction that a connection of the caller's is in; BadOption where none can be."""

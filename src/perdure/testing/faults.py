@@ -6,14 +6,18 @@ in or after it; or the commit happens, or does not, and its answer is lost.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Protocol, TypeAlias
 
+from perdure.clock import Clock
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Committed, Failed, Outcome, Unknown
-from perdure.stores.operations import Batch
+from perdure.stores.answers import Answer, Committed, Failed, Outcome, Unknown
+from perdure.stores.operations import Batch, Operation
+from perdure.stores.port import Store, StoreChanges, StorePresence
+from perdure.stores.rules.reads import Reads
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.sqlite.transactions import Transactions
 
 
 class Fault(Enum):
@@ -27,7 +31,7 @@ class Fault(Enum):
     REFUSED = "the database refuses the commit and says so"
 
 
-# What is not answered by then is left alone; whoever waits for it says so.
+# What is not answered by then is left alone; the caller that waits for it says so.
 LONGEST_ANSWER_SECONDS = 0.05
 
 
@@ -41,13 +45,25 @@ class Crash(Exception):  # noqa: N818 - it is what it says
 _CRASHES = frozenset({Fault.CRASH_BEFORE, Fault.CRASH_IN, Fault.CRASH_AFTER})
 
 
+class Inner(Store, Protocol):
+    """A real store, which can also be let go of as if its process had died."""
+
+    reads: Reads
+
+    def abandon(self) -> None:
+        """Let go of everything at once."""
+
+
 class Faulty:
-    """A store with one fault to come; mixed into a real one."""
+    """A store with one fault to come, around a real one; `die_in` does everything of a batch but commit it."""
 
-    url: str
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, inner: Inner, die_in: Callable[[Batch, Callable[[], None]], None]) -> None:
+        self._inner = inner
+        self._die_in = die_in
+        self.url = inner.url
+        self.reads: Reads = inner.reads
+        self.presence: StorePresence = inner.presence
+        self.changes: StoreChanges = inner.changes
         self.commits = 0
         # Questions and batches that were given in and are not answered yet.
         self.under_way = 0
@@ -61,13 +77,33 @@ class Faulty:
         # While this is so, nobody knows what becomes of a commit, and nothing does.
         self.is_broken = False
 
-    def really_commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
-        """Commit as the store does."""
-        raise NotImplementedError
+    # What the real store does
 
-    def die_in(self, batch: Batch, died: Callable[[], None]) -> None:
-        """Do everything but commit."""
-        raise NotImplementedError
+    @property
+    def is_inline(self) -> bool:
+        return self._inner.is_inline
+
+    @property
+    def is_held_up(self) -> bool:
+        return self._inner.is_held_up
+
+    def clock(self) -> Clock:
+        return self._inner.clock()
+
+    async def open(self) -> None:
+        await self._inner.open()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def abandon(self) -> None:
+        """Let go of everything at once, as if the process had died."""
+        self._inner.abandon()
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        return await self._inner.write_within(connection, group)
+
+    # Faults
 
     def answered(self) -> None:
         """Something that was under way is not any more."""
@@ -112,7 +148,7 @@ class Faulty:
             return
         self.under_way += 1
         if self._fault is None or self.commits < self._fault[0]:
-            self.really_commit(batch, lambda outcome: self._told(batch, outcome, done))
+            self._inner.commit(batch, lambda outcome: self._told(batch, outcome, done))
             return
         fault, self._fault = self._fault[1], None
         if fault in _CRASHES:
@@ -128,9 +164,9 @@ class Faulty:
 
     def _crash(self, batch: Batch, fault: Fault) -> None:
         if fault is Fault.CRASH_AFTER:
-            self.really_commit(batch, lambda _: self._die())
+            self._inner.commit(batch, lambda _: self._die())
         elif fault is Fault.CRASH_IN:
-            self.die_in(batch, self._die)
+            self._die_in(batch, self._die)
         else:
             self._die()
 
@@ -148,32 +184,30 @@ class Faulty:
             done(told)
 
         if fault is Fault.LOST_ANSWER:
-            self.really_commit(batch, tell)
+            self._inner.commit(batch, tell)
         else:
             tell(told)
 
 
-class FaultyStore(Faulty, SqliteStore):
+class FaultyStore(Faulty):
     """The real SQLite store, on the loop's thread."""
 
     def __init__(self, path: str | None) -> None:
-        super().__init__(path, threads=False)
-        self._dies_in_commit = False
+        self.inner = SqliteStore(path, threads=False)
+        super().__init__(self.inner, self._die_with_transaction_open)
 
-    def really_commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
-        SqliteStore.commit(self, batch, done)
-
-    def die_in(self, batch: Batch, died: Callable[[], None]) -> None:
-        self._dies_in_commit = True
+    def _die_with_transaction_open(self, batch: Batch, died: Callable[[], None]) -> None:
         with contextlib.suppress(_DiedInCommit):
-            self._apply(batch)
+            DyingTransactions(self.inner.file, self.inner.transactions.db).write(batch)
         died()
 
-    def _finish(self, committed: Committed) -> Outcome:
-        if self._dies_in_commit:
-            self._roll_back()
-            raise _DiedInCommit
-        return super()._finish(committed)
+
+class DyingTransactions(Transactions):
+    """The connection of a process that dies when it is about to commit."""
+
+    def finish(self, committed: Committed) -> Outcome:
+        self.roll_back()
+        raise _DiedInCommit(committed)
 
 
 class _DiedInCommit(Exception):  # noqa: N818 - never leaves this module

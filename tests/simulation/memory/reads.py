@@ -24,10 +24,11 @@ from tests.simulation.memory.tables import InboxRow, Tables
 
 
 class MemoryReads:
-    """The reading half of the store."""
+    """What can be read of the store."""
 
-    tables: Tables
-    url: str
+    def __init__(self, tables: Tables, url: str) -> None:
+        self.tables = tables
+        self.url = url
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         owned = [row for row in self._rows(run_ids) if row.owner == worker_id]

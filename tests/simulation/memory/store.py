@@ -14,6 +14,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.errors import BadOption, StoreUnavailable
 from perdure.stores.answers import Answer, Failed, Outcome
 from perdure.stores.operations import Batch, Operation
+from perdure.stores.port import StorePresence
 from tests.simulation.memory.reads import MemoryReads
 from tests.simulation.memory.tables import Tables
 from tests.simulation.memory.transaction import Transaction
@@ -24,17 +25,19 @@ Submit: TypeAlias = Callable[[Transaction, Callable[[Outcome], None]], None]
 _UNDER_WAY = "another transaction is under way; nothing was changed, try again"
 
 
-class MemoryStore(MemoryReads):
+class MemoryStore:
     """A process's way to the tables; with `submit`, somebody else takes the steps of its transactions."""
 
     def __init__(self, tables: Tables | None = None, *, submit: Submit | None = None) -> None:
         self.url = "memory://"
         self.tables = Tables() if tables is None else tables
         self._submit = submit
-        self._seen_version = self.tables.version
+        self.reads = MemoryReads(self.tables, self.url)
+        self.presence: StorePresence = MemoryPresence(self.tables, self.url)
+        self.changes = MemoryChanges(self.tables)
 
     async def open(self) -> None:
-        self._seen_version = self.tables.version
+        self.changes.has_changed()
 
     async def close(self) -> None:
         pass
@@ -68,7 +71,16 @@ class MemoryStore(MemoryReads):
             outcome = Failed(StoreUnavailable(self.url, _UNDER_WAY))
         done(outcome)
 
-    # Being alive
+    def clock(self) -> Clock:
+        return SystemClock()
+
+
+class MemoryPresence:
+    """Who is alive: those that the tables say are, as long as nobody simulates their processes."""
+
+    def __init__(self, tables: Tables, url: str) -> None:
+        self.tables = tables
+        self.url = url
 
     def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
         workers = self.tables.workers
@@ -96,10 +108,13 @@ class MemoryStore(MemoryReads):
     def forget(self, worker_id: str) -> None:
         pass
 
-    # Watching
 
-    def clock(self) -> Clock:
-        return SystemClock()
+class MemoryChanges:
+    """Whether the tables were written since the last look."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._seen_version = tables.version
 
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells."""

@@ -5,15 +5,22 @@ Out:  writes under way, to be moved on step by step; stores to read through.
 Knows nothing of faults; who breaks things does that around it.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from perdure.stores.answers import Outcome
-from perdure.stores.operations import Batch
+from perdure.clock import Clock, SystemClock
+from perdure.errors import BadOption
+from perdure.stores.answers import Answer, Outcome
+from perdure.stores.listing import SQLITE
+from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
 from perdure.stores.queries import VERSION, queries, tables
+from perdure.stores.rules.reads import Reads
+from perdure.stores.sqlite.connection import SqliteFile
+from perdure.stores.sqlite.reads import SqliteReader
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.sqlite.transactions import Transactions
 from tests.simulation.memory import Done, MemoryStore, Tables, Transaction
 
 TABLES = (*(table for table in tables("sqlite") if table != VERSION), "sqlite_sequence")
@@ -57,7 +64,7 @@ class SqliteDatabase:
     is_quick = True
 
     def __init__(self) -> None:
-        self.db = _first()._db
+        self.db = _first().transactions.db
         if self.db.in_transaction:
             self.db.execute("rollback")
         for table in TABLES:
@@ -93,16 +100,20 @@ class WholeWrite:
         """SQLite leaves nothing of a transaction that was not committed."""
 
 
-class ProcessStore(SqliteStore):
-    """The real SQLite store, as one of several processes on the same database in memory."""
+class ProcessStore:
+    """The real parts of the SQLite store, as one of several processes on the same database in memory."""
+
+    url = "sqlite://"
+    is_inline = True
+    is_held_up = False
 
     def __init__(self, database: SqliteDatabase, holder: object) -> None:
-        super().__init__(None, threads=False)
-        self.database = database
-        self._holder = holder
-        self._db = self._reader = self._watcher = database.db
-        self._own_writes = 0
-        self._seen_writes = -1
+        file, reader = SqliteFile(None), SqliteReader(SqliteFile(None))
+        reader.db = database.db
+        self.transactions = Transactions(file, database.db)
+        self.reads = Reads(self.url, reader.ask, SQLITE)
+        self.changes = ProcessChanges(database)
+        self.presence = ProcessPresence(database, holder, self._renew)
 
     async def open(self) -> None:
         """It is open as long as the simulation runs."""
@@ -110,31 +121,67 @@ class ProcessStore(SqliteStore):
     async def close(self) -> None:
         """As above."""
 
-    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
-        fence = {"worker_id": worker_id, "epoch": epoch, "lease_until": lease_until}
-        self.has_written()
-        return self._db.execute(queries("sqlite")["renew_worker"], fence).rowcount == 1
+    def clock(self) -> Clock:
+        return SystemClock()
+
+    def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        done(self.transactions.write(batch))
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        raise BadOption("runs are started and signalled inside a transaction of your own on Postgres only")
 
     def has_written(self) -> None:
         """Others may notice."""
-        self.database.writes += 1
+        self.changes.note_own()
+
+    def _renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
+        fence = {"worker_id": worker_id, "epoch": epoch, "lease_until": lease_until}
+        self.has_written()
+        return self.transactions.db.execute(queries("sqlite")["renew_worker"], fence).rowcount == 1
+
+
+class ProcessChanges:
+    """Which of the writes to a database are not this process's own."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._own_writes = 0
+        self._seen_writes = -1
+
+    def note_own(self) -> None:
+        self._database.writes += 1
         self._own_writes += 1
 
+    def has_changed(self) -> bool:
+        seen, self._seen_writes = self._seen_writes, self._database.writes - self._own_writes
+        return seen != self._seen_writes
+
+    def on_change(self, changed: Callable[[bool], None]) -> None:
+        """Nobody tells."""
+
+
+class ProcessPresence:
+    """Who holds the locks of workers, as the simulation says."""
+
+    def __init__(self, database: "Database", holder: object, renew: Callable[[str, int, int], bool]) -> None:
+        self._database = database
+        self._holder = holder
+        self._renew = renew
+
+    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
+        return self._renew(worker_id, epoch, lease_until)
+
     async def keep_alive(self, worker_id: str) -> None:
-        self.database.holders[worker_id] = self._holder
+        self._database.holders[worker_id] = self._holder
 
     async def let_die(self, worker_id: str) -> None:
-        self.database.holders.pop(worker_id, None)
+        self._database.holders.pop(worker_id, None)
 
     async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
-        return {*worker_ids} - self.database.holders.keys() if self.database.has_locks else set()
+        return {*worker_ids} - self._database.holders.keys() if self._database.has_locks else set()
 
     def forget(self, worker_id: str) -> None:
-        self.database.holders.pop(worker_id, None)
-
-    def has_changed(self) -> bool:
-        seen, self._seen_writes = self._seen_writes, self.database.writes - self._own_writes
-        return seen != self._seen_writes
+        self._database.holders.pop(worker_id, None)
 
 
 class MemoryDatabase:
@@ -179,17 +226,7 @@ class OverlappingStore(MemoryStore):
 
     def __init__(self, database: MemoryDatabase, holder: object) -> None:
         super().__init__(database.tables)
-        self._database = database
-        self._holder = holder
-
-    async def keep_alive(self, worker_id: str) -> None:
-        self._database.holders[worker_id] = self._holder
-
-    async def let_die(self, worker_id: str) -> None:
-        self._database.holders.pop(worker_id, None)
-
-    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
-        return {*worker_ids} - self._database.holders.keys() if self._database.has_locks else set()
+        self.presence = ProcessPresence(database, holder, self.presence.renew)
 
 
 @cache

@@ -15,7 +15,7 @@ from perdure.clock import Clock
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Answer, Outcome
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.port import Store
+from perdure.stores.port import Store, StoreChanges, StorePresence, StoreReads
 from tests.simulation.simulator.database import Write
 
 URL = "sqlite://"
@@ -85,71 +85,18 @@ class Process(Protocol):
 def _question(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     """A method of the port that reads."""
 
-    async def ask(self: "SimulatedStore", *args: Any, **options: Any) -> Any:
-        return await self._ask(partial(getattr(self.inner, name), *args, **options), name)
+    async def ask(self: "SimulatedReads", *args: Any, **options: Any) -> Any:
+        return await self._ask(partial(getattr(self._inner, name), *args, **options), name)
 
     return ask
 
 
-class SimulatedStore:
-    """Implements Store for one simulated process, over its store on the shared database."""
+class SimulatedReads:
+    """Reads of one simulated process: each is a job, but on a quick disk."""
 
-    url = URL
-
-    def __init__(self, process: Process, inner: Store) -> None:
+    def __init__(self, process: Process, inner: StoreReads) -> None:
         self._process = process
-        self.inner = inner
-
-    @property
-    def is_inline(self) -> bool:
-        return self._process.is_quick
-
-    @property
-    def is_held_up(self) -> bool:
-        return self.inner.is_held_up
-
-    async def open(self) -> None:
-        self._process.reads()
-
-    async def close(self) -> None:
-        """The database outlives its processes."""
-
-    def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
-        if not self._process.is_alive:
-            return
-        job = WriteJob(batch, done)
-        if self._process.is_quick:
-            self._process.write_now(job)
-        else:
-            self._process.put(job)
-
-    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
-        self._process.renews()
-        return self.inner.renew(worker_id, epoch, lease_until)
-
-    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
-        return await self.inner.write_within(connection, group)
-
-    async def keep_alive(self, worker_id: str) -> None:
-        await self.inner.keep_alive(worker_id)
-
-    async def let_die(self, worker_id: str) -> None:
-        await self.inner.let_die(worker_id)
-
-    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
-        return await self.inner.dead_among(worker_ids)
-
-    def forget(self, worker_id: str) -> None:
-        self.inner.forget(worker_id)
-
-    def clock(self) -> Clock:
-        return self.inner.clock()
-
-    def on_change(self, changed: Callable[[bool], None]) -> None:
-        """Nobody tells."""
-
-    def has_changed(self) -> bool:
-        return self.inner.has_changed() and not self._process.misses_hints
+        self._inner = inner
 
     async def _ask(self, read: Callable[[], Coroutine[Any, Any, Any]], name: str) -> Any:
         process = self._process
@@ -181,3 +128,75 @@ class SimulatedStore:
     waking_workflows = _question("waking_workflows")
     owners = _question("owners")
     workers = _question("workers")
+
+
+class SimulatedPresence:
+    """Leases of one simulated process, which the world may keep it from renewing."""
+
+    def __init__(self, process: Process, inner: StorePresence) -> None:
+        self._process = process
+        self._inner = inner
+        self.keep_alive = inner.keep_alive
+        self.let_die = inner.let_die
+        self.dead_among = inner.dead_among
+        self.forget = inner.forget
+
+    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
+        self._process.renews()
+        return self._inner.renew(worker_id, epoch, lease_until)
+
+
+class SimulatedChanges:
+    """Hints to one simulated process, which may miss them."""
+
+    def __init__(self, process: Process, inner: StoreChanges) -> None:
+        self._process = process
+        self._inner = inner
+
+    def on_change(self, changed: Callable[[bool], None]) -> None:
+        """Nobody tells."""
+
+    def has_changed(self) -> bool:
+        return self._inner.has_changed() and not self._process.misses_hints
+
+
+class SimulatedStore:
+    """Implements Store for one simulated process, over its store on the shared database."""
+
+    url = URL
+
+    def __init__(self, process: Process, inner: Store) -> None:
+        self._process = process
+        self.inner = inner
+        self.reads = SimulatedReads(process, inner.reads)
+        self.presence = SimulatedPresence(process, inner.presence)
+        self.changes = SimulatedChanges(process, inner.changes)
+
+    @property
+    def is_inline(self) -> bool:
+        return self._process.is_quick
+
+    @property
+    def is_held_up(self) -> bool:
+        return self.inner.is_held_up
+
+    def clock(self) -> Clock:
+        return self.inner.clock()
+
+    async def open(self) -> None:
+        self._process.reads()
+
+    async def close(self) -> None:
+        """The database outlives its processes."""
+
+    def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+        if not self._process.is_alive:
+            return
+        job = WriteJob(batch, done)
+        if self._process.is_quick:
+            self._process.write_now(job)
+        else:
+            self._process.put(job)
+
+    async def write_within(self, connection: object, group: Sequence[Operation]) -> Answer:
+        return await self.inner.write_within(connection, group)

@@ -47,7 +47,7 @@ class StoreClaimer:
         self._lease = lease
         self._living = living
         self._arrivals = arrivals
-        self.next_wake = store.next_wake
+        self.next_wake = store.reads.next_wake
         self.read_messages_of = arrivals.read_messages_of
 
     async def claim(
@@ -74,7 +74,7 @@ class StoreClaimer:
         assert host is not None
         early |= {run_id: [] for run_id in run_ids}
         try:
-            found = await self._arrivals.patiently(lambda: self._store.load_runs(run_ids, worker_id), tenure)
+            found = await self._arrivals.patiently(lambda: self._store.reads.load_runs(run_ids, worker_id), tenure)
         finally:
             came = {run_id: early.pop(run_id, []) for run_id in run_ids}
         # What was read before a loss says nothing of now; and while the epoch is not settled nothing is ours.
@@ -122,7 +122,7 @@ class StoreClaimer:
         """What free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
         served, missing = await self._living.serving(namespace), dict[tuple[str, str], NoCode]()
         for queue in queues:
-            for found in await self._store.waking_workflows(namespace, queue, MOST_LOOKED_AT):
+            for found in await self._store.reads.waking_workflows(namespace, queue, MOST_LOOKED_AT):
                 if not has_code(served, queue, found.workflow):
                     since = max(found.updated_at, min(found.wake_at, self._clock.now()))
                     reason = told_missing(found.workflow, queue, served)

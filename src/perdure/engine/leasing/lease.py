@@ -51,14 +51,14 @@ class Lease:
     async def _register(self) -> None:
         """Take a new random id, a lock that shows we are alive, a row."""
         worker_id = self._ids.token()
-        await self._store.keep_alive(worker_id)
+        await self._store.presence.keep_alive(worker_id)
         now, began = self._clock.now(), self._clock.monotonic()
         process = (socket.gethostname(), os.getpid())
         self._until = now + self.lease_ms
         row = (worker_id, self._namespace, self._until, self._queues, *process, now, self.lease_ms, self.workflows)
         outcome = await self._committer.write_alone(RegisterWorker(*row))
         if not isinstance(outcome, Committed):
-            await self._store.let_die(worker_id)
+            await self._store.presence.let_die(worker_id)
             if isinstance(outcome, Failed | Unknown):
                 raise outcome.error
             raise StoreUnavailable(self._store.url, f"the worker could not register: {outcome}")
@@ -79,7 +79,7 @@ class Lease:
     async def release(self) -> None:
         """Give the row back; if that cannot be, others see that we are gone when the store is closed."""
         if isinstance(await self._committer.apply(DeleteWorker(self.worker_id)), Applied):
-            await self._store.let_die(self.worker_id)
+            await self._store.presence.let_die(self.worker_id)
 
     async def recover(self) -> list[str]:
         """After a loss or an unknown outcome: a new epoch. Answers the runs that are still ours."""
@@ -88,12 +88,12 @@ class Lease:
             raise StoreUnavailable(self._store.url, "the worker's epoch could not be raised")
         if isinstance(outcome.answers.get(0), Moved):
             log.warning("lease lost", extra={"event": "lease_lost", "worker_id": self.worker_id})
-            await self._store.let_die(self.worker_id)
+            await self._store.presence.let_die(self.worker_id)
             await self._register()
             return []
         self.epoch += 1
         # Asked before anything is written under the new epoch: what is taken under it comes to life by itself.
-        owned = await self._store.owned_runs(self.worker_id)
+        owned = await self._store.reads.owned_runs(self.worker_id)
         self._become(self.worker_id, self.epoch)
         return owned
 
@@ -104,7 +104,7 @@ class Lease:
             return True
         # Others see that we live by the change alone, also when our clock stands still.
         until = max(self._until + 1, self._clock.now() + self.lease_ms)
-        is_held = self._store.renew(self.worker_id, self.epoch, until)
+        is_held = self._store.presence.renew(self.worker_id, self.epoch, until)
         if is_held:
             self._renewed_at, self._until = began, until
         return is_held

@@ -54,7 +54,7 @@ class LivingWorkers:
     async def serving(self, namespace: str) -> Served:
         """The same as of a moment ago."""
         if self._clock.monotonic() >= self._good_until:
-            workers = await self._store.workers()
+            workers = await self._store.reads.workers()
             others = [worker.worker_id for worker in workers if worker.worker_id != self._lease.worker_id]
-            self.note(workers, await self._store.dead_among(others))
+            self.note(workers, await self._store.presence.dead_among(others))
         return self.served(namespace)

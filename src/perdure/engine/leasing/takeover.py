@@ -45,11 +45,11 @@ class Takeover:
     async def rescue(self) -> int:
         """Free the runs of workers that are gone; answers how many."""
         freed = 0
-        workers = await self._store.workers()
+        workers = await self._store.reads.workers()
         known = {worker.worker_id for worker in workers}
         self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in known}
         others = [worker for worker in workers if worker.worker_id != self._lease.worker_id]
-        dead = await self._store.dead_among([worker.worker_id for worker in others])
+        dead = await self._store.presence.dead_among([worker.worker_id for worker in others])
         self._living.note(workers, dead)
         for worker in others:
             if worker.worker_id in dead or self._is_silent(worker):
@@ -66,9 +66,9 @@ class Takeover:
         """
         if worker_id is None or worker_id == self._lease.worker_id:
             return worker_id is None
-        for worker in await self._store.workers():
+        for worker in await self._store.reads.workers():
             if worker.worker_id == worker_id:
-                if not await self._store.dead_among([worker_id]) and not self._is_silent(worker):
+                if not await self._store.presence.dead_among([worker_id]) and not self._is_silent(worker):
                     return False
                 await self.take_over(worker)
         return True
@@ -103,7 +103,7 @@ class Takeover:
             answer = await self._committer.apply(bite._replace(now=self._clock.now()))
         if isinstance(answer, Applied):
             await self._committer.apply(DeleteWorker(worker.worker_id))
-            self._store.forget(worker.worker_id)
+            self._store.presence.forget(worker.worker_id)
             log.log(
                 logging.WARNING if freed else logging.INFO,
                 "took over %d run(s) of worker %s (process %d on %s), which is gone",
@@ -117,9 +117,9 @@ class Takeover:
 
     async def _free_orphans(self) -> int:
         """Free runs whose owner has no row, or none that can be read: nobody would ever see it gone."""
-        owners = await self._store.owners()
+        owners = await self._store.reads.owners()
         # An owner has had a row before it owned anything; read in this order, one that has just come is in it.
-        known = {worker.worker_id for worker in await self._store.workers()}
+        known = {worker.worker_id for worker in await self._store.reads.workers()}
         freed = 0
         for owner in owners:
             if owner not in known:

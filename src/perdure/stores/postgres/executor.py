@@ -9,7 +9,8 @@ import msgspec
 
 from perdure.clock import elapsed
 from perdure.stores.dialects import Prepared, prepare, prepared, prepared_together, rows_as_json
-from perdure.stores.postgres.connections import Connection, is_about_database
+from perdure.stores.postgres.connections import Connection
+from perdure.stores.postgres.errors import is_about_database
 from perdure.stores.postgres.scan_floor import LOWEST, Floors
 from perdure.stores.queries import ONLY_SQLITE
 from perdure.stores.rules.questions import (

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from perdure.stores.operations import Operation
 from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import Link
-from perdure.stores.postgres.presence import LISTENS, channel_of, saying
+from perdure.stores.postgres.names import LISTENS, channel_of, saying
 from perdure.stores.rules.table import TABLE, News
 
 GAP_SECONDS = 0.01

@@ -1,21 +1,25 @@
-"""Being alive on Postgres: one connection that is kept, for locks that vanish with their process, and for hints.
+"""Which workers are alive on Postgres: one connection is kept, for locks that vanish with its process and for hints.
 
 In:   worker ids; what others say.
-Out:  who is dead, and that somebody else has written.
+Out:  who is dead, and that another process has written.
 
 The connection does nothing else, so that the server sees within milliseconds when its process has died. It frees
 locks as well when the connection alone is lost: dead is whose lock stays free for a while.
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from perdure.clock import elapsed
 from perdure.stores.postgres.address import Address
-from perdure.stores.postgres.connections import Connection, Link, is_about_database, unavailable
+from perdure.stores.postgres.changes import PostgresChanges
+from perdure.stores.postgres.connections import Connection, Link
+from perdure.stores.postgres.errors import is_about_database, unavailable
+from perdure.stores.postgres.names import LISTENS, channel_of, key_of, saying
+from perdure.stores.postgres.renewals import Renewals
+from perdure.stores.postgres.server_time import ServerTime
 
 # Whose connection was lost gets it back within this time, or is dead. It is tried more often than that: after a
 # crash of the server all have lost theirs, and who is back first must not take the others for dead.
@@ -44,26 +48,69 @@ select pg_terminate_backend(pid)
 # How often it is looked for them, and how long what is sent may be on its way over a slow network.
 HUNG_SECONDS, HUNG_MS = 5.0, 10_000
 
-# What is said by somebody who begins to listen.
-LISTENS = "l"
-
 log = logging.getLogger("perdure.store")
 
 
-def key_of(schema: str, name: str) -> int:
-    """The number of a lock."""
-    digest = hashlib.blake2b(f"perdure {schema} {name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
+class PostgresPresence:
+    """The locks of this process's workers, and the renewals of their leases."""
 
+    def __init__(self, address: Address, name: str, time: ServerTime, changes: PostgresChanges) -> None:
+        self._name = name
+        self._time = time
+        self._changes = changes
+        self._renewals: Renewals | None = None
+        self.equip(address)
 
-def channel_of(schema: str) -> str:
-    """Where the processes on a schema tell each other that something has changed."""
-    return f"perdure_{hashlib.blake2b(schema.encode(), digest_size=8).hexdigest()}"
+    def equip(self, address: Address) -> None:
+        """Be alive there from now on."""
+        self._address = address
+        self.life = Life(address, self._hear)
 
+    async def listen(self) -> None:
+        """Hear from now on what others say."""
+        await self.life.begin()
 
-def saying(channel: str, text: str) -> str:
-    """A transaction that says something on a channel, and need not be on disk: those who speak wait for each other."""
-    return f"begin; set local synchronous_commit = off; select pg_notify('{channel}', '{text}'); commit"
+    def renew(self, worker_id: str, epoch: int, lease_until: int) -> bool:
+        renewals = self._renewals
+        if renewals is None:
+            renewals = self._renewals = Renewals(self._address, self._time.told)
+        return renewals.renew(worker_id, epoch, lease_until)
+
+    async def keep_alive(self, worker_id: str) -> None:
+        self._changes.watch_blockers()
+        # Behind a pooler a lock would belong to the next user of the connection: there the lease decides.
+        if not self._address.is_pooled:
+            await self.life.hold(worker_id)
+
+    async def let_die(self, worker_id: str) -> None:
+        if not self._address.is_pooled:
+            await self.life.give_up(worker_id)
+
+    async def dead_among(self, worker_ids: Sequence[str]) -> set[str]:
+        return set() if self._address.is_pooled else await self.life.dead_among(worker_ids)
+
+    def forget(self, worker_id: str) -> None:
+        """Nothing is left beside the database."""
+
+    def _hear(self, said: str) -> None:
+        sender, _, text = said.partition(":")
+        if sender != self._name:
+            # A process that speaks may listen too; once a second it is looked whether any does.
+            self.life.has_listeners = True
+            self._changes.hear(text)
+
+    async def close(self) -> None:
+        self._end_renewals()
+        await self.life.close()
+
+    def drop(self) -> None:
+        self._end_renewals()
+        self.life.drop()
+
+    def _end_renewals(self) -> None:
+        if self._renewals is not None:
+            self._renewals.close()
+            self._renewals = None
 
 
 class Life:

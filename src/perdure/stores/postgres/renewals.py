@@ -7,7 +7,8 @@ from collections.abc import Callable
 from perdure.clock import steady_ns
 from perdure.stores.dialects import prepared
 from perdure.stores.postgres.address import Address
-from perdure.stores.postgres.connections import LOST, Link, is_about_database, unavailable
+from perdure.stores.postgres.connections import Link
+from perdure.stores.postgres.errors import LOST, is_about_database, unavailable
 
 PATIENCE_SECONDS = 10.0
 

@@ -13,7 +13,7 @@ from perdure.errors import NewerSchema, NotADatabase, StoreError
 from perdure.stores.dialects import TABLES, migrations_for, quoted
 from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import Connection
-from perdure.stores.postgres.presence import key_of
+from perdure.stores.postgres.names import key_of
 from perdure.stores.postgres.writing.function import Function, write_batch
 
 OLDEST = 14

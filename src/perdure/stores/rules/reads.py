@@ -8,7 +8,8 @@ is a value among the others, or raised when it was asked for by itself.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -40,23 +41,24 @@ ABOVE_ALL = 2**62
 PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of")
 
 
+class Ask(Protocol):
+    """How a database is asked; when the answer cannot be read, another way, or once more to learn what is wrong."""
+
+    async def __call__(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T: ...
+
+
 class Reads:
-    """The reading half of a store."""
+    """What can be read of a store, in the words of its database."""
 
-    url: str
-
-    async def _ask(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T:
-        """Ask; when the answer cannot be read, another way, or the same once more to learn what is wrong."""
-        raise NotImplementedError
-
-    _dialect: Dialect
+    def __init__(self, url: str, ask: Ask, dialect: Dialect) -> None:
+        self.url = url
+        self.ask = ask
+        self.dialect = dialect
 
     # Runs of a worker
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
-        return await self._ask(
-            lambda: _load_all(run_ids, worker_id), lambda: _load_singly(self.url, run_ids, worker_id)
-        )
+        return await self.ask(lambda: _load_all(run_ids, worker_id), lambda: _load_singly(self.url, run_ids, worker_id))
 
     async def owned_runs(self, worker_id: str) -> list[str]:
         found = await self._rows("owned_run_ids", worker_id=worker_id)
@@ -64,16 +66,10 @@ class Reads:
         return [run_id for (run_id,) in found if type(run_id) is str]
 
     async def new_messages(self, worker_id: str, after: int) -> tuple[list[NewMessage], int]:
-        return await self._ask(
+        return await self.ask(
             lambda: _new_messages(worker_id, after, lambda _, *row: rows.message_of(*row)),
-            lambda: _new_messages(worker_id, after, self._message_or_not),
+            lambda: _new_messages(worker_id, after, partial(_message_or_not, self.url)),
         )
-
-    def _message_or_not(self, run_id: str, *row: Any) -> Message | RunUnreadable:
-        try:
-            return rows.message_of(*row)
-        except Garbled as error:
-            return unreadable(self.url, run_id, None, error)
 
     async def last_message(self) -> int:
         ((number,),) = await self._rows("last_message")
@@ -82,7 +78,7 @@ class Reads:
     async def next_wake(
         self, namespace: str, queues: Sequence[str], workflows: Sequence[str], *, suspects: bool = False
     ) -> int | None:
-        found = await self._ask(lambda: next_wakes(namespace, queues, workflows, suspects=suspects))
+        found = await self.ask(lambda: next_wakes(namespace, queues, workflows, suspects=suspects))
         # A time that is no number never comes; what is below zero is a turn.
         return min((max(at, -1) for at in found if type(at) is int), default=None)
 
@@ -98,9 +94,9 @@ class Reads:
         leads = leads_of(wanted)
         if len(leads) > 1:
             counted = Text(*counting(wanted, leads))
-            ((*counts,),) = await self._ask(lambda: _found(counted))
+            ((*counts,),) = await self.ask(lambda: _found(counted))
             leads = [leads[counts.index(min(counts))]]
-        return await self._runs(Text(*listing(wanted, self._dialect, leads[0] if leads else None)))
+        return await self._runs(Text(*listing(wanted, self.dialect, leads[0] if leads else None)))
 
     async def held_counts(self, namespace: str) -> dict[str, int]:
         return dict(await self._rows("held_counts", namespace=namespace))
@@ -120,7 +116,7 @@ class Reads:
 
     async def _runs(self, question: Question, slowly: Question | None = None) -> list[RunRow | RunUnreadable]:
         """The runs a query finds, those that cannot be read as such."""
-        return await self._ask(lambda: _run_rows(question), lambda: _each_run(self.url, slowly or question))
+        return await self.ask(lambda: _run_rows(question), lambda: _each_run(self.url, slowly or question))
 
     # What belongs to a run
 
@@ -160,7 +156,7 @@ class Reads:
             return UnreadPage(messages, found[0][0] if found else 0)
 
         try:
-            return await self._ask(ask)
+            return await self.ask(ask)
         except Garbled as error:
             raise unreadable(self.url, run_id, run_id, error) from None
 
@@ -175,14 +171,14 @@ class Reads:
             return [record(*row) for row in found.rows]
 
         try:
-            return await self._ask(ask)
+            return await self.ask(ask)
         except Garbled as error:
             raise unreadable(self.url, run_id, id, error) from None
 
     # Workers
 
     async def waking_workflows(self, namespace: str, queue: str, most: int) -> list[WakingWorkflow]:
-        found = await self._ask(lambda: _waking_workflows(namespace, queue, most))
+        found = await self.ask(lambda: _waking_workflows(namespace, queue, most))
         # What is no text or no number there is a finding of the audit.
         return [
             each for each in found if type(each.workflow) is str and type(each.updated_at) is type(each.wake_at) is int
@@ -192,14 +188,21 @@ class Reads:
         return [owner for (owner,) in await self._rows("owners")]
 
     async def workers(self) -> list[WorkerRow]:
-        return await self._ask(_workers, _each_worker)
+        return await self.ask(_workers, _each_worker)
 
     async def _rows(self, name: str, **parameters: object) -> Sequence[Any]:
-        return await self._ask(lambda: _found(Query(name, parameters)))
+        return await self.ask(lambda: _found(Query(name, parameters)))
 
 
 def _found(question: Question) -> Steps[Sequence[Any]]:
     return (yield question).rows
+
+
+def _message_or_not(url: str, run_id: str, *row: Any) -> Message | RunUnreadable:
+    try:
+        return rows.message_of(*row)
+    except Garbled as error:
+        return unreadable(url, run_id, None, error)
 
 
 def unreadable(url: str, run_id: str, id: object, error: Garbled) -> RunUnreadable:

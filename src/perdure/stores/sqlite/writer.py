@@ -129,7 +129,7 @@ class Writer:
         self._loop.call_soon_threadsafe(done, outcome)
 
 
-class Renewals:
+class FileRenewals:
     """Renews leases on a connection of its own, from the heartbeat's thread."""
 
     def __init__(self, db: sqlite3.Connection, lock: FileLock, sql: str) -> None:

@@ -16,8 +16,9 @@ from perdure.stores.health import Contents
 from perdure.stores.postgres.address import Address, address_of
 from perdure.stores.postgres.checks.inspection import dialled, looking_at, workers_seen
 from perdure.stores.postgres.checks.schema_diff import differences
-from perdure.stores.postgres.connections import LOST, Connection
-from perdure.stores.postgres.presence import channel_of
+from perdure.stores.postgres.connections import Connection
+from perdure.stores.postgres.errors import LOST
+from perdure.stores.postgres.names import channel_of
 from perdure.stores.postgres.schema import UNSAFE, version_of
 from perdure.stores.queries import named
 

@@ -12,8 +12,10 @@ import msgspec
 from perdure.stores.dialects import NOW_MS, prepare
 from perdure.stores.health import Due, WorkerSeen
 from perdure.stores.postgres.address import Address, address_of
-from perdure.stores.postgres.connections import Connection, dial_first, is_about_database, unavailable
-from perdure.stores.postgres.presence import LOCKS, key_of
+from perdure.stores.postgres.connections import Connection, dial_first
+from perdure.stores.postgres.errors import is_about_database, unavailable
+from perdure.stores.postgres.names import key_of
+from perdure.stores.postgres.presence import LOCKS
 from perdure.stores.postgres.schema import version_of
 from perdure.stores.queries import named
 

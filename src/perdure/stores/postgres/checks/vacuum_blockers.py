@@ -13,7 +13,8 @@ import logging
 from typing import Any
 
 from perdure.clock import elapsed
-from perdure.stores.postgres.connections import Connection, Links, is_about_database
+from perdure.stores.postgres.connections import Connection, Links
+from perdure.stores.postgres.errors import is_about_database
 
 log = logging.getLogger("perdure.store")
 

@@ -17,18 +17,8 @@ from perdure.stores.answers import APPLIED, Answer, Answers, Busy, Committed, Fa
 from perdure.stores.dialects import literal, quoted
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.postgres.address import Address
-from perdure.stores.postgres.connections import (
-    BY_KEYS,
-    IDLE_IN_TRANSACTION_MS,
-    LOST,
-    Connection,
-    Link,
-    is_about_database,
-    is_lost,
-    is_of_the_data,
-    trouble,
-    unavailable,
-)
+from perdure.stores.postgres.connections import BY_KEYS, IDLE_IN_TRANSACTION_MS, Connection, Link
+from perdure.stores.postgres.errors import LOST, is_about_database, is_lost, is_of_the_data, trouble, unavailable
 from perdure.stores.postgres.executor import answer
 from perdure.stores.postgres.notify import news_of
 from perdure.stores.postgres.scan_floor import Floors
@@ -67,7 +57,7 @@ class Writes:
         self._floors = floors
         self._address = address
         self._schema = address.schema
-        self._link = Link(address, "writes")
+        self.link = Link(address, "writes")
         self._stuck = Stuck(address.schema)
         # What others may want to know of the batch that was written last.
         self.news = News.NOTHING
@@ -81,12 +71,12 @@ class Writes:
         except Exception as error:
             if not is_about_database(error):
                 raise
-            self._link.drop()
+            self.link.drop()
             return Failed(unavailable(self._address.shown, error))
 
     async def _write_free(self, batch: Batch) -> Outcome:
         """Write what nobody holds, and try the rest for itself."""
-        due = await self._stuck.look(await self._link.connection(), batch.groups) if self._stuck else set()
+        due = await self._stuck.look(await self.link.connection(), batch.groups) if self._stuck else set()
         for _ in range(MOST_TIMES):
             busy = self._stuck.among(batch.groups) if self._stuck else {}
             places = [index for index in range(len(batch.groups)) if index not in busy]
@@ -96,7 +86,7 @@ class Writes:
             except AGAIN:
                 continue
             except asyncpg.LockNotAvailableError:
-                if await self._stuck.find(await self._link.connection(), rest.groups):
+                if await self._stuck.find(await self.link.connection(), rest.groups):
                     continue
                 outcome = await self._write_halves(rest)
             except asyncpg.PostgresError as error:
@@ -169,10 +159,10 @@ class Writes:
         return Committed(told)
 
     async def close(self) -> None:
-        await self._link.close()
+        await self.link.close()
 
     def drop(self) -> None:
-        self._link.drop()
+        self.link.drop()
 
     async def _write(self, batch: Batch) -> Outcome:
         hoped = rows_of(batch.groups)
@@ -185,7 +175,7 @@ class Writes:
     async def _write_at_once(self, batch: Batch, rows: Rows, hoped: Answers) -> Outcome | None:
         """In one round trip; None when something of it is refused, or breaks a rule, and nothing was written."""
         try:
-            connection = await self._link.connection()
+            connection = await self.link.connection()
         except Exception as error:
             if not is_about_database(error):
                 raise
@@ -207,14 +197,14 @@ class Writes:
         return Fenced() if found.fenced else Committed(answers_to(batch.groups, found) if found.posted else hoped)
 
     def _unknown(self, error: BaseException) -> Unknown:
-        self._link.drop()
+        self.link.drop()
         text = f"{trouble(error)}; whether the change is on disk is not known"
         return Unknown(StoreUnavailable(self._address.shown, text))
 
     async def _write_in_steps(self, batch: Batch, lock_ms: int = LOCK_MS) -> Outcome:
         """One statement after the other; whatever was not committed is undone."""
         applied = await self._apply(batch, lock_ms)
-        return await self._commit(applied) if isinstance(applied, Committed) else applied
+        return await self.commit(applied) if isinstance(applied, Committed) else applied
 
     async def _apply(self, batch: Batch, lock_ms: int) -> Committed | Failed | Fenced:
         """Do everything but commit; nothing is left to undo when that did not come off."""
@@ -233,13 +223,13 @@ class Writes:
         opening = f"{BEGIN}; set local lock_timeout = {lock_ms}"
         if batch.worker_id is not None:
             opening += f"; {self._fence(batch.worker_id, batch.epoch)}"
-        connection = await self._link.connection()
+        connection = await self.link.connection()
         try:
             said = await connection.execute(opening)
         except LOST:
             # It may have been lost while nobody needed it.
-            self._link.drop()
-            connection = await self._link.connection()
+            self.link.drop()
+            connection = await self.link.connection()
             said = await connection.execute(opening)
         if said == "SELECT 0":
             await self._roll_back()
@@ -266,9 +256,10 @@ class Writes:
             return None
         return await answer(again, self._schema, apply_singly(batch.groups), self._floors)
 
-    async def _commit(self, committed: Committed) -> Outcome:
+    async def commit(self, committed: Committed) -> Outcome:
+        """End the transaction; in between nobody knows what becomes of it."""
         try:
-            said = await (await self._link.connection()).execute("commit")
+            said = await (await self.link.connection()).execute("commit")
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody knows what became of the batch
             return self._unknown(error)
         if said != "COMMIT":
@@ -277,6 +268,6 @@ class Writes:
 
     async def _roll_back(self) -> None:
         try:
-            await (await self._link.connection()).execute("rollback")
+            await (await self.link.connection()).execute("rollback")
         except Exception:  # noqa: BLE001 - a connection that cannot even do this is not used any more
-            self._link.drop()
+            self.link.drop()

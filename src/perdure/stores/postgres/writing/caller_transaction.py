@@ -16,7 +16,7 @@ from perdure.stores.operations import Operation
 from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import Connection
 from perdure.stores.postgres.executor import answer
-from perdure.stores.postgres.presence import channel_of
+from perdure.stores.postgres.names import channel_of
 from perdure.stores.rules.batch import apply_groups, is_torn
 
 _CLOSED = "the connection is closed; give one that is in a transaction"

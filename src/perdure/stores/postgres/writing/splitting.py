@@ -14,7 +14,7 @@ import asyncpg
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Answer, Busy, Committed, Failed, Outcome, Unknown
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.postgres.connections import unavailable
+from perdure.stores.postgres.errors import unavailable
 from perdure.stores.rules.batch import touched_runs
 
 # What a server takes in one transaction in good time, over a slow network as well; one group may be larger.
