@@ -7,7 +7,7 @@ outside, the function just runs.
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -34,15 +34,6 @@ class Activity(DecoratedFunction[P, R_co]):
         super().__init__(fn, name)
         self.settings = options
         self.is_async = inspect.iscoroutinefunction(fn)
-
-    def _begun(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        call = self._call(args, kwargs)
-        # A task made of this call is a branch of its run; branches are named by their coroutines.
-        call.__qualname__ = self.name  # type: ignore[attr-defined]  # it is a coroutine object
-        return call
-
-    if not TYPE_CHECKING:
-        __call__ = _begun
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
         runtime = current()

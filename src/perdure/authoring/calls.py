@@ -21,7 +21,7 @@ T = TypeVar("T")
 async def sleep(duration: Duration, *, key: str | None = None) -> None:
     """Wait; in a workflow durably, however often the process is restarted meanwhile.
 
-    A `key` names the timer: whoever sleeps by the same key again waits for its first time, or not at all
+    A `key` names the timer: code that sleeps by the same key again waits for its first time, or not at all
     when that is over.
     """
     delay = seconds(duration, "the duration of sleep()")

@@ -1,7 +1,7 @@
 """What `@activity` and `@workflow` make of a function: its name, its signature, and copies with other options."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from perdure.codec import Signature
@@ -15,7 +15,7 @@ class DecoratedFunction(Generic[P, R_co]):
     """A decorated function: its name, its signature, and `.fn`, the original."""
 
     kind = "function"
-    # Of an activity it gives a value or a coroutine: whoever calls it knows which of them was written.
+    # Of an activity it gives a value or a coroutine: the caller knows which of them was written.
     fn: Callable[P, Any]
     settings: object
     # Of a copy with other options: what it is a copy of.
@@ -38,6 +38,14 @@ class DecoratedFunction(Generic[P, R_co]):
         # mypy would take these for Anys of the user's and answer Any to a gather() of different functions.
         async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
             raise NotImplementedError
+
+    else:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+            call = self._call(args, kwargs)
+            # A task made of this call is a branch of its run; branches are named by their coroutines.
+            call.__qualname__ = self.name
+            return call
 
     @property
     def origin(self) -> str:

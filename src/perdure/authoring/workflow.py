@@ -7,7 +7,7 @@ and waits for it; outside, it refuses to.
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -46,7 +46,7 @@ class BoundCall(Generic[R_co]):
         self._is_taken = False
 
     def _take_arguments(self) -> Arguments:
-        """The arguments for one run alone: whoever takes them again gets copies."""
+        """The arguments for one run alone: the next one that takes them gets copies."""
         if self._is_taken:
             data = self.arguments[0]
             return data, *self.workflow.signature.restore(data)
@@ -69,15 +69,6 @@ class Workflow(DecoratedFunction[P, R_co]):
     def __init__(self, fn: Callable[P, Coroutine[Any, Any, R_co]], name: str, options: WorkflowOptions) -> None:
         super().__init__(fn, name)
         self.settings = options
-
-    def _begun(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        call = self._call(args, kwargs)
-        # As for activities: a task made of this call is named after the workflow.
-        call.__qualname__ = self.name  # type: ignore[attr-defined]  # it is a coroutine object
-        return call
-
-    if not TYPE_CHECKING:
-        __call__ = _begun
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
         runtime = current()

@@ -101,7 +101,7 @@ class RunningAttempt:
             return
         error = task.exception()
         if isinstance(error, EXITS) and isinstance(task, asyncio.Task):
-            # The process ends; whoever has the run next makes this attempt again.
+            # The process ends; the next owner of the run makes this attempt again.
             self.cancel()
             return
         if isinstance(error, Exited):

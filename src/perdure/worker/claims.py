@@ -13,7 +13,7 @@ log = logging.getLogger("perdure.worker")
 
 # How many ripe runs are claimed at once.
 CLAIM = 200
-# When to look again for what is ripe and could not be claimed: others just take it, or somebody holds it for long.
+# When to look again for what is ripe and could not be claimed: others just take it, or a person holds it for long.
 CLAIM_AGAIN_MS, SELDOM_AGAIN_MS = 10, 640
 FAILED_AGAIN_MS = 1000
 # How long a worker that stops waits for a claim under way; while nothing can be written there is no end of it.

@@ -42,7 +42,7 @@ TURNS = 4
 class Read(Enum):
     """What came of looking into an inbox, when it was not an event."""
 
-    NOTHING = "nothing in it that anybody waits for"
+    NOTHING = "nothing in it that a call waits for"
     DONE = "a message that changed nothing"
     ENOUGH = "so much of it was read that others are to go on first"
     ENDED = "the run is not to be moved any more"
@@ -72,11 +72,11 @@ class Executor:
     ) -> None:
         self._owner = engine.owner
         self._clock = engine.clock
-        self._replays_always = settings.replay_always
-        self._runs = runs
+        self.replays_always = settings.replay_always
+        self.runs = runs
+        self.suspects = suspects
+        self.background = background
         self._holding = holding
-        self._suspects = suspects
-        self._background = background
         self.runner = ActivityRunner(self._clock, settings.max_threads)
         self.effects = Effects(engine, self.runner, self.advance, self.fail, self.expire)
 
@@ -102,12 +102,12 @@ class Executor:
         if self._deliver(live, advance, restored):
             self.settle(live, advance)
             if live.under_way is not None:
-                self._suspects.see(live)
+                self.suspects.see(live)
 
     def _deliver(self, live: LiveRun, advance: Advance, restored: object = UNRESTORED) -> bool:
         """Hand an event to the program; False when that was the end of it."""
         try:
-            if self._replays_always:
+            if self.replays_always:
                 live.rebuild(advance.event)
                 restored = UNRESTORED
             live.program.deliver(advance.event, restored)
@@ -149,7 +149,7 @@ class Executor:
                 advance.then(self.effects.start, live, fresh)
 
     def _read(self, live: LiveRun, inbox: Inbox) -> "Advance | Read":
-        """One message: a request to stop before all others, else the oldest that somebody waits for."""
+        """One message: a request to stop before all others, else the oldest that a call waits for."""
         inbox.look_for(live.program.runtime.fresh)
         if inbox.is_resting or inbox.in_a_row >= MESSAGES_SLICE:
             return Read.NOTHING if inbox.is_resting else Read.ENOUGH
@@ -179,18 +179,18 @@ class Executor:
 
     def _start_and_read_on(self, live: LiveRun, fresh: list[DurableCall]) -> None:
         self.effects.start(live, fresh)
-        self._background.spawn(self._read_on(live))
+        self.background.spawn(self._read_on(live))
 
     async def _read_on(self, live: LiveRun) -> None:
         await others_had_their_turn()
         assert live.inbox is not None
         live.inbox.is_resting = False
         live.inbox.in_a_row = 0
-        if not live.is_leaving and not self._runs.is_interrupted(live):
+        if not live.is_leaving and not self.runs.is_interrupted(live):
             self.settle(live, None)
 
     def _set_aside(self, live: LiveRun, inbox: Inbox) -> None:
-        """A payload that is not what the code waits for is somebody's mistake, and not the run's."""
+        """A payload that is not what the code waits for is the sender's mistake, and not the run's."""
         misfits, inbox.misfits = inbox.misfits, []
         for message, trouble in misfits:
             log.error(
@@ -234,7 +234,7 @@ class Executor:
             live.close_at = min(body.close_at, live.close_at or body.close_at)
             self.effects.end_by(live, body.close_at)
         if live.program.runtime.cancelled is not None:
-            # Asked once is enough: whoever cleans up must not be disturbed. Only the end may come sooner.
+            # Asked once is enough: code that cleans up must not be disturbed. Only the end may come sooner.
             return Read.DONE
         noted = self._owner.advance(live.owned, TakeNote(CancelRequested(body.reason, body.close_at), message))
         return noted if isinstance(noted, Advance) and self._deliver(live, noted) else Read.ENDED
@@ -287,7 +287,7 @@ class Executor:
             case SystemExit() | KeyboardInterrupt():
                 # A signal struck this run by chance, half-way through a step: its next owner replays it.
                 self._owner.release(live.owned, HandBack(), lambda _: None)
-                self._runs.drop(live)
+                self.runs.drop(live)
                 raise error
             case _:
                 extra = {"event": "run_broken", "run_id": live.run_id}

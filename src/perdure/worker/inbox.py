@@ -33,7 +33,7 @@ def key_of(body: Body) -> str:
 class Inbox:
     """Messages the program has not asked for yet, by what they are waited for by, each in their order.
 
-    `_heads` holds the first message of every key that somebody may wait for, oldest first; what turns out
+    `_heads` holds the first message of every key that a call may wait for, oldest first; what turns out
     not to be wanted is put there again by the call that wants it. Each message costs the same, however many
     there are.
     """
@@ -93,7 +93,7 @@ class Inbox:
         self._looked = len(fresh)
 
     def take_wanted(self, runtime: RunRuntime) -> ReceiveMessage | None:
-        """The oldest message somebody waits for, for the place that waits longest for it; None for a misfit too."""
+        """The oldest message a call waits for, for the place that waits longest for it; None for a misfit too."""
         while self._heads:
             number, key = heapq.heappop(self._heads)
             waiting = self.unread.get(key)

@@ -6,26 +6,23 @@ Out:  runs that go on with what they were sent.
 
 from collections.abc import Sequence
 
-from perdure.engine.background import Background
 from perdure.engine.ports import Engine
 from perdure.kernel.messages import Message
 from perdure.worker.executor import Executor
 from perdure.worker.inbox import InboxReading
-from perdure.worker.live_run import LiveRun, LiveRuns
+from perdure.worker.live_run import LiveRun
 
 
 class IncomingMessages:
     """Hands messages to the runs of this worker."""
 
-    def __init__(self, engine: Engine, runs: LiveRuns, executor: Executor, background: Background) -> None:
+    def __init__(self, engine: Engine, executor: Executor) -> None:
         self._claimer = engine.claimer
-        self._runs = runs
         self._executor = executor
-        self._background = background
 
     def notice(self, run_id: str, message: Message, count: int | None) -> bool:
         """A message has come, the count-th of its run if that is known; False when the run does not live here."""
-        live = self._runs.by_id.get(run_id)
+        live = self._executor.runs.by_id.get(run_id)
         if live is None:
             return False
         if live.knows(message):
@@ -41,7 +38,7 @@ class IncomingMessages:
 
     def notice_unread(self, run_id: str, messages: Sequence[Message], had: int | None) -> None:
         """What is unread of a run, in order, after what it knows; `had` with the last of it, the count with all."""
-        live = self._runs.by_id.get(run_id)
+        live = self._executor.runs.by_id.get(run_id)
         if live is None:
             return
         for message in messages:
@@ -60,7 +57,7 @@ class IncomingMessages:
             live.reading = InboxReading.AND_AGAIN
         else:
             live.reading = InboxReading.ONCE
-            self._background.spawn(self.read_until_calm(live))
+            self._executor.background.spawn(self.read_until_calm(live))
 
     async def read_until_calm(self, live: LiveRun) -> None:
         try:

@@ -40,7 +40,7 @@ class Program:
         self.pending = runtime.pending
 
     def begin(self, arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> None:
-        """Call the workflow function, up to its first wait; with its input restored already, if somebody has."""
+        """Call the workflow function, up to its first wait; with its input restored already, if the caller has."""
         workflow = self.runtime.workflow
         try:
             args, kwargs = arguments or workflow.signature.restore(self.runtime.owned.input.encode())
@@ -60,7 +60,7 @@ class Program:
     def deliver(self, event: Event, restored: object = UNRESTORED) -> None:
         """Hand an event to the call that waits for it, and run on to the next wait.
 
-        `restored` is an activity's result as a replay would restore it, if somebody has done so already.
+        `restored` is an activity's result as a replay would restore it, if the caller has done so already.
         """
         call = self.pending.pop(event.place, None)
         self.runtime.seq = event.seq
@@ -126,7 +126,7 @@ class Program:
         return events.RunFailed(told or failure_of(error))
 
     def forget_answered(self) -> None:
-        """Of the calls that are new to whoever starts them, let go of those a long history has answered by now."""
+        """Of the calls that are new to the worker, let go of those a long history has answered by now."""
         runtime = self.runtime
         if len(runtime.fresh) > 2 * self._unanswered:
             runtime.fresh = [call for call in runtime.fresh if call.is_waiting]

@@ -4,18 +4,16 @@ In:   runs that are now this worker's, their histories, unread messages and fail
 Out:  programs that are where they were, and go on live from there.
 """
 
-from perdure.engine.background import Background
 from perdure.engine.ports import Engine
 from perdure.kernel.events import Event
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.status import Status
 from perdure.stores.records import LoadedRun
-from perdure.worker.executor import Executor, WorkerSettings, others_had_their_turn
+from perdure.worker.executor import Executor, others_had_their_turn
 from perdure.worker.inbox import NOT_COUNTED, InboxReading
-from perdure.worker.live_run import LiveRun, LiveRuns
+from perdure.worker.live_run import LiveRun
 from perdure.worker.loop.exits import EXITS
 from perdure.worker.messages import IncomingMessages
-from perdure.worker.suspects import Suspects
 
 # How many events are replayed in one go, and for how long, since one may let the code do much.
 REPLAY_SLICE, REPLAY_SLICE_MS = 200, 5
@@ -24,29 +22,16 @@ REPLAY_SLICE, REPLAY_SLICE_MS = 200, 5
 class Replay:
     """Runs code against its history, then lets it go on live."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        settings: WorkerSettings,
-        runs: LiveRuns,
-        executor: Executor,
-        messages: IncomingMessages,
-        suspects: Suspects,
-        background: Background,
-    ) -> None:
+    def __init__(self, engine: Engine, executor: Executor, messages: IncomingMessages) -> None:
         self._owner = engine.owner
         self._clock = engine.clock
-        self._replays_always = settings.replay_always
-        self._runs = runs
         self._executor = executor
         self._messages = messages
-        self._suspects = suspects
-        self._background = background
 
     def bring_back(self, live: LiveRun, loaded: LoadedRun) -> None:
         """Give a run its past."""
         if loaded.row.losses:
-            self._suspects.bring_back(live, loaded.row)
+            self._executor.suspects.bring_back(live, loaded.row)
         live.annotated = (loaded.row.attributes, loaded.row.step)
         live.children = set(loaded.children) or None
         if loaded.row.close_at is not None and loaded.row.close_as == Status.CANCELLED:
@@ -61,7 +46,7 @@ class Replay:
             return
         # Before anything else can happen to it: what came for it in the meantime waits.
         live.is_leaving = live.is_replaying = True
-        self._background.spawn(self._bring_back_in_slices(live, loaded))
+        self._executor.background.spawn(self._bring_back_in_slices(live, loaded))
 
     async def _bring_back_in_slices(self, live: LiveRun, loaded: LoadedRun) -> None:
         """A run with a long past, or a full inbox, all of which is read before its code goes on."""
@@ -69,12 +54,12 @@ class Replay:
             live.owned.messages = NOT_COUNTED
             live.reading = InboxReading.ONCE
             await self._messages.read_until_calm(live)
-        if not self._runs.is_interrupted(live):
+        if not self._executor.runs.is_interrupted(live):
             await self._replay_in_slices(live, list(loaded.events))
 
     def replay(self, live: LiveRun, history: list[Event]) -> None:
         """Run the code against its history, then go on live."""
-        if self._replays_always:
+        if self._executor.replays_always:
             live.history = history
         program = live.program
         try:
@@ -92,7 +77,7 @@ class Replay:
 
     async def _replay_in_slices(self, live: LiveRun, history: list[Event]) -> None:
         """A long history, with pauses in which other runs go on."""
-        if self._replays_always:
+        if self._executor.replays_always:
             live.history = history
         program = live.program
         try:
@@ -104,7 +89,7 @@ class Replay:
                 if number % REPLAY_SLICE == 0 or self._clock.monotonic() >= until:
                     program.forget_answered()
                     await others_had_their_turn()
-                    if self._runs.is_interrupted(live):
+                    if self._executor.runs.is_interrupted(live):
                         return
                     until = self._clock.monotonic() + REPLAY_SLICE_MS
             self._catch_up(live)
@@ -121,7 +106,7 @@ class Replay:
             return
 
         def go_on() -> None:
-            if not self._runs.is_interrupted(live):
+            if not self._executor.runs.is_interrupted(live):
                 live.is_leaving = live.is_replaying = False
                 self._executor.settle(live, None)
 
@@ -132,4 +117,4 @@ class Replay:
         """Up to here, what it waits for included, the code has been before."""
         live.program.runtime.is_replaying = False
         if live.losses:
-            self._suspects.caught_up(live)
+            self._executor.suspects.caught_up(live)

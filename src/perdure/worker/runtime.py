@@ -133,7 +133,7 @@ class RunRuntime:
             self.patches = {}
         known = self.patches.get(change_id)
         if known is None:
-            # Code that went by here before knew nothing of the change; whoever comes first takes the new way.
+            # Code that went by here before knew nothing of the change; code that comes first takes the new way.
             known = self.patches[change_id] = not self.is_replaying
             if known:
                 self._aside().patches.append(change_id)

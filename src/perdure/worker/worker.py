@@ -53,11 +53,11 @@ class Worker:
         self._runs = runs = LiveRuns(self._make_room)
         self._live = runs.by_id
         self._suspects = suspects = Suspects(engine, self.look_around)
-        self._holding = holding = Holding(engine, runs)
+        holding = Holding(engine, runs)
         self._executor = executor = Executor(engine, settings, runs, holding, suspects, background)
         self._effects, self._runner = executor.effects, executor.runner
-        self._messages = messages = IncomingMessages(engine, runs, executor, background)
-        self._replay = Replay(engine, settings, runs, executor, messages, suspects, background)
+        messages = IncomingMessages(engine, executor)
+        self._replay = Replay(engine, executor, messages)
         self._parking = Parking(engine, runs, messages, settings.park_after_ms)
         self._claims = Claims(
             engine,

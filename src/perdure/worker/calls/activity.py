@@ -10,7 +10,7 @@ import msgspec
 from perdure.authoring.activity import Activity
 from perdure.authoring.activity_context import Attempt, running
 from perdure.codec import Arguments
-from perdure.errors import BadInput
+from perdure.errors import ActivityFailed, BadInput
 from perdure.kernel import events
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.events import ActivityCompleted, Event
@@ -18,7 +18,7 @@ from perdure.kernel.retry import is_retryable, next_attempt_at
 from perdure.stores.records import Attempt as FailedAttempt
 from perdure.worker.activities import Manner, run_at_once
 from perdure.worker.calls.call import UNRESTORED, AwaitedCall, CallingCode, CallingRun, CallServices
-from perdure.worker.failures.failures import failure_of, raised_by_activity
+from perdure.worker.failures.failures import failure_of, raised
 from perdure.worker.loop.places import current_branch
 
 Raw = msgspec.Raw
@@ -66,7 +66,7 @@ class ActivityCall(AwaitedCall, kind="activity"):
             self.future.set_result(restored)
         elif type(fact) is events.ActivityFailed:
             self.runtime.last_failure = fact.failure
-            self.future.set_exception(raised_by_activity(self.activity.name, fact.failure))
+            self.future.set_exception(raised(fact.failure, partial(ActivityFailed, self.activity.name)))
         else:
             raise self.does_not_fit(event)
 

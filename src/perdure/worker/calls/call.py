@@ -46,7 +46,7 @@ class Mismatch(Exception):
 
 
 class CallingCode(Protocol):
-    """The code that makes a call, as the call sees it."""
+    """The runtime of the code that makes a call, as the call sees it."""
 
     loop: RunLoop
     owned: OwnedRun
@@ -55,20 +55,16 @@ class CallingCode(Protocol):
     cancelled: CancelRequested | None
     last_failure: Failure | None
 
-    def place(self, name: str) -> str:
-        """The place of a call of this name, made now."""
+    # The place of a call of this name, made now.
+    def place(self, name: str) -> str: ...
 
-    def add(self, call: "DurableCall") -> None:
-        """The call begins to wait."""
+    # The call begins to wait; messages of a key are for it, in its turn; nobody waits for it any more.
+    def add(self, call: "DurableCall") -> None: ...
+    def listen(self, call: "DurableCall", key: str) -> None: ...
+    def cancel_call(self, call: "DurableCall") -> None: ...
 
-    def listen(self, call: "DurableCall", key: str) -> None:
-        """Messages of this key are for the call, in its turn."""
-
-    def cancel_call(self, call: "DurableCall") -> None:
-        """Nobody waits for the call any more."""
-
-    def places(self) -> list[str]:
-        """Where the code waits."""
+    # Where the code waits.
+    def places(self) -> list[str]: ...
 
 
 class CallingRun(Protocol):
@@ -84,11 +80,8 @@ class CallingRun(Protocol):
 
     @property
     def run_id(self) -> str: ...
-
     def add_failed(self, attempt: FailedAttempt) -> None: ...
-
     def failed_attempts(self, place: str) -> int: ...
-
     def retry_at(self, place: str) -> int | None: ...
 
 
@@ -96,7 +89,8 @@ class CallServices(Protocol):
     """What a worker does for calls.
 
     `advance` takes the run, a step of it, and the result if that is restored already; `fail` the run and an error;
-    `ring_at` a time, the run and the call to ring.
+    `ring_at` a time, the run and the call to ring; `start` the run and calls. `part` is what calls of a kind share in
+    this worker, made with these services when it is first asked for.
     """
 
     engine: Engine
@@ -106,11 +100,8 @@ class CallServices(Protocol):
     fail: Callable[..., None]
     ring_at: Callable[..., None]
 
-    def start(self, live: Any, calls: "list[DurableCall]") -> None:
-        """Start these calls, as far as they still wait."""
-
-    def part(self, kind: type[S]) -> S:
-        """What calls of a kind share in this worker; made with these services when it is first asked for."""
+    def start(self, live: Any, calls: "list[DurableCall]") -> None: ...
+    def part(self, kind: type[S]) -> S: ...
 
 
 class NeededCode(NamedTuple):

@@ -11,10 +11,12 @@ that decides, and a run that is not ours is waited for instead.
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from perdure import errors
 from perdure.authoring.workflow import Workflow
 from perdure.clock import pause
 from perdure.engine import endings, starts
@@ -30,7 +32,7 @@ from perdure.kernel.messages import ChildFailure, ChildResult
 from perdure.kernel.traits import OnParentClose
 from perdure.stores.records import RunRow
 from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices, NeededCode
-from perdure.worker.failures.failures import failure_of, raised_by_child
+from perdure.worker.failures.failures import failure_of, raised
 
 log = logging.getLogger("perdure.worker")
 
@@ -95,7 +97,7 @@ class ChildCall(AwaitedCall, kind="child"):
 
     def raised(self, fact: ChildFailed) -> Exception:
         """The error that the code sees when the child has ended without a result."""
-        return raised_by_child(fact)
+        return raised(fact.failure, partial(errors.ChildFailed, fact.child_id, fact.workflow))
 
     def start(self, live: CallingRun, services: CallServices) -> None:
         services.part(Children).start(live, self)

@@ -9,6 +9,7 @@ message to its caller.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -17,13 +18,14 @@ import msgspec
 from perdure.authoring.activity import Activity, activities
 from perdure.authoring.options import WorkflowOptions
 from perdure.authoring.workflow import Workflow
+from perdure.errors import ActivityFailed
 from perdure.kernel.events import ChildFailed
 from perdure.kernel.retry import Retry
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.worker.calls.call import CallingCode, CallingRun, NeededCode
 from perdure.worker.calls.child import ChildCall
 from perdure.worker.failures.classes import class_named, name_of
-from perdure.worker.failures.failures import raised_by_activity
+from perdure.worker.failures.failures import raised
 
 
 class TaskInput(msgspec.Struct, frozen=True):
@@ -147,7 +149,7 @@ class TaskCall(ChildCall, kind="task"):
         return self.workflow.activity
 
     def raised(self, fact: ChildFailed) -> Exception:
-        return raised_by_activity(self.activity.name, fact.failure)
+        return raised(fact.failure, partial(ActivityFailed, self.activity.name))
 
     def shown(self, live: CallingRun) -> dict[str, object]:
         queue = self.activity.settings.queue

@@ -15,8 +15,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.errors import ActivityFailed, ChildFailed
-from perdure.kernel import events
 from perdure.kernel.failure import NO_ATTRIBUTES, UNKNOWN_ARGUMENTS, Failure
 from perdure.worker.failures.classes import class_named, name_of
 from perdure.worker.failures.values import keep, restore
@@ -131,22 +129,13 @@ def _clean(text: str, longest: int = LONGEST_MESSAGE, end: int = 0) -> str:
 # Reviving
 
 
-def raised_by_activity(name: str, failure: Failure) -> Exception:
-    """The error a workflow sees when an activity has failed."""
+def raised(failure: Failure, otherwise: Callable[[str, str], Exception]) -> Exception:
+    """The error a workflow sees when a call of it has failed: its own again, else one with its type and text."""
     revived = revive(failure)
     # A future cannot carry StopIteration.
     if revived is not None and not isinstance(revived, StopIteration):
         return revived
-    return ActivityFailed(name, failure.type.removeprefix("builtins."), failure.message)
-
-
-def raised_by_child(fact: events.ChildFailed) -> Exception:
-    """The error a workflow sees when a child has ended without a result."""
-    revived = revive(fact.failure)
-    if revived is not None and not isinstance(revived, StopIteration):
-        return revived
-    error_type = fact.failure.type.removeprefix("builtins.")
-    return ChildFailed(fact.child_id, fact.workflow, error_type, fact.failure.message)
+    return otherwise(failure.type.removeprefix("builtins."), failure.message)
 
 
 def revive(failure: Failure) -> Exception | None:
