@@ -52,7 +52,7 @@ async def hold(env: Environment, run: Run[Any], reason: str = "quarantine") -> N
     """What the worker does with a run that cannot go on."""
     live = env.worker._live[run.run_id]
     env.engine.owner.release(live.owned, Hold(reason, quarantine_report(run.id, ())), lambda _: None)
-    env.worker._runs.drop(live)
+    env.worker._runs.evict(live)
     await env.settle()
 
 

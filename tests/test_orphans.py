@@ -87,7 +87,7 @@ async def test_a_run_that_is_held_while_it_is_told_to_end_is_ended_all_the_same(
         live.is_leaving = True
         ending = asyncio.create_task(run.terminate("enough"))
         await env.settle()
-        env.worker._runs.drop(live)
+        env.worker._runs.evict(live)
         hold = HoldRun(run.run_id, env.engine.worker_id, "quarantine", "{}", env.clock.now())
         told: list[Outcome] = []
         env.store.commit(Batch([[hold]], None, 0), told.append)

@@ -680,7 +680,7 @@ async def test_a_run_held_for_a_mismatch_can_be_resumed_without_a_restart(env: E
         run = await env.start(awaits_a_word, "a")
         await env.settle()
         hold = HoldRun(run.run_id, env.engine.worker_id, "mismatch", "{}", env.clock.now())
-        env.worker._runs.drop(env.worker._live[run.run_id])
+        env.worker._runs.evict(env.worker._live[run.run_id])
         await env.elsewhere([hold])
         await run.signal(go_ahead, 7)
         await env.pass_time(60)

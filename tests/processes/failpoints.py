@@ -134,7 +134,7 @@ FAILPOINTS: dict[str, Failpoint] = {
     "after_new_epoch": Failpoint(Lease, "recover", "after", Situation.DOUBT, often=2),
     "before_reload": Failpoint(Reads, "owned_runs", "after", Situation.DOUBT, often=2),
     # Leaving
-    "before_leaving": Failpoint(Worker, "end", "before", Situation.LEAVE),
+    "before_leaving": Failpoint(Worker, "close", "before", Situation.LEAVE),
     "in_hand_back": Failpoint(Parking, "hand_back", "after", Situation.LEAVE, often=5),
     "after_hand_back": Failpoint(Parking, "_handed_back", "before", Situation.LEAVE, often=5),
     "before_closing": Failpoint(StoreEngine, "close", "before", Situation.LEAVE),

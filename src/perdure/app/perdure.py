@@ -165,7 +165,7 @@ class Perdure:
         self._home.close()
         try:
             if worker is not None:
-                await worker.end(self._grace_ms if error is None else 0)
+                await worker.close(self._grace_ms if error is None else 0)
             await engine.close()
         finally:
             self._closing = None
@@ -186,7 +186,7 @@ class Perdure:
         """Let go of all runs since the process ends, and leave the rest to that; one that is being closed hurries."""
         if self._worker is not None:
             self._is_handing_back = True
-            await self._worker.end(0)
+            await self._worker.close(0)
         elif self._closing is not None and self._is_over is not None:
             self._closing.hurry()
             await self._is_over.wait()

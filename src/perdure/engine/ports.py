@@ -163,7 +163,7 @@ class Host(Protocol):
     def unreadable(self, error: RunUnreadable) -> None:
         """What came for a run that lives here cannot be read."""
 
-    def drop_all(self) -> None:
+    def evict_all(self) -> None:
         """Everything this worker owned is not its own any more, or must be loaded again."""
 
 

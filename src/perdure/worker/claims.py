@@ -70,7 +70,7 @@ class Claims:
         if self._task is not None:
             self._task.cancel()
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """Claim nothing more. Whatever a claim takes that is not waited for any longer, others take over."""
         self._is_stopped = True
         self._wake_at(None)

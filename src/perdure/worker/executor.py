@@ -287,7 +287,7 @@ class Executor:
             case SystemExit() | KeyboardInterrupt():
                 # A signal struck this run by chance, half-way through a step: its next owner replays it.
                 self._owner.release(live.owned, HandBack(), lambda _: None)
-                self.runs.drop(live)
+                self.runs.evict(live)
                 raise error
             case _:
                 extra = {"event": "run_broken", "run_id": live.run_id}

@@ -67,7 +67,7 @@ class Holding:
     def _hold(self, live: LiveRun, how: Hold) -> None:
         live.is_leaving = True
         self._owner.release(live.owned, how, lambda _: None)
-        self._runs.drop(live)
+        self._runs.evict(live)
 
 
 def _report(live: LiveRun, mismatch: Mismatch) -> str:

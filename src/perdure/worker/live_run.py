@@ -163,7 +163,7 @@ class LiveRuns:
         self.is_stopping = False
         self._left = left
 
-    def drop(self, live: LiveRun) -> None:
+    def evict(self, live: LiveRun) -> None:
         """Forget a run, and leave nothing of its code in memory."""
         live.is_gone = True
         self.by_id.pop(live.run_id, None)

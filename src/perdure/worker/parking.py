@@ -64,7 +64,7 @@ class Parking:
 
     def _parked(self, live: LiveRun, is_gone: bool) -> None:
         if is_gone:
-            self._runs.drop(live)
+            self._runs.evict(live)
         else:
             live.is_leaving = False
             live.alive_since = self._engine.clock.now()
@@ -87,10 +87,10 @@ class Parking:
 
     def _handed_back(self, live: LiveRun, is_gone: bool) -> None:
         if is_gone:
-            self._runs.drop(live)
+            self._runs.evict(live)
         else:
             # A message came first: then it is ripe at once.
-            self._release(live, HandBack(), lambda _: self._runs.drop(live))
+            self._release(live, HandBack(), lambda _: self._runs.evict(live))
 
     def _release(self, live: LiveRun, how: Park | HandBack, done: Callable[[bool], None]) -> None:
         live.is_leaving = True

@@ -74,21 +74,21 @@ class Suspects:
         """Whether those that are watched make room."""
         if not self.watched:
             return
-        self.stop()
+        self.close()
         self.watched = [watched for watched in self.watched if not self._is_settled(watched)]
         if self.watched:
             self._schedule()
         else:
             self._look()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
 
     def clear(self) -> None:
         """All runs are dropped."""
-        self.stop()
+        self.close()
         self.watched = []
 
     def _schedule(self) -> None:

@@ -87,18 +87,18 @@ class Worker:
         self.look_around()
         self._schedule_sweep()
 
-    async def end(self, grace_ms: int) -> None:
+    async def close(self, grace_ms: int) -> None:
         """Stop claiming, let activities finish for a while, then hand everything back."""
         self._runs.is_stopping = True
         self._effects.is_stopped = True
         if self._sweep_alarm is not None:
             self._sweep_alarm.cancel()
-        self._suspects.stop()
+        self._suspects.close()
         if grace_ms <= 0:
             # Before anybody else has a turn: who ends the loop cancels activities, too, and they have not failed.
             for live in self._live.values():
                 live.cancel_attempts()
-        await self._claims.stop()
+        await self._claims.close()
         await self._runner.calm(0 if self._hurries else grace_ms)
         if grace_ms > 0 and not self._hurries:
             tell_unfinished(self._live.values(), grace_ms)
@@ -106,7 +106,7 @@ class Worker:
             self._parking.hand_back(live)
         await self._engine.settle(grace_ms)
         self._effects.abandon()
-        self.drop_all()
+        self.evict_all()
         self._runner.close()
         self._unwatch()
 
@@ -121,7 +121,7 @@ class Worker:
         self._claims.abandon()
         self._background.cancel()
         self._effects.abandon()
-        self.drop_all()
+        self.evict_all()
         self._runner.close()
         self._unwatch()
 
@@ -177,10 +177,10 @@ class Worker:
         else:
             self._replay.bring_back(live, loaded)
 
-    def drop_all(self) -> None:
+    def evict_all(self) -> None:
         """Forget every run; what their activities still do has no effect any more."""
         for live in list(self._live.values()):
-            self._runs.drop(live)
+            self._runs.evict(live)
         self._effects.clear()
         self._suspects.clear()
 
@@ -193,7 +193,7 @@ class Worker:
         if live is not None:
             live.is_gone = True
             if live.running:
-                self._runs.drop(live)
+                self._runs.evict(live)
         self._make_room()
 
     def _make_room(self) -> None:

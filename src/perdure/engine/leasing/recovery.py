@@ -81,7 +81,7 @@ class Recovery:
         if self._lease.host is None:
             self._committer.resume(None, 0)
             return
-        self._lease.host.drop_all()
+        self._lease.host.evict_all()
         self._background.spawn(self._recover())
 
     async def _recover(self) -> None:
