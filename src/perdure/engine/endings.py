@@ -1,4 +1,8 @@
-"""Endings: how a run ended, told to callers that wait for it and to its parent."""
+"""Endings: how a run ended, told to callers that wait for it and to its parent.
+
+In:   the fact that closed a run, or the row it is in.
+Out:  an Ending, the message to the parent, the error that its code sees.
+"""
 
 from typing import assert_never
 

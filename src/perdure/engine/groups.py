@@ -1,4 +1,8 @@
-"""The two groups every run is made of: its start, and its advances."""
+"""Groups of a run's life: its start, that of a child, its advances and its end.
+
+In:   the operations of one change.
+Out:  after the commit: the host adopts the run, effects begin, parents and callers that wait are told.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,8 @@
-"""The heartbeat: renews the lease from a thread of its own, but only while the event loop turns."""
+"""The heartbeat: renews the lease from a thread of its own, but only while the event loop turns.
+
+In:   a function that renews, and one to call when that is refused.
+Out:  renewals; the place in the log where the loop stands still.
+"""
 
 import asyncio
 import logging
