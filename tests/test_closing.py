@@ -1,4 +1,4 @@
-"""Closing while nothing can be written: whoever waits is told, whatever it waits for."""
+"""Closing while nothing can be written, or while nobody waits for it: whoever waits is told, no run is kept."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import NotOpen, Run, Signal, StoreUnavailable, workflow
+from perdure import NotOpen, Perdure, Run, Signal, StoreUnavailable, activity, workflow
 from perdure.engine import committer
 from perdure.stores.answers import Failed, Outcome
 from perdure.stores.operations import Batch
@@ -23,6 +23,13 @@ async def waits_for_nudges() -> int:
 @pytest.fixture
 def env(tmp_path: Path) -> Environment:
     return Environment(str(tmp_path / "closing.db"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("empty_url"))
+    return f"sqlite:///{tmp_path}/closing.db"
 
 
 def refuse_all(env: Environment) -> None:
@@ -97,3 +104,51 @@ async def test_callers_that_wait_for_room_are_answered_when_the_engine_closes(
     for caller in callers:
         await told(caller)
     env.bury()
+
+
+begun: list[int] = []
+
+
+@activity
+async def drags_on_once() -> int:
+    begun.append(1)
+    if len(begun) == 1:
+        await asyncio.Event().wait()
+    return len(begun)
+
+
+@workflow
+async def drags_on_a_while() -> int:
+    return await drags_on_once()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_closing_that_is_cancelled_hands_its_runs_back(any_url: str, times: int) -> None:
+    """A timeout around it left an engine open that nobody knew: its lease was renewed, its runs stood still."""
+    begun.clear()
+    app = await Perdure(any_url, grace=3600).__aenter__()
+    await app.start(drags_on_a_while.options(id="kept"))
+    while not begun:  # noqa: ASYNC110 - an event would belong to the loop of one test
+        await asyncio.sleep(0)
+    closing = asyncio.create_task(app.__aexit__(None, None, None))
+    for _ in range(times):
+        await asyncio.sleep(0.01)
+        closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    async with Perdure(any_url) as other:
+        assert await (await other.get("kept", workflow=drags_on_a_while)).result(timeout=60) == len(begun)
+
+
+async def closes_after_a_moment(url: str) -> None:
+    async with asyncio.timeout(None) as patience, Perdure(url, grace=3600) as app:
+        await app.start(drags_on_a_while)
+        while not begun:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+        patience.reschedule(asyncio.get_running_loop().time() + 0.01)
+
+
+async def test_a_timeout_around_a_closing_is_told_as_one(any_url: str) -> None:
+    begun.clear()
+    with pytest.raises(TimeoutError):
+        await closes_after_a_moment(any_url)

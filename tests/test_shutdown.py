@@ -24,14 +24,15 @@ SCRIPT = textwrap.dedent("""\
     import sys
     import time
 
-    from perdure import Perdure, activity, workflow
+    from perdure import Perdure, Retry, activity, workflow
     from perdure.app import shutdown
 
     url, how = sys.argv[1:]
-    begun = asyncio.Event()
+    begun, closing = asyncio.Event(), asyncio.Event()
 
 
-    @activity
+    # An end that is taken for its failure is seen at once.
+    @activity(retry=Retry(max_attempts=1))
     async def slow() -> str:
         print("begun", flush=True)
         begun.set()
@@ -62,15 +63,19 @@ SCRIPT = textwrap.dedent("""\
     async def main() -> None:
         async with Perdure(url) as app:
             run = await app.start(job.options(id="a"))
-            if how == "closes":
+            if how.startswith("closes"):
                 await begun.wait()
-                asyncio.get_running_loop().call_later(0.05, print, "closing")
-                asyncio.get_running_loop().call_later(0.05, sys.stdout.flush)
+                asyncio.get_running_loop().call_later(0.05, is_closing)
                 return
             if how == "forks":
                 await begun.wait()
                 forks()
             print(await run.result())
+
+
+    def is_closing() -> None:
+        print("closing", flush=True)
+        closing.set()
 
 
     def forks() -> None:
@@ -85,7 +90,7 @@ SCRIPT = textwrap.dedent("""\
 
     async def in_the_background() -> None:
         task = asyncio.create_task(main())
-        await begun.wait()
+        await (closing if how.startswith("closes") else begun).wait()
         del task
 
 
@@ -130,7 +135,7 @@ SCRIPT = textwrap.dedent("""\
             forks_beside_a_bridge()
         case "on a bare loop" | "exits on a bare loop":
             asyncio.new_event_loop().run_until_complete(main())
-        case "in the background":
+        case "in the background" | "closes in the background":
             asyncio.run(in_the_background())
         case "left open":
             asyncio.run(left_open())
@@ -239,13 +244,24 @@ async def test_all_that_are_open_hand_back(tmp_path: Path, quick_path: Path) -> 
         await check_handed_back(url, id)
 
 
-async def test_one_that_is_closing_waits_for_no_activity_any_more(tmp_path: Path, quick_path: Path) -> None:
-    """Who is told to end while an activity may finish for ten seconds must not be killed for that."""
-    url = f"sqlite:///{quick_path}/test.db"
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_one_that_is_closing_waits_for_no_activity_any_more(url: str, tmp_path: Path, number: int) -> None:
+    """Who is told to end while an activity may finish for ten seconds must not be killed for that.
+
+    Ctrl-C cancels the closing itself: nothing was handed back, and the end of the loop counted as a failed attempt.
+    """
     program = Program(tmp_path, url, "closes")
     assert [program.says(), program.says()] == ["begun", "closing"]
-    program.send(signal.SIGTERM)
-    assert program.ends() == -signal.SIGTERM
+    program.send(number)
+    assert program.ends() == -number
+    await check_handed_back(url)
+
+
+async def test_one_that_is_closing_when_its_loop_ends_hands_back(url: str, tmp_path: Path) -> None:
+    """The end of a loop cancels all tasks at once: the activities, and the one that closes."""
+    program = Program(tmp_path, url, "closes in the background")
+    assert [program.says(), program.says()] == ["begun", "closing"]
+    assert program.ends() == 0
     await check_handed_back(url)
 
 

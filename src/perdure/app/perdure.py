@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 import msgspec
 
 from perdure.app import options as checks
+from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, final_ending, handle_of, result_of
@@ -163,10 +164,9 @@ class Perdure:
         self._closing = worker
         self._engine = self._worker = None
         self._home.close()
+        closing = _close(engine, worker, self._grace_ms if error is None else 0)
         try:
-            if worker is not None:
-                await worker.close(self._grace_ms if error is None else 0)
-            await engine.close()
+            await close_fully(closing, worker.hurry if worker is not None else lambda: None)
         finally:
             self._closing = None
             is_over.set()
@@ -448,6 +448,15 @@ def abandon(app: Perdure) -> None:
     if isinstance(engine, StoreEngine):
         engine.abandon()
     app._engine = app._worker = None
+
+
+async def _close(engine: Engine, worker: "Worker | None", grace_ms: int) -> None:
+    try:
+        if worker is not None:
+            await worker.close(grace_ms)
+    finally:
+        # An engine that stays open renews its lease, and nobody else may take its runs.
+        await engine.close()
 
 
 async def _tell_of_held_runs(engine: Engine, namespace: str) -> None:

@@ -152,7 +152,10 @@ class Environment:
             name = getattr(work, "__qualname__", repr(work))
             raise TimeoutError(f"nothing came of {name} within {patience}, and nothing is due that could bring it on")
         finally:
-            task.cancel()
+            # More than once, for closing goes on after the first: it cannot know that its process has died.
+            while not task.done():
+                task.cancel()
+                await asyncio.sleep(0)
             await asyncio.gather(task, return_exceptions=True)
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:

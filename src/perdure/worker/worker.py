@@ -4,6 +4,7 @@ In:   runs to adopt, messages for them, room, time.
 Out:  claims, parked runs. Makes its parts and joins them; what moves a run on is the executor.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,23 +89,27 @@ class Worker:
         self._schedule_sweep()
 
     async def close(self, grace_ms: int) -> None:
-        """Stop claiming, let activities finish for a while, then hand everything back."""
+        """Stop claiming, let activities finish for a while, then hand everything back.
+
+        A cancellation ends the while, and nothing else: a run that is not handed back looks as if this had died of it.
+        """
         self._runs.is_stopping = True
         self._effects.is_stopped = True
         if self._sweep_alarm is not None:
             self._sweep_alarm.cancel()
         self._suspects.close()
-        if grace_ms <= 0:
-            # Before anybody else has a turn: who ends the loop cancels activities, too, and they have not failed.
-            for live in self._live.values():
-                live.cancel_attempts()
-        await self._claims.close()
-        await self._runner.calm(0 if self._hurries else grace_ms)
-        if grace_ms > 0 and not self._hurries:
+        if grace_ms <= 0 or self._hurries:
+            self.hurry()
+        try:
+            await self._claims.close()
+            await self._runner.calm(0 if self._hurries else grace_ms)
+        except asyncio.CancelledError:
+            self.hurry()
+        if not self._hurries:
             tell_unfinished(self._live.values(), grace_ms)
         for live in list(self._live.values()):
             self._parking.hand_back(live)
-        await self._engine.settle(grace_ms)
+        await self._engine.settle(0 if self._hurries else grace_ms)
         self._effects.abandon()
         self.evict_all()
         self._runner.close()
@@ -113,6 +118,9 @@ class Worker:
     def hurry(self) -> None:
         """Wait for no activity any more, if this is ending."""
         self._hurries = True
+        # Before anybody else has a turn: who ends the loop cancels activities, too, and they have not failed.
+        for live in self._live.values():
+            live.cancel_attempts()
         self._runner.hurry()
 
     def abandon(self) -> None:
