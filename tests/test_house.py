@@ -311,6 +311,17 @@ def test_only_stores_speak_sql() -> None:
     assert wrong == []
 
 
+def test_only_the_command_line_knows_a_terminal() -> None:
+    """Views and diagnostics are shown on pages as well."""
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {module}"
+        for path in files()
+        for module in imports_of(path)
+        if module.split(".")[0] in {"rich", "typer", "click"} and part_of(path) != "cli"
+    ]
+    assert wrong == []
+
+
 def test_nothing_unpickles() -> None:
     wrong = [
         str(path.relative_to(SOURCE))
