@@ -31,6 +31,15 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split(
 # The same inside the larger rooms: files or folders, those further down know nothing of those below them in this list.
 # The longest name that fits is that of the layer: `output/errors` is one of its own, the rest of `output` another.
 INSIDE = {
+    "stores": [
+        "differences health operations queries records",
+        "answers dialects listing rows unreadable",
+        "port",
+        "rules",
+        "sqlite postgres postgres/checks/vacuum_blockers postgres/checks/schema_diff",
+        "sqlite/checks postgres/checks postgres/migration",
+        "urls",
+    ],
     "authoring": [
         "activity_context durations function info lint registry",
         "options runtime",
@@ -80,22 +89,11 @@ MOST_METHODS = 25
 LARGE_CLASSES = {
     "RunLoop": "asyncio's own methods, which a loop has to have",
     "Environment": "what users of the testing kit call, on one object",
-    "Store": "",
-    "SqliteStore": "",
-    "SqliteReads": "",
-    "PostgresStore": "",
-    "PostgresReads": "",
-    "Reads": "",
-    "FaultyStore": "",
-    "FaultyPostgres": "",
 }
 # Class names that are used twice and are no event with the error of its name.
-TWICE = {
-    "Attempt",
-    "Renewals",
-}
+TWICE = {"Attempt"}
 # What of one database still knows the other.
-ACROSS = {"stores.postgres.checks.audit", "stores.postgres.checks.schema_diff"}
+ACROSS = {"stores.postgres.checks.audit"}
 # Findings are told of views, and in their words.
 BESIDE = {("diagnostics", "views")}
 PURE_KERNEL = {"msgspec", "math", "typing", "enum", "perdure"}
