@@ -42,7 +42,7 @@ from perdure.stores.operations import (
     TakeMessage,
     TellRun,
 )
-from perdure.stores.records import Attempt, RunRow
+from perdure.stores.records import AttemptRow, RunRow
 
 # Makes a named tuple without the detour through its Python constructor.
 _row: Any = tuple.__new__
@@ -202,7 +202,7 @@ class Ownership:
         note = Annotate(owned.run_id, self._lease.worker_id, attributes, step, self._clock.now())
         self._ask_as_owner(owned, lambda _: None, note)
 
-    def record_attempt(self, owned: OwnedRun, attempt: Attempt, then: Callable[[], None]) -> None:
+    def record_attempt(self, owned: OwnedRun, attempt: AttemptRow, then: Callable[[], None]) -> None:
         """Write down a failed attempt, then go on; one of a run that is about to end has no successor."""
         if owned.state.status not in OPEN:
             return

@@ -25,7 +25,7 @@ from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, Traits
-from perdure.stores.records import Attempt, LoadedRun, RunFilter, RunRow
+from perdure.stores.records import AttemptRow, LoadedRun, RunFilter, RunRow
 
 # A run that has so many unread messages takes no more signals, unless the app says otherwise.
 MAX_UNREAD = 100_000
@@ -229,7 +229,7 @@ class Reader(Protocol):
     async def last_event_at(self, run_id: str) -> int | None:
         """When a run's last event was."""
 
-    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+    async def attempts(self, run_id: str) -> Sequence[AttemptRow]:
         """A run's failed attempts."""
 
     async def unread(self, run_id: str) -> Sequence[Message]:
@@ -289,7 +289,7 @@ class Owner(Protocol):
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""
 
-    def record_attempt(self, owned: OwnedRun, attempt: Attempt, then: Callable[[], None]) -> None:
+    def record_attempt(self, owned: OwnedRun, attempt: AttemptRow, then: Callable[[], None]) -> None:
         """Write down a failed attempt, then go on."""
 
     def note_waiting(self, owned: OwnedRun, waiting: str, then: Callable[[], None] = lambda: None) -> None:

@@ -19,7 +19,7 @@ from perdure.kernel.messages import Message
 from perdure.stores.answers import Answer, Outcome
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.records import (
-    Attempt,
+    AttemptRow,
     LoadedRun,
     NewMessage,
     RunFilter,
@@ -81,7 +81,7 @@ class StoreReads(Protocol):
     async def last_event_at(self, run_id: str) -> int | None:
         """When a run's last event was."""
 
-    async def attempts(self, run_id: str) -> list[Attempt]:
+    async def attempts(self, run_id: str) -> list[AttemptRow]:
         """A run's failed attempts."""
 
     async def unread(self, run_id: str) -> list[Message]:

@@ -54,7 +54,7 @@ class RunRow(msgspec.Struct, frozen=True):
     outlived: int = 0
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class AttemptRow(msgspec.Struct, frozen=True):
     """A failed attempt of an activity."""
 
     place: str
@@ -75,7 +75,7 @@ class LoadedRun(msgspec.Struct, frozen=True):
     row: RunRow
     events: Sequence[Event]
     messages: Sequence[Message] | None
-    attempts: Sequence[Attempt]
+    attempts: Sequence[AttemptRow]
     children: frozenset[str] = frozenset()
 
 

@@ -22,7 +22,7 @@ from perdure.kernel.messages import KINDS, Body, Message
 from perdure.kernel.quarantine import Death
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, OnParentClose, Traits
-from perdure.stores.records import Attempt, RunRow
+from perdure.stores.records import AttemptRow, RunRow
 
 _encode = msgspec.json.Encoder().encode
 _decoders = {kind: msgspec.json.Decoder(fact) for kind, fact in FACTS.items()}
@@ -77,14 +77,14 @@ def message_of(number: int, message_id: str, kind: str, body: str, at: int) -> M
         raise Garbled(f"message {number} in its inbox cannot be read as {kind}: {error}") from None
 
 
-def attempt_of(place: str, attempt: int, name: str, failure: str, at: int, next_at: int | None) -> Attempt:
+def attempt_of(place: str, attempt: int, name: str, failure: str, at: int, next_at: int | None) -> AttemptRow:
     if not (type(place) is type(name) is type(failure) is str and type(attempt) is type(at) is int):
         trouble = _misfit(place=place, attempt=attempt, name=name, failure=failure, at=at)
         raise Garbled(f"a failed attempt of an activity cannot be read: {trouble}")
     if next_at is not None and type(next_at) is not int:
         raise Garbled(f"failed attempt {attempt} at {place} cannot be read: {_misfit(next_at=next_at)}")
     try:
-        return Attempt(place, attempt, name, failure_of(failure), at, next_at)
+        return AttemptRow(place, attempt, name, failure_of(failure), at, next_at)
     except _UNREADABLE as error:
         raise Garbled(f"failed attempt {attempt} at {place} cannot be read: {error}") from None
 

@@ -25,7 +25,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores.records import Attempt, RunFilter, RunRow
+from perdure.stores.records import AttemptRow, RunFilter, RunRow
 from perdure.stores.rows import Garbled
 
 A = TypeVar("A")
@@ -185,7 +185,7 @@ def event_view(event: Event) -> RunEvent:
     return RunEvent(event.seq, moment(event.at), event.kind, event.place, body)
 
 
-def attempt_view(found: Attempt) -> FailedAttempt:
+def attempt_view(found: AttemptRow) -> FailedAttempt:
     """A failed attempt, as people read it."""
     at, next_at = moment(found.at), _moment_or_none(found.next_at)
     return FailedAttempt(found.place, found.attempt, found.name, found.failure.summary, at, next_at)

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from perdure.clock import Alarm, Clock
-from perdure.stores.records import Attempt as FailedAttempt
+from perdure.stores.records import AttemptRow
 from perdure.threads import Threads
 from perdure.worker.loop.exits import EXITS, is_for_the_process
 
@@ -136,7 +136,7 @@ class Retries:
         self.failed: dict[str, int] = {}
         self.next_at: dict[str, int] = {}
 
-    def add(self, attempt: FailedAttempt) -> None:
+    def add(self, attempt: AttemptRow) -> None:
         if attempt.attempt > self.failed.get(attempt.place, 0):
             self.failed[attempt.place] = attempt.attempt
             if attempt.next_at is not None:

@@ -15,7 +15,7 @@ from perdure.kernel.commands import FireTimer, ReceiveMessage, RecordOutcome
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.kernel.traits import PLAIN
-from perdure.stores.records import Attempt as FailedAttempt
+from perdure.stores.records import AttemptRow
 from perdure.worker.activities import Retries, RunningAttempt
 from perdure.worker.inbox import Inbox, InboxReading
 from perdure.worker.program import Program
@@ -120,7 +120,7 @@ class LiveRun:
         """Whether the message was put into the inbox before."""
         return self.inbox is not None and self.inbox.has_seen(message.number)
 
-    def add_failed(self, attempt: FailedAttempt) -> None:
+    def add_failed(self, attempt: AttemptRow) -> None:
         """Remember a failed attempt."""
         if self.retries is None:
             self.retries = Retries()

@@ -10,7 +10,7 @@ from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.stores import rows
 from perdure.stores.records import (
-    Attempt,
+    AttemptRow,
     LoadedRun,
     NewMessage,
     RunFilter,
@@ -70,7 +70,7 @@ class MemoryReads:
         found = [self.tables.inbox.rows[number] for number in numbers]
         return [_message(row) for row in found if row.taken_by is None]
 
-    def _attempts(self, run_id: str) -> list[Attempt]:
+    def _attempts(self, run_id: str) -> list[AttemptRow]:
         found = self.tables.attempts.by_run.get(run_id, {})
         return [
             rows.attempt_of(r.place, r.attempt, r.name, r.failure, r.at, r.next_at)
@@ -172,7 +172,7 @@ class MemoryReads:
         found = self.tables.events.by_run.get(run_id)
         return found[max(found)].at if found else None
 
-    async def attempts(self, run_id: str) -> list[Attempt]:
+    async def attempts(self, run_id: str) -> list[AttemptRow]:
         with self._readable(run_id, run_id):
             return self._attempts(run_id)
 

@@ -21,7 +21,7 @@ from perdure.stores.listing import Dialect, counting, leads_of, listing
 from perdure.stores.records import (
     EVENTS_PAGE,
     UNREAD_PAGE,
-    Attempt,
+    AttemptRow,
     LoadedRun,
     NewMessage,
     RunFilter,
@@ -137,7 +137,7 @@ class Reads:
         found = await self._rows("last_event", run_id=run_id)
         return found[0][1] if found and type(found[0][1]) is int else None
 
-    async def attempts(self, run_id: str) -> list[Attempt]:
+    async def attempts(self, run_id: str) -> list[AttemptRow]:
         return await self._of_run(run_id, run_id, Query("attempts", {"run_id": run_id}), rows.attempt_of)
 
     async def unread(self, run_id: str) -> list[Message]:

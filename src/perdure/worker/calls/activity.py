@@ -15,7 +15,7 @@ from perdure.kernel import events
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.events import ActivityCompleted, Event
 from perdure.kernel.retry import is_retryable, next_attempt_at
-from perdure.stores.records import Attempt as FailedAttempt
+from perdure.stores.records import AttemptRow
 from perdure.worker.activities import Manner, run_at_once
 from perdure.worker.calls.call import UNRESTORED, AwaitedCall, CallingCode, CallingRun, CallServices
 from perdure.worker.failures.failures import failure_of, raised
@@ -148,7 +148,7 @@ class ActivityCall(AwaitedCall, kind="activity"):
         if live.is_leaving:
             # Another worker may have the run by now; its next owner makes this attempt again.
             return
-        record = FailedAttempt(self.place, number, self.activity.name, failure, now, next_at)
+        record = AttemptRow(self.place, number, self.activity.name, failure, now, next_at)
         live.add_failed(record)
         services.engine.owner.record_attempt(live.owned, record, partial(services.start, live, [self]))
 

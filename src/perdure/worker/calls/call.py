@@ -17,7 +17,7 @@ from perdure.engine.ports import Engine, OwnedRun
 from perdure.kernel.events import CancelRequested, Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import Body
-from perdure.stores.records import Attempt as FailedAttempt
+from perdure.stores.records import AttemptRow
 from perdure.worker.activities import ActivityRunner, Retries, RunningAttempt
 from perdure.worker.loop.loop import RunLoop
 
@@ -80,7 +80,7 @@ class CallingRun(Protocol):
 
     @property
     def run_id(self) -> str: ...
-    def add_failed(self, attempt: FailedAttempt) -> None: ...
+    def add_failed(self, attempt: AttemptRow) -> None: ...
     def failed_attempts(self, place: str) -> int: ...
     def retry_at(self, place: str) -> int | None: ...
 
