@@ -10,7 +10,7 @@ import msgspec
 import pydantic
 import pytest
 
-from perdure import Signal, activity, workflow
+from perdure import Signal, activity, sleep, workflow
 from perdure.authoring.workflow import workflows
 from perdure.cli.input.schemas import misfit
 from perdure.codec import ValueType
@@ -42,6 +42,12 @@ async def another() -> int:
     return 1
 
 
+@workflow
+async def naps() -> int:
+    await sleep(60)
+    return 1
+
+
 @activity(queue="nobodys")
 async def far_away() -> int:
     return 1
@@ -64,7 +70,7 @@ async def renamed(env: Environment) -> None:
     await env.crash()
 
 
-NO_CODE = "no living worker of its queue, default, has the workflow as_it_was (those there are have another)"
+NO_CODE = "no living worker has code for the workflow 'as_it_was' (queue default; workers there have: another)"
 
 
 async def test_a_workflow_that_was_renamed_is_told_wherever_anybody_looks(env: Environment) -> None:
@@ -84,7 +90,7 @@ async def test_a_workflow_that_was_renamed_is_told_wherever_anybody_looks(env: E
             assert '@workflow(name="as_it_was")' in (waiting.reason or "")
             assert waiting.since is not None
             assert abs(waiting.since.timestamp() * 1000 - freed_at) < 1000
-        with pytest.raises(TimeoutError, match=r"has no result after 0: it waits since [-0-9: ]+, no living worker of"):
+        with pytest.raises(TimeoutError, match=r"after 0: it waits since [-0-9: ]+ because no living worker has code"):
             await run.result(timeout=0)
 
         env.workflows = [waits]
@@ -159,7 +165,8 @@ async def test_among_many_that_are_awaited_the_one_without_code_is_told_of(
         for _ in range(30):
             await env.pass_time(1)
             await client.settle()
-        assert [line.startswith("run 'a' waits since ") for line in told(caplog)] == [True]
+        # The worker, a process of its own, says so too.
+        assert len([line for line in told(caplog) if line.startswith("run 'a' waits since ")]) == 1
         for result in results:
             result.cancel()
 
@@ -177,6 +184,41 @@ async def test_a_worker_that_starts_says_which_code_it_has_not(
         (line,) = told(caplog)
         assert line.startswith("a run of as_it_was waits since ")
         assert NO_CODE in line
+
+
+async def test_a_worker_says_once_that_a_run_has_become_due_whose_code_nobody_has(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The start of the worker was days ago, and nobody waits for the result: nothing else would ever say so."""
+    async with env:
+        await env.start(naps.options(id="a"))
+        await env.pass_time(20)
+        env.workflows = [another]
+        await env.crash()
+        await env.pass_time(30)
+        assert told(caplog) == []
+
+        for _ in range(5):
+            await env.pass_time(50)
+
+        (line,) = told(caplog)
+        assert line.startswith("a run of naps waits since ")
+        assert "no living worker has code for the workflow 'naps'" in line
+
+
+async def test_a_timer_that_is_not_due_yet_misses_no_worker(env: Environment) -> None:
+    """It waits for its time, whoever has the code; a page that names a worker sends people to mend what is whole."""
+    async with env:
+        await env.start(naps.options(id="a"))
+        await env.pass_time(20)
+        env.workflows = [another]
+        await env.crash()
+        run = await env.app.get("a")
+        assert [each.kind for each in (await run.describe()).waiting_for] == ["timer"]
+
+        await env.pass_time(60)
+
+        assert [each.kind for each in (await run.describe()).waiting_for] == ["worker", "timer"]
 
 
 async def test_a_run_that_nobody_works_is_told_to_a_client(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -210,7 +252,9 @@ async def test_an_activity_that_nobody_could_run_is_told_with_its_wait(env: Envi
         (wait,) = (await run.describe()).waiting_for
         assert (wait.kind, wait.name, wait.queue) == ("activity", "far_away", "nobodys")
         assert wait.reason == "no living worker works its queue, nobodys; start one that has the activity far_away"
-        with pytest.raises(TimeoutError, match=r": the activity far_away waits, no living worker works its queue"):
+        with pytest.raises(
+            TimeoutError, match=r": the activity far_away waits because no living worker works its queue"
+        ):
             await run.result(timeout=0)
 
 
@@ -255,8 +299,8 @@ def test_who_has_the_code_of_a_run(workers: list[WorkerRow], is_served: bool) ->
 
 def test_a_few_of_the_names_there_are_help_to_see_what_was_meant() -> None:
     served = served_by([a_worker('["a","b","c","d","e","f","g","task:t"]')], "main")
-    assert "(those there are have a, b, c, d, e, 2 more)" in told_missing("z", "q", served)
-    assert "has the activity z (those there are have t)" in told_missing("task:z", "q", served)
+    assert "(queue q; workers there have: a, b, c, d, e, 2 more)" in told_missing("z", "q", served)
+    assert "has code for the activity 'z' (queue q; workers there have: t)" in told_missing("task:z", "q", served)
 
 
 # What a signal takes

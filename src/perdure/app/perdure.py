@@ -30,7 +30,6 @@ from perdure.codec import Arguments, ValueType
 from perdure.engine import starts
 from perdure.engine.engine import StoreEngine
 from perdure.engine.held import tell_how_many
-from perdure.engine.hindrances import tell_missing
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, StartRequest
 from perdure.errors import (
@@ -468,7 +467,7 @@ async def _tell_of_held_runs(engine: Engine, namespace: str) -> None:
 async def _tell_of_missing_code(engine: Engine, namespace: str, queues: tuple[str, ...]) -> None:
     # As above.
     with contextlib.suppress(StoreUnavailable):
-        tell_missing(await engine.claimer.without_code(namespace, queues), engine.clock.now())
+        await engine.claimer.tell_missing(namespace, queues)
 
 
 def _no_workflow(given: object) -> BadOption:

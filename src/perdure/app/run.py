@@ -243,7 +243,7 @@ def _told(wait: Wait) -> str:
         return f"it rests until {told_time(wait.until)}, {wait.reason}"
     what = "it" if wait.kind == "worker" else f"the {wait.kind} {wait.name}"
     since = "" if wait.since is None else f" since {told_time(wait.since)}"
-    return f"{what} waits{since}, {wait.reason}"
+    return f"{what} waits{since} because {wait.reason}"
 
 
 def result_of(id: str, ending: Ending, kind: ValueType) -> object:

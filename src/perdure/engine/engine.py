@@ -10,6 +10,7 @@ from perdure.engine.arrivals import Arrivals
 from perdure.engine.background import Background
 from perdure.engine.client import StoreClient
 from perdure.engine.committer import Committer
+from perdure.engine.hindrances import Hindered
 from perdure.engine.leasing.claims import StoreClaimer
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.leasing.lease import Lease
@@ -46,12 +47,13 @@ class StoreEngine:
         self.committer = committer = Committer(store, clock)
         self._background = background = Background(clock)
         self.lease = lease = Lease(store, committer, clock, ids, lease_ms)
+        hindered = Hindered()
         living = LivingWorkers(store, clock, lease)
         self.takeover = takeover = Takeover(store, committer, clock, lease, living)
         self.arrivals = arrivals = Arrivals(store, clock, lease, background)
         # The nouns of the port
         self.reader = reader = StoreReader(store, living, background)
-        self.waiters = waiters = Waiters(store, clock, lease, reader)
+        self.waiters = waiters = Waiters(store, clock, lease, reader, hindered)
         stopping = Stopping(store, committer, clock, ids, takeover, arrivals, waiters, background)
         starts = Starts(ids, lease, arrivals, stopping.deadlines)
         self.client = StoreClient(
@@ -68,7 +70,7 @@ class StoreEngine:
             background,
             max_unread,
         )
-        self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals)
+        self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping)
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)

@@ -66,6 +66,9 @@ def hindrance_of(row: RunRow, served: Served, now: int) -> Rest | NoCode | None:
     if (rest := rest_of(row, now)) is not None:
         return rest
     is_ripe = row.wake_at is not None and row.wake_at <= now
+    if row.wake_at is not None and not is_ripe:
+        # Until its time has come nobody is missed.
+        return None
     # Where nobody is at work at all, what only waits is not missed.
     if not (is_ripe or row.queue in served) or has_code(served, row.queue, row.workflow):
         return None
@@ -95,9 +98,9 @@ def told_missing(workflow: str, queue: str, served: Served) -> str:
     names = sorted(each for each in served[queue] or () if each.startswith(TASK_PREFIX) == is_task)
     shown = [name.removeprefix(TASK_PREFIX) for name in names[:MOST_NAMED]]
     more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    there = f" (those there are have {', '.join([*shown, *more])})" if shown else ""
+    there = f"; workers there have: {', '.join([*shown, *more])}" if shown else ""
     return (
-        f"no living worker of its queue, {queue}, has the {kind} {name}{there}; "
+        f"no living worker has code for the {kind} {name!r} (queue {queue}{there}); "
         f'start one that has it, or, if it was renamed, let it keep its name: @{kind}(name="{name}")'
     )
 
@@ -137,6 +140,19 @@ class Hindered:
                 extra={"event": "awaited_run_rests", "run_id": row.run_id, "workflow_id": row.workflow_id},
             )
 
+    def tell_missing(self, found: Iterable[NoCode], served: Served, now: int) -> None:
+        """Warn a worker of runs that are due and whose code neither it nor any other has, unless that was done."""
+        self._told -= {key for key in self._told if isinstance(key[1], str) and has_code(served, key[0], key[1])}
+        for each in found:
+            if now - each.since >= TELL_AFTER_MS and self._is_news((each.queue, each.workflow)):
+                log.warning(
+                    "a run of %s waits since %s: %s",
+                    each.workflow,
+                    told_time(at(each.since)),
+                    each.reason,
+                    extra={"event": CODE_MISSING, "workflow": each.workflow, "queue": each.queue},
+                )
+
     def _is_news(self, what: tuple[str, str] | tuple[str, int]) -> bool:
         if what in self._told:
             return False
@@ -144,19 +160,6 @@ class Hindered:
             self._told.clear()
         self._told.add(what)
         return True
-
-
-def tell_missing(found: Iterable[NoCode], now: int) -> None:
-    """Warn those who start a worker of runs whose code neither it nor any other has."""
-    for each in found:
-        if now - each.since >= TELL_AFTER_MS:
-            log.warning(
-                "a run of %s waits since %s: %s",
-                each.workflow,
-                told_time(at(each.since)),
-                each.reason,
-                extra={"event": CODE_MISSING, "workflow": each.workflow, "queue": each.queue},
-            )
 
 
 def at(ms: int) -> datetime:

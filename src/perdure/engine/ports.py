@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from perdure.clock import Clock
-from perdure.engine.hindrances import NoCode, Served
+from perdure.engine.hindrances import Served
 from perdure.errors import RunUnreadable
 from perdure.kernel.commands import Command
 from perdure.kernel.events import Event
@@ -258,8 +258,8 @@ class Claimer(Protocol):
     def has_code(self, namespace: str, queue: str, workflow: str) -> bool:
         """Whether a worker that was alive a moment ago has this workflow on this queue."""
 
-    async def without_code(self, namespace: str, queues: tuple[str, ...]) -> list[NoCode]:
-        """What free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
+    async def tell_missing(self, namespace: str, queues: tuple[str, ...]) -> None:
+        """Warn of what free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
 
     async def free_mismatches(self, namespace: str, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""

@@ -42,7 +42,7 @@ Waiter: TypeAlias = "tuple[str, asyncio.Future[Ending]]"
 class Waiters:
     """Knows who waits for which run, and tells them of its end."""
 
-    def __init__(self, store: Store, clock: Clock, lease: Lease, reader: StoreReader) -> None:
+    def __init__(self, store: Store, clock: Clock, lease: Lease, reader: StoreReader, hindered: Hindered) -> None:
         self._store = store
         self._clock = clock
         self._lease = lease
@@ -50,7 +50,7 @@ class Waiters:
         self.by_run: dict[str, list[Waiter]] = {}
         self.turns = Turns(self.by_run, self._is_live)
         self._holds = Holds()
-        self._hindered = Hindered()
+        self._hindered = hindered
         # Awaited runs of which it was looked in this round whether anything keeps them from going on.
         self._looked_at: set[str] = set()
 

@@ -6,12 +6,14 @@ Out:  claims, parked runs. Makes its parts and joins them; what moves a run on i
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from perdure.authoring.workflow import Workflow, workflows
 from perdure.clock import Alarm
 from perdure.engine.background import Background
 from perdure.engine.ports import Engine, HandBack, OwnedRun, StartRequest
+from perdure.errors import StoreUnavailable
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
 from perdure.worker.calls.task import task_names, with_tasks
@@ -27,6 +29,9 @@ from perdure.worker.parking import MANY, SOON_MS, SWEEP_MS, Parking
 from perdure.worker.replay import Replay
 from perdure.worker.suspects import Suspects
 from perdure.worker.warnings import tell_unfinished
+
+# How often to look for runs that are due and that nobody has the code of.
+LOOK_MS = 30_000
 
 
 class Worker:
@@ -69,6 +74,7 @@ class Worker:
             names=self.names,
         )
         self._sweep_alarm: Alarm | None = None
+        self._next_look_at = self._clock.now() + LOOK_MS
         self._hurries = False
         self._unwatch: Callable[[], None] = lambda: None
         # What the engine tells its host goes straight to the part it is for.
@@ -112,6 +118,7 @@ class Worker:
         await self._engine.settle(0 if self._hurries else grace_ms)
         self._effects.abandon()
         self.evict_all()
+        self._background.cancel()
         self._runner.close()
         self._unwatch()
 
@@ -222,6 +229,14 @@ class Worker:
         is_crowded = len(self._live) >= self._settings.max_live
         is_worth_it = self._parking.sweep(self._live.values(), self._clock.now(), is_crowded=is_crowded)
         self._schedule_sweep(SOON_MS if is_worth_it else SWEEP_MS)
+        if self._clock.now() >= self._next_look_at:
+            self._next_look_at = self._clock.now() + LOOK_MS
+            self._background.spawn(self._look_for_missing_code())
+
+    async def _look_for_missing_code(self) -> None:
+        """Say which runs have become due that nobody has the code of; while the database is away others say so."""
+        with suppress(StoreUnavailable):
+            await self._engine.claimer.tell_missing(self._namespace, self._settings.queues)
 
     def _schedule_sweep(self, ms: int = SWEEP_MS) -> None:
         if self._sweep_alarm is not None:

@@ -1,7 +1,7 @@
 """Claims: ripe runs are taken for the worker of this process, read and brought to life.
 
 In:   queues, the names of what there is code for, room.
-Out:  owned runs, handed to the host with their past; what free runs wait for that no worker has code for.
+Out:  owned runs, handed to the host with their past; a warning of free runs that no worker has code for.
 """
 
 import logging
@@ -10,7 +10,7 @@ from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals, deliver
 from perdure.engine.committer import Committer, OwnersGroup, Settlement
 from perdure.engine.held import tell_unreadable
-from perdure.engine.hindrances import NoCode, has_code, told_missing
+from perdure.engine.hindrances import Hindered, NoCode, has_code, told_missing
 from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.living import LivingWorkers
 from perdure.engine.ports import Host, OwnedRun
@@ -25,7 +25,7 @@ from perdure.stores.records import LoadedRun
 
 log = logging.getLogger("perdure.engine")
 
-# So many workflows of a queue are looked at when a worker starts; where there are more, names are made up.
+# So many workflows of a queue are looked at for code that is missing; where there are more, names are made up.
 MOST_LOOKED_AT = 100
 
 
@@ -40,6 +40,7 @@ class StoreClaimer:
         lease: Lease,
         living: LivingWorkers,
         arrivals: Arrivals,
+        hindered: Hindered,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -47,6 +48,7 @@ class StoreClaimer:
         self._lease = lease
         self._living = living
         self._arrivals = arrivals
+        self._hindered = hindered
         self.next_wake = store.reads.next_wake
         self.read_messages_of = arrivals.read_messages_of
 
@@ -118,16 +120,17 @@ class StoreClaimer:
         """Whether a worker that was alive a moment ago has this workflow on this queue."""
         return has_code(self._living.served(namespace), queue, workflow)
 
-    async def without_code(self, namespace: str, queues: tuple[str, ...]) -> list[NoCode]:
-        """What free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
-        served, missing = await self._living.serving(namespace), dict[tuple[str, str], NoCode]()
+    async def tell_missing(self, namespace: str, queues: tuple[str, ...]) -> None:
+        """Warn of what free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
+        served, now = await self._living.serving(namespace), self._clock.now()
+        missing: dict[tuple[str, str], NoCode] = {}
         for queue in queues:
             for found in await self._store.reads.waking_workflows(namespace, queue, MOST_LOOKED_AT):
                 if not has_code(served, queue, found.workflow):
-                    since = max(found.updated_at, min(found.wake_at, self._clock.now()))
+                    since = max(found.updated_at, min(found.wake_at, now))
                     reason = told_missing(found.workflow, queue, served)
                     missing.setdefault((queue, found.workflow), NoCode(found.workflow, queue, since, reason))
-        return list(missing.values())
+        self._hindered.tell_missing(missing.values(), served, now)
 
     async def free_mismatches(self, namespace: str, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""
