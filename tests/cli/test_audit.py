@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from perdure.diagnostics.remedies import remedy
+from perdure.stores.audit import Violation, invariants
 from perdure.stores.rows import held_report
-from perdure.stores.sqlite.checks.audit import Violation, audit_of, invariants
+from perdure.stores.sqlite.checks.audit import audit_of
 from perdure.testing import Environment
 from tests import lived
 from tests.cli.shell import Shell

@@ -22,8 +22,8 @@ from typing import Any
 import perdure
 from perdure.cli import main
 from perdure.cli.entry import outcome
+from perdure.stores import audit
 from perdure.stores.queries import migrations, named, queries
-from perdure.stores.sqlite.checks import audit
 
 LARGEST = 2**20
 

@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from perdure import Perdure
+from perdure.stores.audit import invariants
 from perdure.stores.postgres.checks.audit import audit_of
-from perdure.stores.sqlite.checks.audit import invariants
 from tests import lived
 from tests.cli.test_audit import BROKEN
 from tests.postgres.corruptions import NAMES, OF_POSTGRES, corrupt

@@ -10,8 +10,8 @@ import msgspec
 
 from perdure.diagnostics.findings import Hint, command
 from perdure.diagnostics.remedies import remedy
+from perdure.stores.audit import Audit, Checked
 from perdure.stores.sqlite.checks import audit
-from perdure.stores.sqlite.checks.audit import Audit, Checked
 from perdure.stores.urls import file_of, is_postgres
 
 __all__ = ["Audit", "Checked", "Inconsistency", "audit_of", "inconsistencies"]

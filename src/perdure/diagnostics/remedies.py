@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from perdure.diagnostics.findings import Hint, command
 from perdure.diagnostics.runs import DEFAULT_NAMESPACE
-from perdure.stores.sqlite.checks.audit import Violation
+from perdure.stores.audit import Violation
 
 
 class Remedy(NamedTuple):

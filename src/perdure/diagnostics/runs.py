@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from perdure.diagnostics.findings import Finding, Hint, command, ok, trouble, warning
+from perdure.stores.audit import Violation
 from perdure.stores.health import Contents, Due, WorkerSeen
-from perdure.stores.sqlite.checks.audit import Violation
 from perdure.views.words import counted, span
 
 DEFAULT_NAMESPACE = "main"

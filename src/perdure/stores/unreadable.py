@@ -66,3 +66,11 @@ def worker_row(columns: dict[str, object]) -> WorkerRow | None:
         return msgspec.convert(columns, WorkerRow)
     except msgspec.ValidationError:
         return None
+
+
+def is_text(data: object) -> bool:
+    """Whether these bytes are text."""
+    try:
+        return isinstance(data, bytes) and data.decode() is not None
+    except UnicodeDecodeError:
+        return False

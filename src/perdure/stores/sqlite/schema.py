@@ -93,11 +93,6 @@ def differences(db: sqlite3.Connection, version: int) -> list[Difference]:
     return list(_differences(_schema_of(db), _expected(version)))
 
 
-def columns_of(version: int) -> dict[str, dict[str, str]]:
-    """The columns of every table that the migrations up to a version make, with their kinds."""
-    return _expected(version).columns
-
-
 @cache
 def _expected(version: int) -> Schema:
     with closing(sqlite3.connect(":memory:")) as db:

@@ -15,7 +15,7 @@ from typing import TypeGuard, TypeVar
 
 from perdure.stores.queries import queries
 from perdure.stores.rows import Garbled, held_report
-from perdure.stores.unreadable import name_of
+from perdure.stores.unreadable import is_text, name_of
 
 T = TypeVar("T")
 
@@ -60,14 +60,6 @@ def bytes_for_garbage(db: sqlite3.Connection) -> Iterator[None]:
 
 def _text_or_bytes(data: bytes) -> str | bytes:
     return data if not is_text(data) else data.decode()
-
-
-def is_text(data: object) -> bool:
-    """Whether these bytes are text."""
-    try:
-        return isinstance(data, bytes) and data.decode() is not None
-    except UnicodeDecodeError:
-        return False
 
 
 def hold_unclaimable(db: sqlite3.Connection, now: int) -> None:

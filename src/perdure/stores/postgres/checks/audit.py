@@ -16,6 +16,7 @@ from pathlib import Path
 import asyncpg
 
 from perdure.errors import NewerSchema, NotADatabase, StoreError
+from perdure.stores.audit import Audit, Row, audited, columns_of_file
 from perdure.stores.dialects import migrations_for, quoted
 from perdure.stores.differences import Difference
 from perdure.stores.postgres.address import Address, address_of
@@ -23,12 +24,9 @@ from perdure.stores.postgres.checks.inspection import looking_at
 from perdure.stores.postgres.checks.schema_diff import differences
 from perdure.stores.postgres.connections import Connection
 from perdure.stores.postgres.schema import NO_VERSION
-from perdure.stores.queries import VERSION, migrations, tables
-from perdure.stores.sqlite.checks.audit import Audit, Row, audited
-from perdure.stores.sqlite.schema import columns_of
 
 ROWS_AT_ONCE = 5000
-# Nothing in the copy is unique: what is there twice is to be found.
+# What the questions look for in large tables. Nothing in the copy is unique: what is there twice is to be found.
 INDEXES = {
     "runs": ["run_id", "namespace, workflow_id", "parent_id, parent_place"],
     "events": ["run_id, seq"],
@@ -50,12 +48,6 @@ async def audit_of(url: str) -> Audit:
             )
         _index(db)
         return audited(db, damage, apart)
-
-
-def _columns() -> dict[str, dict[str, str]]:
-    """The tables that are copied, with their columns."""
-    columns = columns_of(len(migrations("sqlite")))
-    return {table: columns[table] for table in tables("postgres") if table != VERSION}
 
 
 async def _apart(connection: Connection, address: Address) -> list[Difference]:
@@ -90,18 +82,17 @@ def _copy() -> Iterator[sqlite3.Connection]:
     ):
         # Nobody needs it after a crash.
         db.executescript("pragma journal_mode = off; pragma synchronous = off; pragma cache_size = -65536;")
-        for table, columns in _columns().items():
-            kinds = ", ".join(f"{name} {kind.split()[0]}" for name, kind in columns.items())
-            db.execute(f"create table {table} ({kinds})")
+        for table, columns in columns_of_file().items():
+            db.execute(f"create table {table} ({', '.join(columns)})")
         yield db
 
 
 async def _copied(connection: Connection, address: Address, db: sqlite3.Connection) -> AsyncIterator[Row]:
     """Copy every row; answers with what could not be read, if there is anything."""
     db.execute("begin")
-    for table, columns in _columns().items():
+    for table, columns in columns_of_file().items():
         try:
-            await _copy_table(connection, address, db, table, list(columns))
+            await _copy_table(connection, address, db, table, [column.split()[0] for column in columns])
         except (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError) as error:
             yield None, None, f"the table {table} cannot be read: {error}"
             break

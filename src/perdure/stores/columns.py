@@ -1,6 +1,6 @@
 """Columns: whether each of every row holds what it is for, which SQLite itself does not see to.
 
-In:   a connection to a file with our tables.
+In:   a connection to a SQLite file with our tables.
 Out:  the rows with a number that is none, or text that is no text.
 """
 
@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from perdure.stores.queries import VERSION, tables
-from perdure.stores.sqlite.unreadable import is_text
+from perdure.stores.unreadable import is_text
 
 # What a row of a table is called; of others the table tells.
 _NAMES = {
