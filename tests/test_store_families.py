@@ -269,6 +269,19 @@ async def test_whoever_waits_for_a_suspect_is_no_company_however_far_up(store: S
         assert await lost_with_all(store, "lost-4") == Applied(Freed(5, Blamed("child", 1)))
 
 
+async def test_nobody_under_the_same_root_is_company_of_a_suspect(store: Store) -> None:
+    """A program with one run whose children wait, one of them for a person, is as harmless as one without."""
+    async with opened(store):
+        await write(store, a_child("suspect", "parent"))
+        for worker_id in ("lost-1", "lost-2"):
+            assert await lost_with_all(store, worker_id) == Applied(Freed(1))
+        await write(store, a_ripe_run("root"), a_child("parent", "root"))
+        await write(store, a_child("sibling", "parent"), a_child("its child", "suspect"), a_child("cousin", "sibling"))
+        assert await lost_with_all(store, "lost-3") == Applied(Freed(6, Paused("suspect", 3, 2000)))
+        await write(store, a_ripe_run("bystander"))
+        assert await lost_with_all(store, "lost-4") == Applied(Freed(7, Blamed("suspect", 1)))
+
+
 async def test_nobody_minds_a_message_to_a_run_that_has_ended(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("p"))

@@ -144,14 +144,20 @@ def reach_run(view: View, *, run_id: str) -> Found:
 
 
 @never_waiting
-def company_of(view: View, *, run_id: str, worker_id: str) -> Found:
-    """Whether the worker owned a run beside this one and those that wait for it, their children's end."""
+def company_of(view: View, *, worker_id: str) -> Found:
+    """Whether the worker owned runs of two families; a family is all there is under one root."""
     family: set[str] = set()
-    last = view.runs.get(run_id)
-    while last is not None and last.run_id not in family:
-        family.add(last.run_id)
-        last = None if last.parent_id is None else view.runs.get(last.parent_id)
-    return rows_of([(1,) for row in owned_by(view, worker_id) if row.run_id not in family][:1])
+    roots: set[str] = set()
+    for row in owned_by(view, worker_id):
+        last: RunRow | None = row
+        while last is not None and last.run_id not in family:
+            family.add(last.run_id)
+            parent_id = last.parent_id
+            above = None if parent_id is None else view.runs.get(parent_id)
+            if above is None:
+                roots.add(parent_id or last.run_id)
+            last = above
+    return rows_of([(root,) for root in sorted(roots)[1:2]])
 
 
 @statement

@@ -57,8 +57,8 @@ def free_runs(free: FreeRuns) -> Steps[Answer]:
 def _judge(
     free: FreeRuns, death: Death, run_id: str, workflow_id: str, deaths: str | None, losses: int, outlived: int
 ) -> Steps[Blamed | Paused]:
-    """Hold a worker's loss against its only suspect, unless that was alone and endangers nobody."""
-    if (yield Query("company_of", {"run_id": run_id, "worker_id": free.worker_id})).rows:
+    """Hold a worker's loss against its only suspect, unless that was alone with its family and endangers nobody."""
+    if (yield Query("company_of", {"worker_id": free.worker_id})).rows:
         return (yield from _blame(free, death, run_id, workflow_id, deaths))
     until = free.now + pause_ms(losses)
     yield Query("pause_run", {"run_id": run_id, "worker_id": free.worker_id, "wake_at": until})

@@ -108,22 +108,23 @@ update runs
 -- noted_waiting: what a run was last seen to wait for.
 select waiting from runs where run_id = :run_id;
 
--- company_of: whether a lost worker owned a run beside this one and those that wait for it, their children's end.
+-- company_of: whether a lost worker owned runs of two families; a family is all there is under one root.
 with recursive family (run_id, parent_id) as (
     select run_id, parent_id
       from runs
-     where run_id = :run_id
+     where owner = :worker_id
+       and closed_at is null
      union
     select runs.run_id, runs.parent_id
       from runs
       join family on runs.run_id = family.parent_id
 )
-select 1
-  from runs
- where owner = :worker_id
-   and closed_at is null
-   and run_id not in (select run_id from family)
- limit 1;
+select distinct coalesce(parent_id, run_id)
+  from family
+ where parent_id is null
+    or not exists (select 1 from runs where runs.run_id = family.parent_id)
+ limit 1
+offset 1;
 
 -- pause_run: a run that was alone with its lost worker is tried again, but not at once.
 update runs
