@@ -331,7 +331,8 @@ class InboxFull(PerdureError):
     def __str__(self) -> str:
         return (
             f"run {self.id!r} has {self.limit:,} unread messages and takes no more signals; this one was not sent, "
-            f"send it when the run has read some (`perdure show {shlex.quote(self.id)}` tells what it waits for)"
+            f"send it when the run has read some (`perdure show {shlex.quote(self.id)}` tells what it waits for); "
+            "one that waits for none of those that are there never reads them, and can only be cancelled or terminated"
         )
 
 
