@@ -182,6 +182,18 @@ async def test_a_default_and_the_same_value_given_are_the_same_start(env: Enviro
             await env.start(job, 2)
 
 
+async def test_a_default_that_has_changed_is_named_as_what_differs(env: Environment) -> None:
+    """The caller has changed nothing; to end the run, which was offered first, would have been wrong."""
+    async with env:
+        run = await env.start(job_with(1).options(id="same"))
+        changed = job_with(2).options(id="same")
+        with pytest.raises(IdConflict, match=r"it differs only in limit, .* give what it has; use another id, or "):
+            await env.start(changed)
+        with pytest.raises(IdConflict, match="it has other arguments"):
+            await env.start(changed, 3)
+        assert (await env.start(changed, 1)).run_id == run.run_id
+
+
 @pytest.mark.parametrize("recorded", ["{}", '{"limit":1}', '{"seen":[]}'])
 async def test_a_run_of_before_conflicts_with_nothing_new(env: Environment, recorded: str) -> None:
     """What it was not given is what the code says now, as it is for the run itself."""

@@ -195,22 +195,41 @@ async def superseding(client: Client, request: StartRequest, found: RunRow, reso
 def _difference(found: RunRow, request: StartRequest, defaults: Defaults) -> str | None:
     if found.workflow != request.workflow:
         return "it is another workflow"
-    return None if _same(found.input, request.input, defaults) else "it has other arguments"
+    if found.input == request.input:
+        return None
+    has, wants = _filled(found.input, defaults), _filled(request.input, defaults)
+    if _canonical(has) == _canonical(wants):
+        return None
+    return _changed_defaults(has, wants, defaults) or "it has other arguments"
 
 
-def _same(one: str, other: str, defaults: Defaults) -> bool:
-    return one == other or _canonical(one, defaults) == _canonical(other, defaults)
+def _changed_defaults(has: object, wants: object, defaults: Defaults) -> str | None:
+    """The arguments that differ, if each of those wanted is a default of the code as it is now."""
+    if not isinstance(has, dict) or not isinstance(wants, dict) or has.keys() != wants.keys():
+        return None
+    names = [name for name in has if _canonical(has[name]) != _canonical(wants[name])]
+    if any(
+        name not in defaults or _canonical(wants[name]) != _canonical(codec.load(bytes(defaults[name])))
+        for name in names
+    ):
+        return None
+    return (
+        f"it differs only in {', '.join(names)}, where this start has a default of the code as it is now, and the run "
+        "what it was started with; to mean that run, give what it has"
+    )
 
 
-def _canonical(text: str, defaults: Defaults) -> bytes:
-    """JSON in one way of writing it; a number is not a truth value, nor a whole one a float.
-
-    Runs that were started by an older version were recorded without the defaults.
-    """
+def _filled(text: str, defaults: Defaults) -> object:
+    """Arguments with the defaults; runs that were started by an older version were recorded without."""
     given = codec.load(text.encode())
     if defaults and isinstance(given, dict):
         given = {name: codec.load(bytes(value)) for name, value in defaults.items()} | given
-    return msgspec.json.encode(given, order="sorted")
+    return given
+
+
+def _canonical(value: object) -> bytes:
+    """JSON in one way of writing it; a number is not a truth value, nor a whole one a float."""
+    return msgspec.json.encode(value, order="sorted")
 
 
 def _digest(workflow: str, input: str) -> str:
