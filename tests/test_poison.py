@@ -14,7 +14,15 @@ import pytest
 
 from perdure import Run, RunClosed, RunNotHeld, Signal, activity, sleep, workflow
 from perdure.kernel import quarantine
-from perdure.kernel.quarantine import Death, LastEvent, Tried, patience_ms, quarantine_report, where_it_was
+from perdure.kernel.quarantine import (
+    LONGEST_PAUSE_MS,
+    Death,
+    LastEvent,
+    Tried,
+    patience_ms,
+    quarantine_report,
+    where_it_was,
+)
 from perdure.stores.answers import Answer, Applied, Blamed, Committed, Freed, Moved, Outcome, Paused
 from perdure.stores.operations import (
     AppendEvent,
@@ -224,6 +232,25 @@ async def test_one_that_was_alone_is_never_held_and_rests_longer_each_time() -> 
             assert answer == Applied(Freed(1, paused))
         assert rests == [0, 0, *(1000 * 2**n for n in range(9)), *([300_000] * 9)]
         assert ledger.counts("r") == (20, 0)
+
+
+async def test_a_rest_set_by_a_clock_that_is_ahead_lasts_no_longer_than_any_rest() -> None:
+    """The process that freed it was a day ahead, and for a day nobody tried it again."""
+    async with a_ledger("r") as ledger:
+        for _ in range(2):
+            ledger.lost_with("r", alone=True)
+        worker_id = ledger.register()
+        ledger.own("r", worker_id)
+        ledger.write(RaiseEpoch(worker_id, 1), FreeRuns(worker_id, NOW + 86_400_000, 10))
+        assert ledger.claim(ledger.register(), now=NOW) == ["r"]
+
+
+async def test_the_longest_rest_is_not_cut_short() -> None:
+    async with a_ledger("r") as ledger:
+        for _ in range(15):
+            ledger.lost_with("r", alone=True)
+        assert ledger.claim(ledger.register(), now=NOW) == []
+        assert ledger.claim(ledger.register(), now=NOW + LONGEST_PAUSE_MS) == ["r"]
 
 
 async def test_a_parent_that_waits_for_the_suspect_is_no_company() -> None:

@@ -25,6 +25,7 @@ PATIENCE_MS = 100
 LONGER = 4
 LONGEST_PATIENCE_MS = 3_600_000
 # How long a suspect that was alone with its worker rests before it is tried again; twice as long each time.
+# The claims of SQLite know the longest one too.
 FIRST_PAUSE_MS = 1000
 LONGEST_PAUSE_MS = 300_000
 

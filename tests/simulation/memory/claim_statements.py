@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from perdure.kernel.quarantine import is_suspect
+from perdure.kernel.quarantine import LONGEST_PAUSE_MS, is_suspect
 from perdure.stores.records import RunRow
 from perdure.stores.rules.questions import Found
 from tests.simulation.memory.statements import changed, never_waiting, rows_of, untaken
@@ -164,8 +164,13 @@ def _first_untaken(view: View, rows: Iterable[RunRow], limit: int) -> list[RunRo
 
 def _suspects(view: View, queue: str, now: int, namespace: str, workflows: Sequence[str]) -> list[RunRow]:
     """The suspects of a queue that are due and wanted, the highest priority first."""
-    due = [row for row in _free(view, queue, suspects=True) if (row.wake_at or 0) <= now]
+    due = [row for row in _free(view, queue, suspects=True) if _has_rested(view, row.wake_at or 0, now)]
     return sorted((row for row in due if _is_wanted(row, namespace, workflows)), key=lambda row: -row.priority)
+
+
+def _has_rested(view: View, wake_at: int, now: int) -> bool:
+    """SQLite has the times of many clocks: a rest that is longer than any was set by one that is ahead."""
+    return wake_at <= now or (view.tables.has_turns and wake_at > now + LONGEST_PAUSE_MS)
 
 
 @never_waiting

@@ -190,13 +190,14 @@ update runs
 returning run_id, workflow_id;
 
 -- first_suspect: the ripest suspect of one queue that this worker has code for.
+-- A free suspect is ripe or rests, and no rest is longer than five minutes: a later one was set by a clock that is ahead.
 select priority, wake_at, losses
   from runs indexed by runs_suspected
  where queue = :queue
    and owner is null
    and wake_at is not null
    and losses >= 2
-   and wake_at <= :now
+   and (wake_at <= :now or wake_at > :now + 300000)
    and held is null
    and namespace = :namespace
    and workflow in (select value from json_each(:workflows))
@@ -211,7 +212,7 @@ select run_id
    and wake_at is not null
    and losses >= 2
    and losses = :losses
-   and wake_at <= :now
+   and (wake_at <= :now or wake_at > :now + 300000)
    and held is null
    and namespace = :namespace
    and workflow in (select value from json_each(:workflows))
