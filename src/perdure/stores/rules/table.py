@@ -11,37 +11,9 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from perdure.stores import operations
 from perdure.stores.answers import Answer, Answers, Applied, Moved, answer_group
-from perdure.stores.operations import (
-    Annotate,
-    AppendEvent,
-    ClaimRuns,
-    CloseFreeRun,
-    DeleteWorker,
-    EndRun,
-    FreeMismatches,
-    FreeOrphans,
-    FreeRuns,
-    HoldRun,
-    InsertRichRun,
-    InsertRun,
-    MoveMessages,
-    NoteCancel,
-    NoteLosses,
-    NoteWaiting,
-    NoteWorkflows,
-    Operation,
-    ParkRun,
-    PostMessage,
-    RaiseEpoch,
-    RecordAttempt,
-    RegisterWorker,
-    ResumeRun,
-    StopChildren,
-    SupersedeRun,
-    TakeMessage,
-    TellRun,
-)
+from perdure.stores.operations import Operation
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
 from perdure.stores.rules.inbox import move_messages, post_messages
@@ -152,35 +124,35 @@ INSERTS = {"insert_runs": Part.COUNTED, "insert_rich_runs": Part.COUNTED, "put_p
 POSTS = {"post_messages": Part.POSTING}
 
 TABLE: dict[type[Operation], Rule] = {
-    SupersedeRun: Rule(Stage.SUPERSEDES, supersede_runs),
-    InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, parts=INSERTS),
-    InsertRichRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, parts=INSERTS),
-    PostMessage: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
-    TellRun: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
-    NoteCancel: Rule(Stage.CANCELS, note_cancels),
-    AppendEvent: Rule(Stage.BULK, append_events, parts={"append_events": Part.PLAIN}),
-    TakeMessage: bulk("take_messages"),
-    RecordAttempt: bulk("record_attempts"),
-    ParkRun: update("park_runs", News.WORK),
-    HoldRun: update("hold_runs", News.ENDS),
-    NoteWaiting: update("note_waiting"),
-    Annotate: update("annotate_runs"),
-    NoteLosses: update("note_losses"),
-    MoveMessages: single(move_messages, News.WORK),
-    CloseFreeRun: single(one_row("close_free_run"), News.ENDS),
-    StopChildren: single(stop_children, News.WORK | News.ENDS),
-    ResumeRun: single(one_row("resume_run"), News.WORK),
-    FreeMismatches: single(many_rows("free_mismatches"), News.WORK),
+    operations.SupersedeRun: Rule(Stage.SUPERSEDES, supersede_runs),
+    operations.InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, parts=INSERTS),
+    operations.InsertRichRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, parts=INSERTS),
+    operations.PostMessage: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
+    operations.TellRun: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
+    operations.NoteCancel: Rule(Stage.CANCELS, note_cancels),
+    operations.AppendEvent: Rule(Stage.BULK, append_events, parts={"append_events": Part.PLAIN}),
+    operations.TakeMessage: bulk("take_messages"),
+    operations.RecordAttempt: bulk("record_attempts"),
+    operations.ParkRun: update("park_runs", News.WORK),
+    operations.HoldRun: update("hold_runs", News.ENDS),
+    operations.NoteWaiting: update("note_waiting"),
+    operations.Annotate: update("annotate_runs"),
+    operations.NoteLosses: update("note_losses"),
+    operations.MoveMessages: single(move_messages, News.WORK),
+    operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS),
+    operations.StopChildren: single(stop_children, News.WORK | News.ENDS),
+    operations.ResumeRun: single(one_row("resume_run"), News.WORK),
+    operations.FreeMismatches: single(many_rows("free_mismatches"), News.WORK),
     # A claim is nobody's news: workers that told each other of theirs would never come to rest.
-    ClaimRuns: single(claim_runs),
-    RegisterWorker: single(register_worker),
-    NoteWorkflows: single(note_workflows),
-    RaiseEpoch: single(raise_epoch),
+    operations.ClaimRuns: single(claim_runs),
+    operations.RegisterWorker: single(register_worker),
+    operations.NoteWorkflows: single(note_workflows),
+    operations.RaiseEpoch: single(raise_epoch),
     # One of the runs may be held instead.
-    FreeRuns: single(free_runs, News.WORK | News.ENDS),
-    FreeOrphans: single(many_rows("free_orphans"), News.WORK),
-    DeleteWorker: single(one_row("delete_worker")),
-    EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, parts={"end_runs": Part.COUNTED}),
+    operations.FreeRuns: single(free_runs, News.WORK | News.ENDS),
+    operations.FreeOrphans: single(many_rows("free_orphans"), News.WORK),
+    operations.DeleteWorker: single(one_row("delete_worker")),
+    operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, parts={"end_runs": Part.COUNTED}),
 }
 
 
