@@ -77,6 +77,50 @@ async def forgets(how: str) -> str:  # noqa: C901 - one case after the other
     return how
 
 
+@workflow
+async def asks_the_call_itself(how: str) -> object:  # noqa: C901, PLR0911 - one case after the other
+    two: Any = 2
+    match how:
+        case "if":
+            return "paid" if pays(2) else "not"  # if
+        case "if not":
+            return "not" if not pays(2) else "paid"  # if not
+        case "negated":
+            return not pays(2)  # negated
+        case "and":
+            return pays(2) and two  # and
+        case "compared with None":
+            return pays(2) is None  # compared with None
+        case "if is None":
+            return "not" if pays(2) is None else "paid"  # if is None
+        case "equals a name":
+            return pays(2) == two  # equals a name
+        case "equals an attribute":
+            return pays(2) == two.real  # equals an attribute
+        case "equals the call":
+            return two == pays(2)  # equals the call
+        case "in a text":
+            return f"paid {pays(2)}"[:4]  # in a text
+        case "in a text, as written":
+            return f"paid {pays(2)!r}"[:4]  # in a text, as written
+    return how
+
+
+ASKED = [
+    *("if", "if not", "negated", "and", "compared with None", "if is None", "equals a name", "equals an attribute"),
+    *("equals the call", "in a text", "in a text, as written"),
+]
+
+
+@pytest.mark.parametrize("how", ASKED)
+async def test_a_call_that_is_taken_for_its_value_fails_the_run_at_its_line(env: Environment, how: str) -> None:
+    """A call is always true and equals nothing: without its await an order of nothing in stock was shipped."""
+    async with env:
+        with pytest.raises(RunFailed, match=rf"{__file__}:{line_of(how)} in ") as caught:
+            await env.run(asks_the_call_itself, how)
+        assert isinstance(caught.value.__cause__, NeverAwaited)
+
+
 WAYS = [
     *("a statement", "a variable", "a child", "a task", "an options copy", "overwritten"),
     *("before a cancellation", "in a task of its own", "before a new run"),

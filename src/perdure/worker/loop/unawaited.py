@@ -4,10 +4,10 @@ In:   coroutines that Python threw away before they had begun; it tells of them 
 Out:  for a call of an activity or a child that a live run has forgotten, an error with the line of the call, which
       the run fails with at its end; for all others the warning that Python gives.
 
-A call that is awaited costs nothing here. Forgotten is a call whose value was dropped on the spot, or kept in a
-variable that nobody awaited. A call that was handed to somebody else may have been dropped by an error or a
-cancellation on its way, which is no mistake; nor is what a run holds that is cancelled or let go of. All of it follows
-from the code and its history, so every replay comes to the same verdict.
+A call that is awaited costs nothing here. Forgotten is a call that was dropped on the spot, or taken for its value
+(`if is_paid(order):`), or kept in a variable that nobody awaited. A call that was handed to somebody else may have been
+dropped by an error or a cancellation on its way, which is no mistake; nor is what a run holds that is cancelled or let
+go of. All of it follows from the code and its history, so every replay comes to the same verdict.
 """
 
 import dis
@@ -30,6 +30,13 @@ from perdure.worker.loop.loop import RunLoop
 
 _CALLS = frozenset({Activity._call.__code__, Workflow._call.__code__})
 _CALLING = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+# What takes a value and leaves nothing of it: a statement, a condition, a comparison, an f-string; in all Pythons.
+_USING_UP = (
+    *("POP_TOP", "POP_JUMP_", "JUMP_IF_", "TO_BOOL", "UNARY_NOT", "IS_OP", "COMPARE_OP", "CONTAINS_OP"),
+    *("FORMAT_", "CONVERT_VALUE"),
+)
+# What may come between a call and that: the other side of a comparison, and the beginnings of `and` and `or`.
+_BETWEEN = ("LOAD_", "COPY", "TO_BOOL", "POP_JUMP_")
 
 
 def watch_calls() -> None:
@@ -70,7 +77,7 @@ def _note(loop: RunLoop, call: Any, dropped_in: FrameType) -> bool:
         return True
     runtime: Any = loop.runtime
     function = call.cr_frame.f_locals["self"]
-    where = _popped_at(dropped_in)
+    where = _dropped_at(dropped_in)
     if where is None and not loop.has_cancelled:
         where = " or ".join(dict.fromkeys(_stored_at(function, runtime.workflow)))
     if where:
@@ -78,11 +85,15 @@ def _note(loop: RunLoop, call: Any, dropped_in: FrameType) -> bool:
     return bool(where) or loop.has_cancelled
 
 
-def _popped_at(frame: FrameType) -> str | None:
-    """Where the frame has just dropped the value of a call, if that is what it has done."""
-    for one, following in pairwise(dis.get_instructions(frame.f_code)):
-        if following.offset == frame.f_lasti and following.opname == "POP_TOP" and one.opname in _CALLING:
-            return _shown(frame.f_code, frame.f_lineno)
+def _dropped_at(frame: FrameType) -> str | None:
+    """Where the frame has just used up a call, by dropping, judging, comparing or printing it; None if it has not."""
+    before = ""
+    for each in dis.get_instructions(frame.f_code):
+        if each.offset == frame.f_lasti:
+            is_call = before in _CALLING and each.opname.startswith(_USING_UP)
+            return _shown(frame.f_code, frame.f_lineno) if is_call else None
+        if not each.opname.startswith(_BETWEEN):
+            before = each.opname
     return None
 
 
