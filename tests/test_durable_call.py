@@ -11,7 +11,7 @@ from perdure.authoring.runtime import answered, required
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.events import Event, SignalReceived, ValueRecorded
 from perdure.testing import Environment
-from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices
+from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices, unexpected
 from tests.simulation.simulator import MemoryDatabase, Node, SqliteDatabase, State, Tape, World
 
 by_mail, by_web = Signal("by-mail", str), Signal("by-web", str)
@@ -47,7 +47,7 @@ class BallotCall(AwaitedCall, kind="ballot"):
             case ValueRecorded(value):
                 self.future.set_result(msgspec.json.decode(value))
             case _:
-                raise self.does_not_fit(event)
+                raise unexpected(event, self.runtime)
 
     def start(self, live: CallingRun, services: CallServices) -> None:
         services.ring_at(self.closes_at, live, self)

@@ -89,7 +89,7 @@ class Program:
                 self.main.cancel(event.fact.reason)
                 self.loop.drain()
             case _:
-                raise unexpected(event, self.runtime.places())
+                raise unexpected(event, self.runtime)
 
     @property
     def is_done(self) -> bool:

@@ -17,7 +17,15 @@ from perdure.kernel.events import ActivityCompleted, Event
 from perdure.kernel.retry import is_retryable, next_attempt_at
 from perdure.stores.records import AttemptRow
 from perdure.worker.activities import Manner, run_at_once
-from perdure.worker.calls.call import UNRESTORED, AwaitedCall, CallingCode, CallingRun, CallServices
+from perdure.worker.calls.call import (
+    UNRESTORED,
+    AwaitedCall,
+    CallingCode,
+    CallingRun,
+    CallServices,
+    unexpected,
+    unreadable,
+)
 from perdure.worker.failures.failures import failure_of, raised
 from perdure.worker.loop.places import current_branch
 
@@ -62,13 +70,13 @@ class ActivityCall(AwaitedCall, kind="activity"):
                 try:
                     restored = self.activity.signature.result.restore(fact.result, self.place)
                 except BadInput as error:
-                    raise self.is_unreadable(event, error) from None
+                    raise unreadable(event, self.runtime, error) from None
             self.future.set_result(restored)
         elif type(fact) is events.ActivityFailed:
             self.runtime.last_failure = fact.failure
             self.future.set_exception(raised(fact.failure, partial(ActivityFailed, self.activity.name)))
         else:
-            raise self.does_not_fit(event)
+            raise unexpected(event, self.runtime)
 
     # An attempt, and what its code can know of it
 

@@ -150,14 +150,6 @@ class DurableCall:
         """
         raise NotImplementedError
 
-    def does_not_fit(self, event: Event) -> Mismatch:
-        """The error for an event that answers another kind of call."""
-        return unexpected(event, self.runtime.places())
-
-    def is_unreadable(self, event: Event, error: Exception, what: str = "result") -> Mismatch:
-        """The error for an answer whose value is not what the code expects."""
-        return Mismatch(event, self.runtime.places(), f"the recorded {what} does not fit the code: {error}")
-
     # Messages
 
     def listens_to(self) -> tuple[str, ...]:
@@ -234,7 +226,12 @@ class AwaitedCall(DurableCall):
         self.runtime.cancel_call(self)
 
 
-def unexpected(event: Event, waiting: list[str]) -> Mismatch:
-    """The error for an event that nobody waits for."""
+def unexpected(event: Event, runtime: CallingCode) -> Mismatch:
+    """The error for an event that no call waits for, or a call of another kind."""
     at = f"event {event.seq} is {event.kind} at {event.place!r}"
-    return Mismatch(event, waiting, f"{at}, but the code waits there for nothing of the kind")
+    return Mismatch(event, runtime.places(), f"{at}, but the code waits there for nothing of the kind")
+
+
+def unreadable(event: Event, runtime: CallingCode, error: Exception, what: str = "result") -> Mismatch:
+    """The error for an answer whose value is not what the code expects."""
+    return Mismatch(event, runtime.places(), f"the recorded {what} does not fit the code: {error}")

@@ -31,7 +31,15 @@ from perdure.kernel.events import ChildCompleted, ChildFailed, Event
 from perdure.kernel.messages import ChildFailure, ChildResult
 from perdure.kernel.traits import OnParentClose
 from perdure.stores.records import RunRow
-from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices, NeededCode
+from perdure.worker.calls.call import (
+    AwaitedCall,
+    CallingCode,
+    CallingRun,
+    CallServices,
+    NeededCode,
+    unexpected,
+    unreadable,
+)
 from perdure.worker.failures.failures import failure_of, raised
 
 log = logging.getLogger("perdure.worker")
@@ -89,11 +97,11 @@ class ChildCall(AwaitedCall, kind="child"):
             self.future.set_exception(self.raised(fact))
             return
         if type(fact) is not ChildCompleted:
-            raise self.does_not_fit(event)
+            raise unexpected(event, self.runtime)
         try:
             self.future.set_result(self.workflow.signature.result.restore(fact.result, self.place))
         except BadInput as error:
-            raise self.is_unreadable(event, error) from None
+            raise unreadable(event, self.runtime, error) from None
 
     def raised(self, fact: ChildFailed) -> Exception:
         """The error that the code sees when the child has ended without a result."""

@@ -8,7 +8,7 @@ from perdure.authoring.signals import Signal
 from perdure.errors import BadInput
 from perdure.kernel.events import Event, SignalReceived
 from perdure.kernel.messages import SignalSent
-from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun
+from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, unexpected
 
 
 def key_of(sent: SignalSent) -> str:
@@ -50,7 +50,7 @@ class SignalCall(AwaitedCall, kind="signal"):
     def answer(self, event: Event, restored: object) -> None:
         fact = event.fact
         if type(fact) is not SignalReceived:
-            raise self.does_not_fit(event)
+            raise unexpected(event, self.runtime)
         try:
             self.future.set_result(self.signal.payload.restore(fact.payload, f"the signal {fact.name!r}"))
         except BadInput as error:

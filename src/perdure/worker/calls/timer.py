@@ -2,7 +2,7 @@
 
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
-from perdure.worker.calls.call import CallingCode, CallingRun, CallServices, DurableCall
+from perdure.worker.calls.call import CallingCode, CallingRun, CallServices, DurableCall, unexpected
 from perdure.worker.loop.loop import RunTimer
 
 
@@ -33,7 +33,7 @@ class TimerCall(DurableCall, kind="timer"):
 
     def answer(self, event: Event, restored: object) -> None:
         if type(event.fact) is not TimerFired:
-            raise self.does_not_fit(event)
+            raise unexpected(event, self.runtime)
         self.runtime.loop.fire(self.handle)
 
     def start(self, live: CallingRun, services: CallServices) -> None:

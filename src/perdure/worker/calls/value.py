@@ -9,7 +9,7 @@ from perdure.codec import Signature, ValueType
 from perdure.errors import BadInput
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.events import Event, ValueRecorded
-from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices
+from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices, unexpected, unreadable
 
 SIDE_EFFECT_TIMEOUT = 60.0
 
@@ -37,11 +37,11 @@ class ValueCall(AwaitedCall, kind="side_effect"):
     def answer(self, event: Event, restored: object) -> None:
         fact = event.fact
         if type(fact) is not ValueRecorded:
-            raise self.does_not_fit(event)
+            raise unexpected(event, self.runtime)
         try:
             self.future.set_result(self.value_type.restore(fact.value, self.place))
         except BadInput as error:
-            raise self.is_unreadable(event, error, "value") from None
+            raise unreadable(event, self.runtime, error, "value") from None
 
     def start(self, live: CallingRun, services: CallServices) -> None:
         if self.place in live.running:
