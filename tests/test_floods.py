@@ -466,6 +466,18 @@ async def test_a_full_inbox_takes_signals_again_a_moment_after_it_was_read(env: 
             assert await env.result(await env.app.get("flooded", workflow=counts)) == [0, 1, 2, 3]
 
 
+async def test_a_signal_that_was_taken_is_taken_again_also_when_the_inbox_is_full(env: Environment) -> None:
+    """Who sends one again because the answer was lost must not be told that it cannot be sent."""
+    async with Environment(env.path, worker=False, max_unread=2) as client:
+        run = await client.start(waits_for_another.options(id="full"))
+        for number in range(2):
+            await run.signal(tick, number, id=f"n-{number}")
+        with pytest.raises(InboxFull):
+            await run.signal(tick, 2, id="n-2")
+        await run.signal(tick, 1, id="n-1")
+        assert [message.payload for message in await run.unread()] == [0, 1]
+
+
 async def test_a_full_inbox_keeps_no_other_run_from_being_sent_signals(env: Environment) -> None:
     """That one is full, and remembered to be, says nothing of all the others."""
     async with Environment(env.path, worker=False, max_unread=2) as client:

@@ -127,10 +127,11 @@ class StoreClient:
             raise NotOpen
         if within is None and self._committer.is_full:
             await self._committer.room()
-        message_id = message_id or self._ids.token()
         now = self._clock.now()
-        if within is None and self._full:
+        # One with an id may have been taken before: then it is taken again, however full the inbox is.
+        if within is None and self._full and message_id is None:
             self._refuse_if_full(run_id, id, now)
+        message_id = message_id or self._ids.token()
         write = self._committer.apply if within is None else partial(self._write_within, within)
         post = PostMessage(run_id, message_id, "SignalSent", rows.message_body(signal), now, self._max_unread)
         answer = await write(post)
