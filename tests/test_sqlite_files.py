@@ -206,3 +206,23 @@ async def test_where_a_link_leads_to_no_file_yet_that_one_is_made(tmp_path: Path
         await app.run(says_so)
     assert rights(tmp_path / "data.db") == "600"
     assert (tmp_path / "link.db").is_symlink()
+
+
+async def test_a_file_has_one_folder_of_locks_whatever_leads_to_it(tmp_path: Path) -> None:
+    """Two processes that see different locks write at once, and take each other for dead."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "data" / "shop.db")
+    async with Perdure(f"sqlite:///{tmp_path}/link.db") as app, Perdure(f"sqlite:///{tmp_path}/data/shop.db"):
+        await app.run(says_so)
+        assert not (tmp_path / "link.db.locks").exists()
+        # The lock of writing, and that of each worker.
+        assert len(list((tmp_path / "data" / "shop.db.locks").iterdir())) == 3
+
+
+async def test_a_link_that_leads_to_itself_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "one.db").symlink_to(tmp_path / "other.db")
+    (tmp_path / "other.db").symlink_to(tmp_path / "one.db")
+    with pytest.raises(NotADatabase, match="links that lead in a circle; name a file"):
+        async with Perdure(f"sqlite:///{tmp_path}/one.db"):
+            pass
+    assert {path.name for path in tmp_path.iterdir()} == {"one.db", "other.db"}

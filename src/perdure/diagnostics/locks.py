@@ -13,7 +13,8 @@ from pathlib import Path
 from perdure.clock import elapsed
 from perdure.diagnostics.findings import Finding, ok, trouble, warning
 from perdure.stores.health import WorkerSeen
-from perdure.stores.sqlite.checks.health import locks_of, log_of, shared_memory_of
+from perdure.stores.sqlite.checks.health import log_of, shared_memory_of
+from perdure.stores.sqlite.files import locks_of
 from perdure.stores.sqlite.locks import is_held
 from perdure.views.words import counted, visible
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perdure.errors import StoreUnavailable
-from perdure.stores.sqlite.files import lock_rights, make_lock_folder
+from perdure.stores.sqlite.files import lock_rights, locks_of, make_lock_folder
 from perdure.stores.sqlite.locks import FileLock
 
 # How long the writer thread waits for a lock that a program other than Perdure holds.
@@ -89,7 +89,7 @@ class SqliteFile:
     def lock_path(self, name: str) -> Path:
         """Where the lock of this name is."""
         assert self.path is not None
-        folder = self.path.with_name(self.path.name + ".locks")
+        folder = locks_of(self.path)
         try:
             make_lock_folder(folder, self.path)
         except OSError as error:

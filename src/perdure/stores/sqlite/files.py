@@ -5,6 +5,7 @@ Out:  refusals that say what is wrong with it; files for nobody but their owner,
 Never opens a file that is there: closing it would take away the locks that this process has on it.
 """
 
+import errno
 import os
 import re
 import stat
@@ -48,10 +49,20 @@ def strange_kind(path: Path) -> str | None:
     return None if stat.S_ISREG(found.st_mode) else _KINDS.get(stat.S_IFMT(found.st_mode), "no file")
 
 
+def _leads_in_a_circle(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
 def refuse_unfit(url: str, path: Path) -> None:
     """NotADatabase when there can be no database at this path, StoreUnavailable when it is not for this user."""
     if (kind := strange_kind(path)) is not None:
         raise NotADatabase(url, f"this is {kind}; name a file")
+    if _leads_in_a_circle(path):
+        raise NotADatabase(url, "these are links that lead in a circle; name a file")
     size = len(os.fsencode(path.name))
     if size > LONGEST_NAME:
         trouble = f"the name has {size} bytes; use up to {LONGEST_NAME}, for the files beside it get longer ones"
@@ -77,6 +88,17 @@ def create_private(url: str, path: Path) -> None:
     except OSError as error:
         raise StoreUnavailable(url, f"the file cannot be made: {error.strerror}") from None
     os.close(made)
+
+
+def beside(path: Path, ending: str) -> Path:
+    """What belongs to a file, by its ending: beside the file itself, also where a link leads to it, as in SQLite."""
+    real = path.resolve()
+    return real.with_name(f"{real.name}{ending}")
+
+
+def locks_of(path: Path) -> Path:
+    """The folder with the locks of a file."""
+    return beside(path, ".locks")
 
 
 def make_lock_folder(folder: Path, database: Path) -> None:

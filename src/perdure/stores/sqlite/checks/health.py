@@ -17,6 +17,7 @@ import msgspec
 from perdure.errors import NotADatabase, StoreUnavailable
 from perdure.stores.health import Contents, Due, WorkerSeen
 from perdure.stores.queries import for_sqlite, migrations, named
+from perdure.stores.sqlite.files import beside, locks_of
 from perdure.stores.sqlite.locks import is_held
 from perdure.stores.sqlite.schema import Foreign, differences, foreign_in, version_of
 from perdure.stores.sqlite.store import OLDEST_SQLITE
@@ -106,18 +107,13 @@ def syncs_commits() -> bool:
 
 
 def log_of(path: Path) -> Path:
-    """The write-ahead log beside a file."""
-    return path.with_name(f"{path.name}-wal")
+    """The write-ahead log of a file."""
+    return beside(path, "-wal")
 
 
 def shared_memory_of(path: Path) -> Path:
-    """What the processes on a write-ahead log share, beside a file."""
-    return path.with_name(f"{path.name}-shm")
-
-
-def locks_of(path: Path) -> Path:
-    """The folder with the locks beside a file."""
-    return path.with_name(f"{path.name}.locks")
+    """What the processes on the write-ahead log of a file share."""
+    return beside(path, "-shm")
 
 
 @contextmanager
