@@ -50,6 +50,8 @@ def test_a_run_that_drowns_in_messages_is_sent_no_more(shell: Shell) -> None:
     assert done.err.startswith("error: run 'o-1' has 100,000 unread messages and takes no more signals")
     assert "`perdure show o-1`" in done.err
     assert "and 99,980 more" in shell.at_terminal("show", "o-1")[1]
+    shown = shell("show", "o-1").json
+    assert (len(shown["unread"]), shown["unread_count"]) == (1000, 100_000)
     assert shell("cancel", "o-1").code == 0
 
 

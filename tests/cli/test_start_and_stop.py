@@ -259,5 +259,6 @@ def test_an_unread_signal_is_shown(shell: Shell) -> None:
     assert [(each["kind"], each["name"], each["payload"]) for each in shown["unread"]] == [
         ("SignalSent", "approved", True)
     ]
+    assert shown["unread_count"] == 1
     _, seen = shell.at_terminal("show", "o-1")
     assert re.search(r"unread +signal approved true, .* ago\n", seen)

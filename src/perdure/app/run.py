@@ -206,10 +206,10 @@ def handle_of(home: Home, run: RunRow | OwnedRun, result: ValueType) -> Run[Any]
     return handle
 
 
-async def detail_of(run: Run[Any]) -> RunDetail:
-    """Everything about a run."""
+async def detail_of(run: Run[Any], most_unread: int = detail.MOST_UNREAD) -> RunDetail:
+    """Everything about a run; of its unread messages at most so many."""
     with run._told_by_id():
-        return await detail.detail_of(run._engine, run._home.namespace, run.run_id)
+        return await detail.detail_of(run._engine, run._home.namespace, run.run_id, most_unread)
 
 
 async def final_ending(engine: Engine, namespace: str, run_id: str, owned: OwnedRun | None) -> Ending:

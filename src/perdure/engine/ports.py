@@ -25,7 +25,7 @@ from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, Traits
-from perdure.stores.records import AttemptRow, LoadedRun, RunFilter, RunRow
+from perdure.stores.records import AttemptRow, LoadedRun, RunFilter, RunRow, UnreadPage
 
 # A run that has so many unread messages takes no more signals, unless the app says otherwise.
 MAX_UNREAD = 100_000
@@ -234,6 +234,12 @@ class Reader(Protocol):
 
     async def unread(self, run_id: str) -> Sequence[Message]:
         """The messages a run has not taken yet."""
+
+    async def unread_page(self, run_id: str, after: int, limit: int) -> UnreadPage:
+        """The first of these after a number."""
+
+    async def count_unread(self, run_id: str, most: int) -> int:
+        """How many of these there are, counted up to a number."""
 
     async def misfits(self, run_id: str) -> Sequence[Message]:
         """The signals that were set aside, for they are not what a run's code waits for."""

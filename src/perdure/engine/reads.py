@@ -28,6 +28,8 @@ class StoreReader:
         self.last_event_at = store.reads.last_event_at
         self.attempts = store.reads.attempts
         self.unread = store.reads.unread
+        self.unread_page = store.reads.unread_page
+        self.count_unread = store.reads.count_unread
         self.misfits = store.reads.set_aside
         self.serving = living.serving
 

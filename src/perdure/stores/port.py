@@ -90,6 +90,9 @@ class StoreReads(Protocol):
     async def unread_page(self, run_id: str, after: int, limit: int) -> UnreadPage:
         """The first of these after a number."""
 
+    async def count_unread(self, run_id: str, most: int) -> int:
+        """How many of these there are, counted up to a number."""
+
     async def set_aside(self, run_id: str) -> list[Message]:
         """The signals that are not what a run's code waits for."""
 

@@ -26,6 +26,9 @@ from perdure.views.timeline import error_in, history_of, input_in
 from perdure.views.words import visible
 
 MOST_CHILDREN = 20
+# An inbox may be long as well: so many of its messages are shown, and so many are counted.
+MOST_UNREAD = 1000
+MOST_COUNTED = 1_000_000
 
 
 class RunDetail(NamedTuple):
@@ -43,6 +46,7 @@ class RunDetail(NamedTuple):
     causes: list[RunEvent]
     attempts: list[FailedAttempt]
     unread: list[UnreadMessage]
+    unread_count: int
     set_aside: list[UnreadMessage]
     children: list[RunInfo]
     has_more_children: bool
@@ -84,6 +88,7 @@ def fields_of(detail: RunDetail) -> dict[str, object]:
         "events": detail.events,
         "failed_attempts": detail.attempts,
         "unread": detail.unread,
+        "unread_count": detail.unread_count,
         "set_aside": detail.set_aside,
         "children": [
             {"id": child.id, "run_id": child.run_id, "workflow": child.workflow, "status": child.status}
@@ -92,13 +97,13 @@ def fields_of(detail: RunDetail) -> dict[str, object]:
     }
 
 
-async def detail_of(engine: Engine, namespace: str, run_id: str) -> RunDetail:
-    """Everything about a run."""
+async def detail_of(engine: Engine, namespace: str, run_id: str, most_unread: int = MOST_UNREAD) -> RunDetail:
+    """Everything about a run; of the messages it has not read, the first ones and how many there are."""
     info = await run_view(engine, await engine.reader.read(namespace, run_id))
     children = await page_of(engine, RunFilter(info.namespace, parent_id=run_id, limit=MOST_CHILDREN))
     failed, first, last, trouble = [], None, None, None
     attempts: list[FailedAttempt] = []
-    unread: list[UnreadMessage] = []
+    unread, unread_count = list[UnreadMessage](), 0
     set_aside: list[UnreadMessage] = []
     try:
         async for last in history_of(engine, namespace, run_id):
@@ -106,7 +111,10 @@ async def detail_of(engine: Engine, namespace: str, run_id: str) -> RunDetail:
             if last.kind in {"ActivityFailed", "ChildFailed"}:
                 failed.append(last)
         attempts = [attempt_view(each) for each in await engine.reader.attempts(run_id)]
-        unread = [message_view(each) for each in await engine.reader.unread(run_id)]
+        page = (await engine.reader.unread_page(run_id, 0, most_unread)).messages
+        unread, unread_count = [message_view(each) for each in page], len(page)
+        if unread_count == most_unread:
+            unread_count = await engine.reader.count_unread(run_id, MOST_COUNTED)
         set_aside = [message_view(each) for each in await engine.reader.misfits(run_id)]
     except RunUnreadable as error:
         # What can be read of it is shown all the same.
@@ -120,6 +128,7 @@ async def detail_of(engine: Engine, namespace: str, run_id: str) -> RunDetail:
         causes=_causes(info.error or "", failed),
         attempts=attempts,
         unread=unread,
+        unread_count=unread_count,
         set_aside=set_aside,
         children=list(children),
         has_more_children=children.cursor is not None,

@@ -186,6 +186,9 @@ class MemoryReads:
             found = [message for message in self._unread(run_id) if message.number > after]
         return UnreadPage(found[:limit], 0 if run is None else run.messages)
 
+    async def count_unread(self, run_id: str, most: int) -> int:
+        return min(len(self._unread(run_id)), most)
+
     async def set_aside(self, run_id: str) -> list[Message]:
         numbers = sorted(self.tables.inbox.by_run.get(run_id, ()))
         found = [self.tables.inbox.rows[number] for number in numbers]

@@ -124,6 +124,7 @@ class SimulatedReads:
     attempts = _question("attempts")
     unread = _question("unread")
     unread_page = _question("unread_page")
+    count_unread = _question("count_unread")
     set_aside = _question("set_aside")
     waking_workflows = _question("waking_workflows")
     owners = _question("owners")

@@ -18,13 +18,13 @@ from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import grid, is_for_people, print_json, print_lines, screen, status_text
 from perdure.diagnostics.unworked import unworked
 from perdure.kernel.quarantine import is_suspect
-from perdure.views.detail import RunDetail, fields_of
+from perdure.views.detail import MOST_UNREAD, RunDetail, fields_of
 from perdure.views.run import RunEvent, RunInfo, UnreadMessage
 from perdure.views.timeline import error_in, line_of, traceback_in, wait_texts
 from perdure.views.words import compact, counted, distance, moment, span, visible
 
-# Of an inbox so many messages are shown to people; JSON has all of them.
-MOST_UNREAD = 20
+# Of an inbox so many messages are shown to people; programs get more.
+MOST_SHOWN = 20
 
 EXAMPLES = {"show": "perdure show o-17"}
 LONGEST_VALUE = 500
@@ -36,18 +36,19 @@ def show(
     name: RunName, *, url: Url = DEFAULT_URL, namespace: Namespace = DEFAULT_NAMESPACE, as_json: AsJson = False
 ) -> None:
     """Show one run: where it stands, what it waits for, what went wrong."""
-    detail = asyncio.run(_detail(url, namespace, name))
+    is_shown = is_for_people(as_json=as_json)
+    detail = asyncio.run(_detail(url, namespace, name, MOST_SHOWN if is_shown else MOST_UNREAD))
     if detail.trouble is not None:
         warn(str(detail.trouble))
-    if is_for_people(as_json=as_json):
+    if is_shown:
         _print(screen(), detail, asyncio.run(_warnings(url, detail.info)))
     else:
         print_json(fields_of(detail))
 
 
-async def _detail(url: str, namespace: str, name: str) -> RunDetail:
+async def _detail(url: str, namespace: str, name: str, most_unread: int) -> RunDetail:
     async with client(url, namespace) as app:
-        return await detail_of(await found(app, name))
+        return await detail_of(await found(app, name), most_unread)
 
 
 async def _warnings(url: str, info: RunInfo) -> list[str]:
@@ -149,9 +150,9 @@ def _outcome(detail: RunDetail, warnings: list[str]) -> list[Fact]:
 
 def _inbox(detail: RunDetail) -> list[Fact]:
     """What has come for it, what it has started, and how much it has done."""
-    unread = [Text(_message(each)) for each in detail.unread[:MOST_UNREAD]]
-    if len(detail.unread) > MOST_UNREAD:
-        unread.append(Text(f"and {len(detail.unread) - MOST_UNREAD:,} more", style="dim"))
+    unread = [Text(_message(each)) for each in detail.unread]
+    if (more := detail.unread_count - len(detail.unread)) > 0:
+        unread.append(Text(f"and {more:,} more", style="dim"))
     aside = [Text(f"{_message(each)}: not what the code waits for", style="yellow") for each in detail.set_aside]
     children = [
         Text.assemble((child.id, "bold"), f"  {child.workflow}  ", status_text(child.status, child.held))

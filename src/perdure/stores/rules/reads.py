@@ -61,7 +61,7 @@ class Reads:
         return await self.ask(lambda: _load_all(run_ids, worker_id), lambda: _load_singly(self.url, run_ids, worker_id))
 
     async def owned_runs(self, worker_id: str) -> list[str]:
-        found = await self._rows("owned_run_ids", worker_id=worker_id)
+        found = await _rows(self.ask, "owned_run_ids", worker_id=worker_id)
         # One whose id is no text could not be asked for.
         return [run_id for (run_id,) in found if type(run_id) is str]
 
@@ -72,7 +72,7 @@ class Reads:
         )
 
     async def last_message(self) -> int:
-        ((number,),) = await self._rows("last_message")
+        ((number,),) = await _rows(self.ask, "last_message")
         return int(number)
 
     async def next_wake(
@@ -99,7 +99,7 @@ class Reads:
         return await self._runs(Text(*listing(wanted, self.dialect, leads[0] if leads else None)))
 
     async def held_counts(self, namespace: str) -> dict[str, int]:
-        return dict(await self._rows("held_counts", namespace=namespace))
+        return dict(await _rows(self.ask, "held_counts", namespace=namespace))
 
     async def overdue(self, namespace: str, now: int, limit: int) -> list[RunRow]:
         sought = {"namespace": namespace, "now": now, "limit": limit}
@@ -107,7 +107,7 @@ class Reads:
         return [row for row in found if isinstance(row, RunRow)][:limit]
 
     async def next_close(self, namespace: str, now: int) -> int | None:
-        ((at,),) = await self._rows("next_close", namespace=namespace, now=now)
+        ((at,),) = await _rows(self.ask, "next_close", namespace=namespace, now=now)
         # A time that is no number never comes.
         return at if type(at) is int else None
 
@@ -134,7 +134,7 @@ class Reads:
         return found[:limit]
 
     async def last_event_at(self, run_id: str) -> int | None:
-        found = await self._rows("last_event", run_id=run_id)
+        found = await _rows(self.ask, "last_event", run_id=run_id)
         return found[0][1] if found and type(found[0][1]) is int else None
 
     async def attempts(self, run_id: str) -> list[AttemptRow]:
@@ -159,6 +159,10 @@ class Reads:
             return await self.ask(ask)
         except Garbled as error:
             raise unreadable(self.url, run_id, run_id, error) from None
+
+    async def count_unread(self, run_id: str, most: int) -> int:
+        ((count,),) = await _rows(self.ask, "count_unread", run_id=run_id, most=most)
+        return int(count)
 
     async def set_aside(self, run_id: str) -> list[Message]:
         return await self._of_run(run_id, run_id, Query("set_aside", {"run_id": run_id}), rows.message_of)
@@ -185,13 +189,14 @@ class Reads:
         ]
 
     async def owners(self) -> list[object]:
-        return [owner for (owner,) in await self._rows("owners")]
+        return [owner for (owner,) in await _rows(self.ask, "owners")]
 
     async def workers(self) -> list[WorkerRow]:
         return await self.ask(_workers, _each_worker)
 
-    async def _rows(self, name: str, **parameters: object) -> Sequence[Any]:
-        return await self.ask(lambda: _found(Query(name, parameters)))
+
+async def _rows(ask: Ask, name: str, **parameters: object) -> Sequence[Any]:
+    return await ask(lambda: _found(Query(name, parameters)))
 
 
 def _found(question: Question) -> Steps[Sequence[Any]]:
