@@ -41,6 +41,7 @@ from perdure import (
 )
 from perdure.authoring.options import WorkflowOptions
 from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, TakeOver, resolve
+from perdure.stores.records import RunRow
 from perdure.testing import Environment
 
 item = Signal[int]("item")
@@ -68,6 +69,51 @@ async def collects_on(total: int, generation: int) -> int:
     if generation < 3:
         continue_as_new(collects_on.call(total, generation + 1))
     return total
+
+
+@workflow
+async def goes_on_for_ever(generation: int) -> None:
+    await item.receive()
+    continue_as_new(generation + 1)
+
+
+def count_reads(env: Environment) -> list[str]:
+    """The ids of runs whose rows are read from now on."""
+    ids: list[str] = []
+    read = env.engine.reader.read
+
+    async def counted(namespace: str, run_id: str) -> RunRow:
+        ids.append(run_id)
+        return await read(namespace, run_id)
+
+    env.engine.reader.read = counted  # type: ignore[method-assign]  # counts what goes through it
+    return ids
+
+
+async def test_an_old_handle_costs_no_more_the_more_often_its_run_goes_on(env: Environment) -> None:
+    """Each signal walked through all generations: after a month of an hourly one, seven hundred reads."""
+    async with env:
+        run, costs = await env.start(goes_on_for_ever.options(id="g"), 0), []
+        ids = count_reads(env)
+        for _ in range(20):
+            await run.signal(item, 1)
+            await env.settle()
+            costs.append(len(ids))
+            ids.clear()
+        assert max(costs) <= 2
+
+
+async def test_a_start_under_the_id_of_a_run_that_went_on_reads_few_rows(env: Environment) -> None:
+    """What the first generation was started with is asked at every start; it never changes."""
+    async with env:
+        run = await env.start(goes_on_for_ever.options(id="g"), 0)
+        for _ in range(10):
+            await run.signal(item, 1)
+            await env.settle()
+        assert (await env.start(goes_on_for_ever.options(id="g"), 0)).id == "g"
+        ids = count_reads(env)
+        assert (await env.start(goes_on_for_ever.options(id="g"), 0)).id == "g"
+        assert len(ids) <= 1
 
 
 @workflow

@@ -214,6 +214,9 @@ class Reader(Protocol):
     async def find(self, namespace: str, workflow_id: str) -> RunRow:
         """The newest run of a workflow_id; RunNotFound."""
 
+    async def first(self, row: RunRow) -> RunRow:
+        """The run itself, or the first of those that it continues."""
+
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
         """Runs, newest first; those that cannot be read are in their places."""
 

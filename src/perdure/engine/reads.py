@@ -15,6 +15,9 @@ from perdure.stores.port import Store
 from perdure.stores.records import RunRow
 from perdure.stores.rows import Garbled
 
+# So many runs it is remembered of where their generations begin or end.
+MOST_REMEMBERED = 10_000
+
 
 class StoreReader:
     """Reads runs from a store; the Reader of an engine."""
@@ -22,6 +25,9 @@ class StoreReader:
     def __init__(self, store: Store, living: LivingWorkers, background: Background) -> None:
         self._store = store
         self._background = background
+        # Where generations were found, so that nobody walks through all of them again and again.
+        self._newest: dict[str, str] = {}
+        self._first: dict[str, str] = {}
         # What is answered as it is known.
         self.list_runs = store.reads.list_runs
         self.held_counts = store.reads.held_counts
@@ -51,10 +57,19 @@ class StoreReader:
 
     async def newest(self, namespace: str, run_id: str) -> RunRow:
         """The run itself, or the one that continues it by now."""
-        row = await self.read(namespace, run_id)
+        row = await self.read(namespace, self._newest.get(run_id, run_id))
         while row.status == Status.CONTINUED:
             row = await self.read(namespace, str(self.ending_of(row).next_run_id))
+        _remember(self._newest, run_id, row.run_id)
         return row
+
+    async def first(self, row: RunRow) -> RunRow:
+        """The run itself, or the first of those that it continues."""
+        found = row
+        while (before := self._first.get(found.run_id, found.continued_from)) is not None:
+            found = await self.read(row.namespace, before)
+        _remember(self._first, row.run_id, found.run_id)
+        return found
 
     def ending_of(self, row: RunRow) -> Ending:
         """How a closed run ended; RunUnreadable."""
@@ -66,3 +81,12 @@ class StoreReader:
     async def events(self, namespace: str, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history after an event's number."""
         return await self._store.reads.events(await self.read(namespace, run_id), after, limit)
+
+
+def _remember(known: dict[str, str], run_id: str, found: str) -> None:
+    """Note where a run led, if it led anywhere; the oldest note makes room."""
+    if run_id == found:
+        return
+    if len(known) >= MOST_REMEMBERED:
+        known.pop(next(iter(known)))
+    known[run_id] = found

@@ -163,10 +163,8 @@ async def resolution_of(
     reader: Reader, found: RunRow, request: StartRequest, policy: OnConflict, defaults: Defaults
 ) -> Resolution:
     """What the rule says of this run and this request."""
-    first = found
     # A run that continues others was started with the arguments of the first of them.
-    while first.continued_from is not None:
-        first = await reader.read(first.namespace, first.continued_from)
+    first = await reader.first(found)
     difference, is_closed = _difference(first, request, defaults), found.closed_at is not None
     resolution = resolve(policy, difference=difference, is_closed=is_closed)
     if isinstance(resolution, Refuse):
