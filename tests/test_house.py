@@ -49,6 +49,7 @@ INSIDE = {
     "worker": [
         "claims failures loop timers",
         "activities",
+        "heartbeats",
         "calls/call",
         "calls runtime",
         "inbox program",

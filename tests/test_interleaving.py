@@ -531,6 +531,7 @@ def indexes(tables: Tables) -> list[object]:
     ]
     grouped = (runs.owned, runs.children, tables.inbox.by_run, tables.events.by_run, tables.attempts.by_run)
     keys = [{key: sorted(found) for key, found in group.items() if found} for group in grouped]
+    keys.append({key: sorted(found) for key, found in tables.progress.by_run.items()})
     return [*ripe, *keys, sorted(runs.closing), sorted(runs.held_back), runs.ids, tables.inbox.numbers]
 
 
@@ -538,7 +539,7 @@ def built_anew(tables: Tables) -> Tables:
     """The same rows, published one by one."""
     fresh = Tables()
     fresh.runs.places = tables.runs.places
-    for name in ("runs", "latest", "events", "inbox", "message_ids", "attempts", "workers"):
+    for name in ("runs", "latest", "events", "inbox", "message_ids", "attempts", "progress", "workers"):
         for key, row in getattr(tables, name).rows.items():
             getattr(fresh, name).publish(key, row)
     return fresh
@@ -554,7 +555,9 @@ def test_in_any_order_every_transaction_ends_and_nothing_is_left_held(batches: l
     tables = store.tables
     assert (tables.open, [sharers for sharers in tables.workers.shared.values() if sharers]) == ({}, [])
     every = (tables.runs, tables.latest, tables.events, tables.inbox, tables.message_ids, tables.attempts)
-    assert [table.held for table in (*every, tables.workers, tables.deaths, tables.judged)] == [{}] * 9
+    assert [table.held for table in (*every, tables.progress, tables.workers, tables.deaths, tables.judged)] == [
+        {}
+    ] * 10
     assert indexes(tables) == indexes(built_anew(tables))
     assert {(m.run_id, m.message_id): m.number for m in tables.inbox.rows.values()} == tables.message_ids.rows
     latest = {(tables.runs.rows[r].namespace, tables.runs.rows[r].workflow_id): r for r in tables.latest.rows.values()}

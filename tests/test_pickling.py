@@ -48,7 +48,7 @@ async def test_a_copy_with_options_comes_back_with_them(env: Environment) -> Non
     step = to_pickle.options(retry=Retry(max_attempts=7, non_retryable=(KeyError,)), timeout=5, key="k", queue="gpu")
     again = copied(step)
     assert (again.settings, again.key, again.fn) == (step.settings, "k", to_pickle.fn)
-    assert copied(to_pickle.here()).settings == to_pickle.here().settings
+    assert copied(to_pickle.tried(step.settings)).settings == step.settings
     async with env:
         started = copied(pickled.options(id="p-1", priority=3, attributes={"a": 1}, timeout=60))
         run = await env.start(started, 4)

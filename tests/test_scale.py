@@ -93,7 +93,7 @@ LOOKS = [
     *("overdue", "next_close", "ripe_levels", "next_wakes", "workers", "last_message", "new_messages", "owned_run_ids"),
     *("ended_or_held", "latest_run", "next_suspect", "held_counts", "fence", "ripest", "ripest_of", "first_suspect"),
     *("free_mismatches", "judge_worker", "suspects_of", "free_runs", "delete_worker", "events_of", "unread_of"),
-    *("unread_page", "attempts_of", "children_of", "payloads_of", "payloads_of_events", "ripest_below"),
+    *("unread_page", "attempts_of", "progress_of", "children_of", "payloads_of", "payloads_of_events", "ripest_below"),
 ]
 # What only SQLite is asked: a server has one clock.
 ASKED_OF_SQLITE = ["ripen"]

@@ -14,6 +14,7 @@ from perdure.stores.answers import Answer, Broken, Committed, Outcome
 from perdure.stores.operations import (
     Annotate,
     Batch,
+    BeginAttempt,
     ClaimRuns,
     CloseFreeRun,
     DeleteWorker,
@@ -34,6 +35,7 @@ from perdure.stores.operations import (
     PostMessage,
     RaiseEpoch,
     RecordAttempt,
+    RecordBeat,
     RegisterWorker,
     ResumeRun,
     StopChildren,
@@ -132,6 +134,8 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Annotate, runs, workers, st.just("{}"), st.sampled_from([None, "s"]), times),
     st.builds(TakeMessage, st.integers(1, 6), st.integers(0, 4)),
     st.builds(RecordAttempt, st.just("main"), runs, places, counts, st.just("f"), st.just(FAILURE), times, times),
+    st.builds(BeginAttempt, st.just("main"), runs, places, times),
+    st.builds(RecordBeat, st.just("main"), runs, places, st.sampled_from([None, "7"]), times),
     st.builds(ParkRun, runs, workers, statuses, some_time, st.sampled_from([None, "[]"]), st.none() | counts, times),
     st.builds(HoldRun, runs, workers, st.sampled_from(["mismatch", "paused"]), st.just("{}"), times),
     st.builds(NoteWaiting, runs, workers, st.just("[]"), times),
@@ -188,6 +192,8 @@ signs: st.SearchStrategy[Operation] = st.one_of(
     events,
     st.builds(ParkRun, runs, workers, statuses, times, st.none(), st.none(), times),
     st.builds(RecordAttempt, st.just("main"), runs, places, counts, st.just("f"), st.just(FAILURE), times, times),
+    st.builds(BeginAttempt, st.just("main"), runs, places, times),
+    st.builds(RecordBeat, st.just("main"), runs, places, st.sampled_from([None, "7"]), times),
     st.builds(NoteLosses, runs, workers, st.integers(0, 2), st.integers(0, 2)),
     st.builds(ResumeRun, runs, times),
 )
@@ -292,6 +298,7 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
         ).fetchall(),
         "inbox": db.execute("select * from inbox order by number").fetchall(),
         "attempts": db.execute("select * from attempts order by run_id, place, attempt").fetchall(),
+        "progress": db.execute("select * from progress order by run_id, place").fetchall(),
         "deaths": db.execute("select run_id, deaths from runs where deaths is not null order by 1").fetchall(),
         "judged": db.execute(
             "select worker_id, judged_at from workers where judged_at is not null order by 1"
@@ -315,6 +322,10 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         "events": [tuple(event) for event in dump["events"].values()],
         "inbox": inbox,
         "attempts": [tuple(attempt) for attempt in dump["attempts"].values()],
+        "progress": [
+            (namespace, run_id, place, known.begun_at, known.details, known.beat_at)
+            for (run_id, place), (namespace, known) in dump["progress"].items()
+        ],
         "deaths": list(dump["deaths"].items()),
         "judged": list(dump["judged"].items()),
         "workers": [

@@ -30,6 +30,7 @@ from perdure.stores.answers import (
 from perdure.stores.operations import (
     AppendEvent,
     Batch,
+    BeginAttempt,
     ClaimRuns,
     DeleteWorker,
     EndRun,
@@ -43,6 +44,7 @@ from perdure.stores.operations import (
     PostMessage,
     RaiseEpoch,
     RecordAttempt,
+    RecordBeat,
     RegisterWorker,
     TakeMessage,
     TellRun,
@@ -50,7 +52,7 @@ from perdure.stores.operations import (
 from perdure.stores.port import Store
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import migrations
-from perdure.stores.records import LoadedRun, RunFilter
+from perdure.stores.records import CallProgress, LoadedRun, RunFilter
 from perdure.stores.sqlite.store import SqliteStore
 from tests.simulation.memory import MemoryStore
 
@@ -427,6 +429,8 @@ async def test_a_loaded_run_has_everything(store: Store) -> None:
             a_message("r1"),
             RecordAttempt("main", "r1", "step", 1, "step", failure, 1000, 3000),
             NoteWaiting("r1", WORKER, "[]", 1600),
+            BeginAttempt("main", "r1", "once", 1200),
+            RecordBeat("main", "r1", "once", "1", 1300),
         )
         (loaded,) = await store.reads.load_runs(["r1", "nobody"], WORKER)
         assert isinstance(loaded, LoadedRun)
@@ -434,7 +438,21 @@ async def test_a_loaded_run_has_everything(store: Store) -> None:
         assert [message.message_id for message in loaded.messages or ()] == ["m-1"]
         assert [(a.place, a.attempt, a.next_at) for a in loaded.attempts] == [("step", 1, 3000)]
         assert (loaded.row.messages, loaded.row.waiting) == (1, "[]")
+        assert list(loaded.progress) == [CallProgress("once", 1200, "1", 1300)]
         assert await store.reads.load_runs(["r1"], "somebody else") == []
+
+
+async def test_of_many_heartbeats_the_newest_details_are_kept(store: Store) -> None:
+    """A batch may hold several of one call, when the database was away for a while."""
+    async with opened(store):
+        await write(store, a_run("r1"), a_run("r2"))
+        beats = [[RecordBeat("main", "r1", "step", str(n), 1000 + n)] for n in range(3)]
+        await commit(store, [*beats, [RecordBeat("main", "r2", "step", '"other"', 1000)]])
+        await commit(store, [[RecordBeat("main", "r1", "step", "7", 2000)]])
+        assert await store.reads.progress(["r1", "r2", "r3"]) == {
+            "r1": [CallProgress("step", None, "7", 2000)],
+            "r2": [CallProgress("step", None, '"other"', 1000)],
+        }
 
 
 async def test_lists_are_filtered_and_go_from_new_to_old(store: Store) -> None:

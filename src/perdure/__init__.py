@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 _HOMES = {
     "perdure.app": "FailedAttempt Page Perdure Run RunEvent RunInfo SyncPerdure SyncRun UnreadMessage Wait",
     "perdure.authoring.activity": "Activity activity",
-    "perdure.authoring.activity_context": "Attempt attempt resource",
+    "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
     "perdure.authoring.calls": (
         "at continue_as_new info now patched rng select set_attributes side_effect sleep uuid4"
     ),
@@ -17,11 +17,11 @@ _HOMES = {
     "perdure.authoring.signals": "Signal",
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
-        "ActivityFailed AnotherLoop BadArguments BadId BadInput BadOption BadValue ChildFailed DuplicateName "
-        "IdConflict InboxFull NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotInActivity NotInWorkflow "
-        "NotOpen OpenElsewhere PerdureError ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound "
-        "RunNotHeld RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow ValueTooLarge "
-        "WouldDeadlock"
+        "ActivityFailed AnotherLoop AttemptLost BadArguments BadId BadInput BadOption BadValue ChildFailed "
+        "DuplicateName IdConflict InboxFull NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotInActivity "
+        "NotInWorkflow NotOpen OpenElsewhere PerdureError ResourceNotFound RunCancelled RunClosed RunEnded RunFailed "
+        "RunNotFound RunNotHeld RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow "
+        "ValueTooLarge WouldDeadlock"
     ),
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from perdure.authoring.activity import activity as activity
     from perdure.authoring.activity_context import Attempt as Attempt
     from perdure.authoring.activity_context import attempt as attempt
+    from perdure.authoring.activity_context import heartbeat as heartbeat
     from perdure.authoring.activity_context import resource as resource
     from perdure.authoring.calls import at as at
     from perdure.authoring.calls import continue_as_new as continue_as_new
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from perdure.authoring.workflow import workflow as workflow
     from perdure.errors import ActivityFailed as ActivityFailed
     from perdure.errors import AnotherLoop as AnotherLoop
+    from perdure.errors import AttemptLost as AttemptLost
     from perdure.errors import BadArguments as BadArguments
     from perdure.errors import BadId as BadId
     from perdure.errors import BadInput as BadInput

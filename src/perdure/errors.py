@@ -26,6 +26,7 @@
     ├── RunEnded                  how result() reports an end that is not a success
     │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
     ├── ActivityFailed            an activity's error whose own type is not at hand
+    ├── AttemptLost               the only attempt of an activity was lost with its process
     ├── ChildFailed               a child run's error whose own type is not at hand
     └── StoreError
         ├── NotADatabase          the file is not ours, or not a database at all
@@ -413,6 +414,21 @@ class ActivityFailed(PerdureError):
 
     def __str__(self) -> str:
         return f"activity {self.activity!r} failed: {self.error_type}: {self.message}"
+
+
+class AttemptLost(PerdureError):
+    """The only attempt of an activity was lost with its process; nobody knows what it has done."""
+
+    def __init__(self, activity: str, place: str) -> None:
+        super().__init__(activity, place)
+        self.activity = activity
+        self.place = place
+
+    def __str__(self) -> str:
+        return (
+            f"activity {self.activity!r} at {self.place!r} was begun once and lost with its process; it may have done "
+            "its work or not, and at_most_once forbids to begin it again: look what it has done, and go on from there"
+        )
 
 
 class ChildFailed(PerdureError):

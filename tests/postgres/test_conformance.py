@@ -37,6 +37,7 @@ DUMP = {
     " from events e left join payloads p on p.run_id = e.run_id and p.seq = e.seq order by e.run_id, e.seq",
     "inbox": "select number, namespace, run_id, message_id, kind, body, at, taken_by from inbox order by number",
     "attempts": "select namespace, run_id, place, attempt, name, failure, at, next_at from attempts order by 2, 3, 4",
+    "progress": "select namespace, run_id, place, begun_at, details, beat_at from progress order by 2, 3",
     "deaths": "select run_id, deaths from runs where deaths is not null order by 1",
     "judged": "select worker_id, judged_at from workers where judged_at is not null order by 1",
     "workers": f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id",

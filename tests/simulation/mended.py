@@ -17,7 +17,7 @@ from perdure.engine.committer import Dropped
 from perdure.errors import StoreError
 from perdure.kernel.status import Status
 from perdure.worker import activities, effects
-from perdure.worker.calls.activity import ActivityCall
+from perdure.worker.calls import activity
 from tests.simulation.mutants import Patch, changed, mended
 
 
@@ -109,26 +109,26 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Attempt recorded after its run was handed back."""
 
-    def activity_failed(self: Any, live: Any, *args: Any) -> None:
+    def activity_failed(call: Any, live: Any, *args: Any) -> None:
         if not live.is_leaving:
-            real_failed(self, live, *args)
+            real_failed(call, live, *args)
             return
         leaving.append(live)
         live.is_leaving = False
         try:
-            real_failed(self, live, *args)
+            real_failed(call, live, *args)
         finally:
             live.is_leaving = True
             leaving.remove(live)
 
-    def record_failure(self: Any, live: Any, *args: Any) -> None:
+    def record_failure(call: Any, live: Any, *args: Any) -> None:
         # One that is the last was never written.
         live.is_leaving = live.is_leaving or live in leaving
-        real_record(self, live, *args)
+        real_record(call, live, *args)
 
     leaving: list[Any] = []
-    real_failed, real_record = ActivityCall._failed, ActivityCall._record_failure
+    real_failed, real_record = activity.try_again, activity.record_failure
     return [
-        (ActivityCall, "_failed", activity_failed),
-        (ActivityCall, "_record_failure", record_failure),
+        (activity, "try_again", activity_failed),
+        (activity, "record_failure", record_failure),
     ]

@@ -418,8 +418,8 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Task not tried as its caller wants."""
 
-    def input_of(activity: Any, arguments: bytes) -> bytes:
-        return real(activity.options(retry=Retry(max_attempts=1)), arguments)
+    def input_of(activity: Any, arguments: bytes, called_at: int) -> bytes:
+        return real(activity.options(retry=Retry(max_attempts=1)), arguments, called_at)
 
     real = task.input_of
     return [(task, "input_of", input_of)]

@@ -9,8 +9,6 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
-import msgspec
-
 from perdure.authoring.durations import Duration
 from perdure.authoring.function import DecoratedFunction, checked_function
 from perdure.authoring.options import ActivityOptions, activity_options
@@ -59,17 +57,23 @@ class Activity(DecoratedFunction[P, R_co]):
         timeout: Duration | None = None,
         key: str | None = None,
         queue: str | None = None,
+        heartbeat: Duration | None = None,
+        queue_timeout: Duration | None = None,
+        at_most_once: bool | None = None,
     ) -> "Activity[P, R_co]":
         """A copy of this activity that is tried differently.
 
         A call with a `key` is known by it instead of by its place in the code, which may then be moved. With a `queue`
-        it runs in whichever worker of that queue takes it, `Perdure(url, queues=("gpu",))`.
+        it runs in whichever worker of that queue takes it, `Perdure(url, queues=("gpu",))`, and fails when none has
+        begun it within `queue_timeout`. An attempt fails that has not called heartbeat() for as long as `heartbeat`.
+        With `at_most_once` no attempt follows another one, not even one that was lost with its process.
         """
-        return self._with(activity_options(self.settings, retry, timeout, key, queue))
+        given = (retry, timeout, key, queue, heartbeat, queue_timeout, at_most_once)
+        return self._with(activity_options(self.settings, *given))
 
-    def here(self) -> "Activity[P, R_co]":
-        """A copy of this activity that runs where it is called, whatever its queue."""
-        return self._with(msgspec.structs.replace(self.settings, queue=None, key=None))
+    def tried(self, settings: ActivityOptions) -> "Activity[P, R_co]":
+        """A copy of this activity that is tried as these say, whatever its own options."""
+        return self._with(settings)
 
     def _with(self, settings: object) -> Self:
         changed = super()._with(settings)
@@ -100,6 +104,9 @@ def activity(
     retry: Retry | None = None,
     timeout: Duration | None = None,
     queue: str | None = None,
+    heartbeat: Duration | None = None,
+    queue_timeout: Duration | None = None,
+    at_most_once: bool | None = None,
 ) -> ActivityDecorator: ...
 def activity(
     fn: Callable[..., Any] | None = None,
@@ -109,9 +116,13 @@ def activity(
     retry: Retry | None = None,
     timeout: Duration | None = None,
     queue: str | None = None,
+    heartbeat: Duration | None = None,
+    queue_timeout: Duration | None = None,
+    at_most_once: bool | None = None,
 ) -> Any:
     """Make a function a durable step. A plain `def` runs in a thread; with a `queue`, in any worker of that queue."""
-    options = activity_options(ActivityOptions(), retry, timeout, queue=queue)
+    given = (retry, timeout, None, queue, heartbeat, queue_timeout, at_most_once)
+    options = activity_options(ActivityOptions(), *given)
 
     def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:
         decorated: Activity[..., Any] = Activity(checked_function(fn, "activity"), name or fn.__name__, options)

@@ -1,18 +1,38 @@
-"""What the code of an activity can ask for: which attempt this is, and the resources of its worker."""
+"""What the code of an activity can ask for: which attempt this is, the resources of its worker, and a sign of life."""
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
-
-import msgspec
 
 from perdure.errors import NotInActivity, ResourceNotFound
 
 T = TypeVar("T")
 
+# What stands for the details that were given before.
+SAME_DETAILS = object()
 
-class Attempt(msgspec.Struct, frozen=True):
-    """An attempt of an activity; `key` is the same for all attempts of one call, an idempotency key for services."""
+
+class AttemptSource(Protocol):
+    """Who knows of the attempt that is running."""
+
+    def attempt(self) -> "Attempt": ...
+
+    def heartbeat(self, details: object) -> None: ...
+
+    @property
+    def is_cancelled(self) -> bool: ...
+
+    @property
+    def resources(self) -> Sequence[object]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt of an activity; `key` is the same for all attempts of one call, an idempotency key for services.
+
+    `details` are the newest that earlier attempts of the call gave to heartbeat(), None when they gave none.
+    """
 
     activity: str
     key: str
@@ -20,15 +40,18 @@ class Attempt(msgspec.Struct, frozen=True):
     workflow_id: str
     run_id: str
     workflow: str
-
-
-class AttemptSource(Protocol):
-    """Who knows of the attempt that is running."""
-
-    def attempt(self) -> Attempt: ...
+    details: object = None
+    _source: AttemptSource | None = field(default=None, repr=False, compare=False)
 
     @property
-    def resources(self) -> Sequence[object]: ...
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the attempt any more: look at it now and then in a thread, and return."""
+        return self._source is not None and self._source.is_cancelled
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it stands; in another process nobody can tell when it is cancelled."""
+        known = (self.activity, self.key, self.number, self.workflow_id, self.run_id, self.workflow, self.details)
+        return Attempt, known
 
 
 running: ContextVar[AttemptSource | None] = ContextVar("perdure_attempt", default=None)
@@ -40,6 +63,18 @@ def attempt() -> Attempt:
     if source is None:
         raise NotInActivity("attempt()")
     return source.attempt()
+
+
+def heartbeat(details: object = SAME_DETAILS) -> None:
+    """Say that this activity is alive and, with `details`, how far it is; the next attempt finds them.
+
+    A plain call, from tasks and threads, and cheap: details are written about once a second. It raises
+    asyncio.CancelledError when nobody waits for the activity any more.
+    """
+    source = running.get()
+    if source is None:
+        raise NotInActivity("heartbeat()")
+    source.heartbeat(details)
 
 
 def resource(kind: type[T]) -> T:

@@ -28,12 +28,18 @@ HIGHEST_PRIORITY = 1_000_000
 
 
 class ActivityOptions(msgspec.Struct, frozen=True):
-    """How an activity is tried: how often, for how many seconds each time, and where; and what it is known by."""
+    """How an activity is tried: how often, for how many seconds each time, and where; and what it is known by.
+
+    `heartbeat` is how long it may be silent, `queue_timeout` how long it may wait to be begun, in seconds.
+    """
 
     retry: Retry = Retry()
     timeout: float = DEFAULT_TIMEOUT
     key: str | None = None
     queue: str | None = None
+    heartbeat: float | None = None
+    queue_timeout: float | None = None
+    at_most_once: bool = False
 
 
 class WorkflowOptions(msgspec.Struct, frozen=True):
@@ -57,15 +63,46 @@ def activity_options(
     timeout: Duration | None,
     key: str | None = None,
     queue: str | None = None,
+    heartbeat: Duration | None = None,
+    queue_timeout: Duration | None = None,
+    at_most_once: bool | None = None,
 ) -> ActivityOptions:
+    """Options with what is given in place of what was; BadOption when they do not go together."""
     if retry is not None and not isinstance(retry, Retry):
         raise BadOption(f"retry is {retry!r}; give a Retry(...)")
-    return ActivityOptions(
+    options = ActivityOptions(
         base.retry if retry is None else retry,
         base.timeout if timeout is None else seconds(timeout, "timeout"),
         base.key if key is None else checked_name("activity key", key),
         base.queue if queue is None else checked_id("queue", queue),
+        base.heartbeat if heartbeat is None else _more_than_nothing(heartbeat, "heartbeat"),
+        base.queue_timeout if queue_timeout is None else seconds(queue_timeout, "queue_timeout"),
+        base.at_most_once if at_most_once is None else _checked_flag(at_most_once, "at_most_once"),
     )
+    if options.queue_timeout is not None and options.queue is None:
+        raise BadOption("queue_timeout is how long an activity may wait on its queue; give a queue, too")
+    return _tried_once(options, is_chosen=retry is not None) if options.at_most_once else options
+
+
+def _tried_once(options: ActivityOptions, *, is_chosen: bool) -> ActivityOptions:
+    """The same, tried at most once; BadOption when somebody chose to try it more often."""
+    most = options.retry.max_attempts
+    if most > 1 and (is_chosen or options.retry != Retry()):
+        raise BadOption(f"at_most_once=True and a retry of {most} attempts contradict each other; give one of them")
+    return msgspec.structs.replace(options, retry=msgspec.structs.replace(options.retry, max_attempts=1))
+
+
+def _more_than_nothing(duration: Duration, what: str) -> float:
+    number = seconds(duration, what)
+    if number <= 0:
+        raise BadOption(f"{what} is {duration!r}; give a duration above 0")
+    return number
+
+
+def _checked_flag(flag: object, what: str) -> bool:
+    if not isinstance(flag, bool):
+        raise BadOption(f"{what} is {flag!r}; give True or False")
+    return flag
 
 
 def recorded_attributes(attributes: Mapping[str, object]) -> str:

@@ -6,6 +6,7 @@ Everything here is good only under the tenure it was asked in.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from perdure.stores.answers import Applied, Broken, Posted
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
+    BeginAttempt,
     EndRun,
     HoldRun,
     MoveMessages,
@@ -38,11 +40,12 @@ from perdure.stores.operations import (
     Operation,
     ParkRun,
     RecordAttempt,
+    RecordBeat,
     SupersedeRun,
     TakeMessage,
     TellRun,
 )
-from perdure.stores.records import AttemptRow, RunRow
+from perdure.stores.records import AttemptRow, CallProgress, RunRow
 
 # Makes a named tuple without the detour through its Python constructor.
 _row: Any = tuple.__new__
@@ -216,14 +219,23 @@ class Ownership:
             attempt.at,
             attempt.next_at or attempt.at,
         )
+        self._ask_as_owner(owned, partial(self._go_on, owned, then), operation)
 
-        def settle(answer: Settlement) -> None:
-            if isinstance(answer, Applied):
-                then()
-            elif isinstance(answer, Broken) and self._lease.host is not None:
-                self._lease.host.broken(owned.run_id, answer.trouble)
+    def begin_attempt(self, owned: OwnedRun, place: str, then: Callable[[], None]) -> None:
+        """Write down that the only attempt of a call begins, then begin it."""
+        begin = BeginAttempt(owned.namespace, owned.run_id, place, self._clock.now())
+        self._ask_as_owner(owned, partial(self._go_on, owned, then), begin)
 
-        self._ask_as_owner(owned, settle, operation)
+    def _go_on(self, owned: OwnedRun, then: Callable[[], None], answer: Settlement) -> None:
+        if isinstance(answer, Applied):
+            then()
+        elif isinstance(answer, Broken) and self._lease.host is not None:
+            self._lease.host.broken(owned.run_id, answer.trouble)
+
+    def record_beat(self, owned: OwnedRun, said: CallProgress, then: Callable[[], None] = lambda: None) -> None:
+        """Write down the newest details of an activity under way, then go on."""
+        beat = RecordBeat(owned.namespace, owned.run_id, said.place, said.details, said.beat_at or 0)
+        self._ask_as_owner(owned, lambda _: then(), beat)
 
     def note_waiting(self, owned: OwnedRun, waiting: str, then: Callable[[], None] = lambda: None) -> None:
         """Show what a live run waits for, then go on."""

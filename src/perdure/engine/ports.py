@@ -25,7 +25,7 @@ from perdure.kernel.messages import Message, SignalSent
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, Traits
-from perdure.stores.records import AttemptRow, LoadedRun, RunFilter, RunRow, UnreadPage
+from perdure.stores.records import AttemptRow, CallProgress, LoadedRun, RunFilter, RunRow, UnreadPage
 
 # A run that has so many unread messages takes no more signals, unless the app says otherwise.
 MAX_UNREAD = 100_000
@@ -83,6 +83,10 @@ class OwnedRun:
     tenure: object = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     ending: Ending | None = None
+    # What is known of its calls, by place: that they have begun, and the details of heartbeats.
+    progress: dict[str, CallProgress] | None = None
+    # The only attempts that this owner is about to begin, by place, and whether that is on disk.
+    begins: dict[str, bool] | None = None
 
     def __init__(self, run_id: str, workflow_id: str, workflow: str, input: str, seed: int, created_at: int) -> None:
         self.run_id = run_id
@@ -92,6 +96,12 @@ class OwnedRun:
         self.seed = seed
         self.created_at = created_at
         self.state = RunState(Status.RUNNING, 1, created_at)
+
+    def know(self, said: CallProgress) -> None:
+        """Remember what is known of a call by now; what is not said anew stays."""
+        known = (self.progress or {}).get(said.place, said)
+        both = CallProgress(said.place, said.begun_at or known.begun_at, said.details or known.details, said.beat_at)
+        self.progress = {**(self.progress or {}), said.place: both}
 
 
 class Advance:
@@ -235,6 +245,9 @@ class Reader(Protocol):
     async def attempts(self, run_id: str) -> Sequence[AttemptRow]:
         """A run's failed attempts."""
 
+    async def progress(self, run_ids: Sequence[str]) -> dict[str, list[CallProgress]]:
+        """What is known of the calls of these runs, by run: that they have begun, and the details of heartbeats."""
+
     async def unread(self, run_id: str) -> Sequence[Message]:
         """The messages a run has not taken yet."""
 
@@ -300,6 +313,12 @@ class Owner(Protocol):
 
     def record_attempt(self, owned: OwnedRun, attempt: AttemptRow, then: Callable[[], None]) -> None:
         """Write down a failed attempt, then go on."""
+
+    def begin_attempt(self, owned: OwnedRun, place: str, then: Callable[[], None]) -> None:
+        """Write down that the only attempt of a call begins, then begin it."""
+
+    def record_beat(self, owned: OwnedRun, said: CallProgress, then: Callable[[], None] = lambda: None) -> None:
+        """Write down the newest details of an activity under way, then go on."""
 
     def note_waiting(self, owned: OwnedRun, waiting: str, then: Callable[[], None] = lambda: None) -> None:
         """Show what a live run waits for, then go on."""

@@ -33,6 +33,7 @@ class StoreReader:
         self.held_counts = store.reads.held_counts
         self.last_event_at = store.reads.last_event_at
         self.attempts = store.reads.attempts
+        self.progress = store.reads.progress
         self.unread = store.reads.unread
         self.unread_page = store.reads.unread_page
         self.count_unread = store.reads.count_unread

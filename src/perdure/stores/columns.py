@@ -17,6 +17,7 @@ _NAMES = {
     "inbox": "'message ' || number || ': '",
     "payloads": "'payload ' || seq || ': '",
     "attempts": "'attempt ' || attempt || ': '",
+    "progress": "'progress at ' || place || ': '",
     "workers": "'worker ' || worker_id || ': '",
 }
 _WHOSE = {"runs": "run_id, workflow_id", "workers": "null, null"}

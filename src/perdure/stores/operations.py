@@ -170,6 +170,25 @@ class RecordAttempt(NamedTuple):
     next_at: int
 
 
+class BeginAttempt(NamedTuple):
+    """An attempt begins that is the only one its call will ever have."""
+
+    namespace: str
+    run_id: str
+    place: str
+    begun_at: int
+
+
+class RecordBeat(NamedTuple):
+    """The newest details that the code of an activity gave with its heartbeats, as JSON; None when it gave none."""
+
+    namespace: str
+    run_id: str
+    place: str
+    details: str | None
+    beat_at: int
+
+
 class PostMessage(NamedTuple):
     """A message for a run. Refused when the run is missing or closed; answered with Posted.
 
@@ -321,6 +340,8 @@ Operation: TypeAlias = (
     | Annotate
     | TakeMessage
     | RecordAttempt
+    | BeginAttempt
+    | RecordBeat
     | PostMessage
     | ParkRun
     | HoldRun

@@ -20,6 +20,7 @@ from perdure.stores.answers import Answer, Outcome
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.records import (
     AttemptRow,
+    CallProgress,
     LoadedRun,
     NewMessage,
     RunFilter,
@@ -83,6 +84,9 @@ class StoreReads(Protocol):
 
     async def attempts(self, run_id: str) -> list[AttemptRow]:
         """A run's failed attempts."""
+
+    async def progress(self, run_ids: Sequence[str]) -> dict[str, list[CallProgress]]:
+        """What is known of the calls of these runs, by run."""
 
     async def unread(self, run_id: str) -> list[Message]:
         """The messages a run has not taken yet."""

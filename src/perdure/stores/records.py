@@ -65,6 +65,15 @@ class AttemptRow(msgspec.Struct, frozen=True):
     next_at: int | None
 
 
+class CallProgress(msgspec.Struct, frozen=True):
+    """What is known of a call: when its only attempt began, and the newest details of its heartbeats, as JSON."""
+
+    place: str
+    begun_at: int | None = None
+    details: str | None = None
+    beat_at: int | None = None
+
+
 # So many messages, or events, of one run are read at once.
 UNREAD_PAGE = EVENTS_PAGE = 500
 
@@ -77,6 +86,7 @@ class LoadedRun(msgspec.Struct, frozen=True):
     messages: Sequence[Message] | None
     attempts: Sequence[AttemptRow]
     children: frozenset[str] = frozenset()
+    progress: Sequence[CallProgress] = ()
 
 
 class UnreadPage(NamedTuple):

@@ -22,7 +22,7 @@ from perdure.kernel.messages import KINDS, Body, Message
 from perdure.kernel.quarantine import Death
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, OnParentClose, Traits
-from perdure.stores.records import AttemptRow, RunRow
+from perdure.stores.records import AttemptRow, CallProgress, RunRow
 
 _encode = msgspec.json.Encoder().encode
 _decoders = {kind: msgspec.json.Decoder(fact) for kind, fact in FACTS.items()}
@@ -89,9 +89,18 @@ def attempt_of(place: str, attempt: int, name: str, failure: str, at: int, next_
         raise Garbled(f"failed attempt {attempt} at {place} cannot be read: {error}") from None
 
 
+def progress_of(place: str, begun_at: int | None, details: str | None, beat_at: int | None) -> CallProgress:
+    for name, value, kind in (("begun_at", begun_at, int), ("details", details, str), ("beat_at", beat_at, int)):
+        if value is not None and type(value) is not kind:
+            raise Garbled(f"the progress of the call at {_shown(place)} cannot be read: {_misfit(**{name: value})}")
+    if type(place) is not str:
+        raise Garbled(f"the progress of a call cannot be read: {_misfit(place=place)}")
+    return CallProgress(place, begun_at, details, beat_at)
+
+
 def _misfit(**columns: object) -> str:
     """The first column that holds something else than it should."""
-    numbers = {"seq", "at", "attempt", "next_at"}
+    numbers = {"seq", "at", "attempt", "next_at", "begun_at", "beat_at"}
     for name, value in columns.items():
         if value is None:
             return f"its {name} is lost"

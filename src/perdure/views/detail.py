@@ -17,6 +17,7 @@ from perdure.views.run import (
     RunEvent,
     RunInfo,
     UnreadMessage,
+    Wait,
     attempt_view,
     message_view,
     page_of,
@@ -75,8 +76,14 @@ class RunDetail(NamedTuple):
 def listed(info: RunInfo) -> dict[str, object]:
     """A run for programs; its report as JSON, not as a text with JSON in it, and of its waits what there is to say."""
     fields: dict[str, object] = {name: getattr(info, name) for name in info.__dataclass_fields__}
-    waits = [{name: value for name, value in asdict(wait).items() if value} for wait in info.waiting_for]
+    waits = [_told(wait) for wait in info.waiting_for]
     return fields | {"held_report": report_of(info), "waiting_for": waits}
+
+
+def _told(wait: Wait) -> dict[str, object]:
+    """Of a wait what there is to say; details of a heartbeat may be nothing or none, and are told all the same."""
+    told = {name: value for name, value in asdict(wait).items() if value}
+    return told if wait.beat_at is None else told | {"details": wait.details}
 
 
 def fields_of(detail: RunDetail) -> dict[str, object]:

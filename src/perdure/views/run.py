@@ -25,7 +25,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores.records import AttemptRow, RunFilter, RunRow
+from perdure.stores.records import AttemptRow, CallProgress, RunFilter, RunRow
 from perdure.stores.rows import Garbled
 
 A = TypeVar("A")
@@ -51,7 +51,8 @@ class Wait(View):
     """Something a run waits for: an activity, a timer, a signal, a child or a side effect, and since or until when.
 
     Of kind "worker" it waits for one that has its code; of kind "rest" for its next try, after it was alone with
-    workers that died. `reason` says why in words; `accepts` is the JSON schema of a signal's payload.
+    workers that died. `reason` says why in words; `accepts` is the JSON schema of a signal's payload. Of an activity
+    that calls heartbeat(), `details` are the newest it gave, as of `beat_at`; `run_id` is the run of one on a queue.
     """
 
     kind: str
@@ -63,6 +64,9 @@ class Wait(View):
     since: datetime | None = None
     reason: str | None = None
     accepts: dict[str, object] | None = None
+    details: object = None
+    beat_at: datetime | None = None
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +223,22 @@ def _waits(text: str | None) -> tuple[Wait, ...]:
     return tuple(found)
 
 
+async def _with_progress(engine: Engine, row: RunRow, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
+    """The same waits; activities with what they last said of themselves."""
+    run_ids = {wait.run_id or row.run_id for wait in waits if wait.kind == "activity"}
+    found = await engine.reader.progress(sorted(run_ids)) if run_ids and row.closed_at is None else {}
+    return tuple(_beating(wait, found.get(wait.run_id or row.run_id, ())) for wait in waits) if found else waits
+
+
+def _beating(wait: Wait, known: Sequence[CallProgress]) -> Wait:
+    """A wait with the newest heartbeat of its activity; a run of a queue has one activity alone."""
+    for said in known if wait.kind == "activity" else ():
+        if said.beat_at is not None and (wait.run_id is not None or said.place == wait.place):
+            details = msgspec.json.decode(said.details or "null")
+            return replace(wait, details=details, beat_at=moment(said.beat_at))
+    return wait
+
+
 async def _hindered(engine: Engine, row: RunRow, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
     """What an open run waits for, and what keeps it, or the activities it waits for, from going on."""
     if row.closed_at is not None or row.held is not None or not (row.owner is None or any(w.queue for w in waits)):
@@ -278,6 +298,9 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         last = await engine.reader.last_event_at(row.run_id)
         if last is not None and last > moved_at:
             moved_at, waiting = last, None
+    waits = _read("waiting", _waits, waiting)
+    if waits and not is_listed:
+        waits = await _with_progress(engine, row, waits)
     return RunInfo(
         run_id=row.run_id,
         workflow_id=row.workflow_id,
@@ -288,7 +311,7 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         status=_read("status", Status, row.status),
         held=row.held,
         held_report=row.held_report,
-        waiting_for=await _hindered(engine, row, _read("waiting", _waits, waiting)),
+        waiting_for=await _hindered(engine, row, waits),
         step=row.step,
         entity_id=row.entity_id,
         correlation_id=row.correlation_id,

@@ -218,6 +218,8 @@ def _wait_text(wait: Wait, when: Callable[[datetime], str]) -> str:
         case kind:
             queue = "" if wait.queue is None else f" on queue {wait.queue}"
             text = f"{kind} {wait.name or wait.place}{queue}{(wait.reason and f' ({wait.reason})') or ''}"
+    if wait.beat_at is not None:
+        text = f"{text}, heard of {when(wait.beat_at)}{'' if wait.details is None else f': {compact(wait.details)}'}"
     if wait.failed_attempts:
         return f"{text}, {counted(wait.failed_attempts, 'failed attempt')}{due and f', next{due}'}"
     return f"{text}{due and f',{due}'}"

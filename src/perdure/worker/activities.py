@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from perdure.clock import Alarm, Clock
-from perdure.stores.records import AttemptRow
+from perdure.stores.records import AttemptRow, CallProgress
 from perdure.threads import Threads
 from perdure.worker.loop.exits import EXITS, is_for_the_process
 
@@ -79,17 +79,30 @@ async def without_exit(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 
 class RunningAttempt:
-    """One attempt under way: told once how it ended, or called off."""
+    """One attempt under way: told once how it ended, or called off.
 
-    __slots__ = ("_ended", "_task")
+    It fails when it takes longer than its timeout, or is silent for longer than its heartbeat. Both are counted from
+    its begin, for which a plain function may have to wait until a thread is free.
+    """
 
-    def __init__(self, ended: Ended) -> None:
+    __slots__ = ("_ended", "_heartbeat_ms", "_task", "_timeout_ms", "beat_ms", "began_ms", "is_cancelled")
+
+    def __init__(self, ended: Ended, timeout: float, heartbeat: float | None = None) -> None:
         self._ended: Ended | None = ended
         self._task: asyncio.Future[Any] | None = None
+        self._timeout_ms = math.ceil(timeout * 1000)
+        self._heartbeat_ms = None if heartbeat is None else math.ceil(heartbeat * 1000)
+        self.is_cancelled = False
+        # By the clock that nobody sets; below zero as long as it has not begun.
+        self.began_ms = self.beat_ms = -1
 
     @property
     def is_over(self) -> bool:
         return self._ended is None
+
+    def begin(self, now: int) -> None:
+        """Its code begins. Any thread may call."""
+        self.beat_ms = self.began_ms = now
 
     def watch(self, task: "asyncio.Future[Any]") -> None:
         self._task = task
@@ -115,16 +128,39 @@ class RunningAttempt:
             ended(error, value)
 
     def cancel(self) -> None:
-        """Nobody wants to know any more: cancel a task; a thread is left to end by itself."""
+        """Nobody wants to know any more: cancel a task; a thread is told so when it asks, and left to end by itself."""
+        self.is_cancelled = True
         self._ended = None
         if self._task is not None:
             self._task.cancel()
 
-    def time_out(self, seconds: float) -> None:
+    def leave(self) -> None:
+        """The worker lets go of the run; write what must not be lost."""
+
+    def last_words(self) -> CallProgress | None:
+        """What the next attempt is to know, if there is anything."""
+        return None
+
+    # Time
+
+    def due_ms(self, now: int) -> int:
+        """When it is to be looked at whether its time is over."""
+        if self.began_ms < 0:
+            return now + min(self._timeout_ms, self._heartbeat_ms or self._timeout_ms)
+        ends = self.began_ms + self._timeout_ms
+        return ends if self._heartbeat_ms is None else min(ends, self.beat_ms + self._heartbeat_ms)
+
+    def time_out(self, now: int) -> None:
+        """Its time is over."""
         ended = self._ended
         self.cancel()
         if ended is not None:
-            ended(TimeoutError(f"the activity took longer than its timeout of {seconds:g} s"), None)
+            ended(TimeoutError(self._told(now)), None)
+
+    def _told(self, now: int) -> str:
+        if self._heartbeat_ms is None or now >= self.began_ms + self._timeout_ms:
+            return f"the activity took longer than its timeout of {self._timeout_ms / 1000:g} s"
+        return f"the activity did not call heartbeat() for its heartbeat of {self._heartbeat_ms / 1000:g} s"
 
 
 class Retries:
@@ -152,7 +188,7 @@ class ActivityRunner:
         self.in_tasks = 0
         self._calm: asyncio.Future[None] | None = None
         self._threads = Threads(threads, "perdure-activity")
-        self._deadlines: list[tuple[int, int, RunningAttempt, float]] = []
+        self._deadlines: list[tuple[int, int, RunningAttempt]] = []
         self._numbers = itertools.count()
         self._alarm: Alarm | None = None
         self._alarm_at = 0
@@ -165,30 +201,30 @@ class ActivityRunner:
         return manner
 
     def run(
-        self,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        timeout: float,
-        ended: Ended,
-    ) -> RunningAttempt:
+        self, attempt: RunningAttempt, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """Begin an attempt, in a task or in a thread."""
-        attempt = RunningAttempt(ended)
-        deadline = self._clock.monotonic() + math.ceil(timeout * 1000)
-        heapq.heappush(self._deadlines, (deadline, next(self._numbers), attempt, timeout))
+        now = self._clock.monotonic()
+        heapq.heappush(self._deadlines, (attempt.due_ms(now), next(self._numbers), attempt))
         self._set_alarm()
         if inspect.iscoroutinefunction(fn):
             self.in_tasks += 1
+            attempt.begin(now)
             task = self._task(without_exit(fn, args, kwargs))
             task.add_done_callback(self._task_ended)
             attempt.watch(task)
         else:
-            work = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
+            work = functools.partial(contextvars.copy_context().run, self._in_thread, attempt, fn, args, kwargs)
             self.in_threads += 1
             thread = self._threads.run(work)
             thread.add_done_callback(self._thread_ended)
             attempt.watch(thread)
-        return attempt
+
+    def _in_thread(
+        self, attempt: RunningAttempt, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        attempt.begin(self._clock.monotonic())
+        return fn(*args, **kwargs)
 
     def _task_ended(self, _: object) -> None:
         self.in_tasks -= 1
@@ -240,9 +276,14 @@ class ActivityRunner:
         self._alarm = None
         now = self._clock.monotonic()
         while self._deadlines and (self._deadlines[0][2].is_over or self._deadlines[0][0] <= now):
-            _, _, attempt, timeout = heapq.heappop(self._deadlines)
-            if not attempt.is_over:
-                attempt.time_out(timeout)
+            _, number, attempt = heapq.heappop(self._deadlines)
+            if attempt.is_over:
+                continue
+            # It may have beaten since this deadline was set, or not have begun yet.
+            if (due := attempt.due_ms(now)) > now:
+                heapq.heappush(self._deadlines, (due, number, attempt))
+            else:
+                attempt.time_out(now)
         self._set_alarm()
 
     def tidy(self) -> None:

@@ -74,6 +74,8 @@ class Parking:
         """Let go of a run because the worker stops: parked if it only waits, else ripe for others at once."""
         if live.is_leaving and not live.is_replaying:
             return
+        for attempt in live.running.values():
+            attempt.leave()
         # One that waits for nothing anybody could bring was interrupted in the middle, by Ctrl-C for one.
         only_waits = (
             not live.is_replaying

@@ -11,6 +11,7 @@ from perdure.kernel.messages import Message
 from perdure.stores import rows
 from perdure.stores.records import (
     AttemptRow,
+    CallProgress,
     LoadedRun,
     NewMessage,
     RunFilter,
@@ -44,6 +45,7 @@ class MemoryReads:
                 self._unread(row.run_id),
                 self._attempts(row.run_id),
                 frozenset(self.tables.runs.children.get(row.run_id, ())),
+                self._progress(row.run_id),
             )
         except Garbled as error:
             return RunUnreadable(self.url, row.run_id, row.workflow_id, str(error))
@@ -76,6 +78,10 @@ class MemoryReads:
             rows.attempt_of(r.place, r.attempt, r.name, r.failure, r.at, r.next_at)
             for r in (found[key] for key in sorted(found))
         ]
+
+    def _progress(self, run_id: str) -> list[CallProgress]:
+        found = self.tables.progress.by_run.get(run_id, {})
+        return [found[place] for place in sorted(found)]
 
     async def owned_runs(self, worker_id: str) -> list[str]:
         return sorted(self.tables.runs.owned.get(worker_id, ()))
@@ -175,6 +181,9 @@ class MemoryReads:
     async def attempts(self, run_id: str) -> list[AttemptRow]:
         with self._readable(run_id, run_id):
             return self._attempts(run_id)
+
+    async def progress(self, run_ids: Sequence[str]) -> dict[str, list[CallProgress]]:
+        return {run_id: self._progress(run_id) for run_id in run_ids if run_id in self.tables.progress.by_run}
 
     async def unread(self, run_id: str) -> list[Message]:
         with self._readable(run_id, run_id):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
+    BeginAttempt,
     HoldRun,
     InsertRichRun,
     InsertRun,
@@ -16,8 +17,9 @@ from perdure.stores.operations import (
     NoteWaiting,
     ParkRun,
     RecordAttempt,
+    RecordBeat,
 )
-from perdure.stores.records import RunRow
+from perdure.stores.records import CallProgress, RunRow
 from perdure.stores.rules.questions import Found
 from tests.simulation.memory.statements import (
     at_once_or_later,
@@ -205,6 +207,29 @@ def record_attempts(view: View, rows: Sequence[RecordAttempt]) -> Steps[Found]:
             attempts.put(key, record)
             recorded += 1
     return changed(recorded)
+
+
+@statement
+def begin_attempts(view: View, rows: Sequence[BeginAttempt]) -> Steps[Found]:
+    for begin in rows:
+        yield from _know(view, begin, begun_at=begin.begun_at)
+    return changed(len(rows))
+
+
+@statement
+def record_beats(view: View, rows: Sequence[RecordBeat]) -> Steps[Found]:
+    for beat in rows:
+        yield from _know(view, beat, details=beat.details, beat_at=beat.beat_at)
+    return changed(len(rows))
+
+
+def _know(view: View, of: BeginAttempt | RecordBeat, **columns: object) -> Steps[None]:
+    """Put these columns into what is known of a call."""
+    key = (of.run_id, of.place)
+    if view.progress.is_taken(key):
+        yield from view.progress.wait(key)
+    _, known = view.progress.get(key) or ("", CallProgress(of.place))
+    view.progress.put(key, (of.namespace, replace(known, **columns)))
 
 
 def _is_owner(row: RunRow, note: Any) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.operations import AppendEvent, RecordAttempt
-from perdure.stores.records import RunRow, WorkerRow
+from perdure.stores.records import CallProgress, RunRow, WorkerRow
 
 if TYPE_CHECKING:
     from tests.simulation.memory.view import View
@@ -154,6 +154,19 @@ class Attempts(Table[tuple[str, str, int], RecordAttempt]):
         self.by_run.setdefault(key[0], {})[key[1:]] = row
 
 
+class ProgressOfCalls(Table[tuple[str, str], tuple[str, CallProgress]]):
+    """What is known of calls, with the namespace of their run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_run: dict[str, dict[str, CallProgress]] = {}
+
+    def publish(self, key: tuple[str, str], row: tuple[str, CallProgress] | None) -> None:
+        assert row is not None, "what is known of calls is never deleted"
+        self.rows[key] = row
+        self.by_run.setdefault(key[0], {})[key[1]] = row[1]
+
+
 class Workers(Table[str, WorkerRow]):
     """Workers; `shared` says whose open batches rely on the epoch of each."""
 
@@ -182,6 +195,7 @@ class Tables:
         # Which number a run's message of this id has.
         self.message_ids: Table[tuple[str, str], int] = Table()
         self.attempts = Attempts()
+        self.progress = ProgressOfCalls()
         self.payloads: Table[tuple[str, int], str] = Table()
         # How many messages a run had read when they were counted last; who holds the run's row holds this.
         self.messages_read: Table[str, int] = Table()
@@ -206,6 +220,7 @@ class Tables:
             "inbox": _sorted(self.inbox),
             "message_ids": _sorted(self.message_ids),
             "attempts": _sorted(self.attempts),
+            "progress": _sorted(self.progress),
             "deaths": _sorted(self.deaths),
             "judged": _sorted(self.judged),
             "workers": _sorted(self.workers),

@@ -105,6 +105,7 @@ class View:
         self.inbox = Sight(self, tables.inbox)
         self.message_ids = Sight(self, tables.message_ids)
         self.attempts = Sight(self, tables.attempts)
+        self.progress = Sight(self, tables.progress)
         self.payloads = Sight(self, tables.payloads)
         self.messages_read = Sight(self, tables.messages_read)
         self.deaths = Sight(self, tables.deaths)

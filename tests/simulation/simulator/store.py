@@ -122,6 +122,7 @@ class SimulatedReads:
     events = _question("events")
     last_event_at = _question("last_event_at")
     attempts = _question("attempts")
+    progress = _question("progress")
     unread = _question("unread")
     unread_page = _question("unread_page")
     count_unread = _question("count_unread")

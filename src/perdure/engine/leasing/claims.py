@@ -147,6 +147,8 @@ def owned_from(loaded: LoadedRun) -> OwnedRun:
     owned.priority = row.priority
     owned.traits = rows.traits_of(row)
     owned.has_children = bool(loaded.children)
+    if loaded.progress:
+        owned.progress = {known.place: known for known in loaded.progress}
     if row.begun_at is not None and row.begun_at != row.created_at:
         owned.begun_at = row.begun_at
         owned.state = RunState(Status.RUNNING, 1, row.begun_at)

@@ -22,6 +22,7 @@ from perdure.stores.records import (
     EVENTS_PAGE,
     UNREAD_PAGE,
     AttemptRow,
+    CallProgress,
     LoadedRun,
     NewMessage,
     RunFilter,
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 # No run has so high a priority.
 ABOVE_ALL = 2**62
-PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of")
+PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of", "progress_of")
 
 
 class Ask(Protocol):
@@ -122,7 +123,7 @@ class Reads:
 
     async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
         asked = {"run_id": row.run_id, "after": after, "limit": limit - (after < 1)}
-        found = await self._of_run(row.run_id, row.workflow_id, Query("events", asked), rows.event_of)
+        found = await _of_run(self, row.run_id, row.workflow_id, Query("events", asked), rows.event_of)
         try:
             if after < 1:
                 found.insert(0, rows.first_event(row))
@@ -138,7 +139,16 @@ class Reads:
         return found[0][1] if found and type(found[0][1]) is int else None
 
     async def attempts(self, run_id: str) -> list[AttemptRow]:
-        return await self._of_run(run_id, run_id, Query("attempts", {"run_id": run_id}), rows.attempt_of)
+        return await _of_run(self, run_id, run_id, Query("attempts", {"run_id": run_id}), rows.attempt_of)
+
+    async def progress(self, run_ids: Sequence[str]) -> dict[str, list[CallProgress]]:
+        def ask() -> Steps[dict[str, list[CallProgress]]]:
+            return _by_run((yield Query("progress_of", {"run_ids": run_ids})).rows, rows.progress_of)
+
+        try:
+            return await self.ask(ask)
+        except Garbled as error:
+            raise unreadable(self.url, run_ids[0], run_ids[0], error) from None
 
     async def unread(self, run_id: str) -> list[Message]:
         found: list[Message] = []
@@ -165,19 +175,7 @@ class Reads:
         return int(count)
 
     async def set_aside(self, run_id: str) -> list[Message]:
-        return await self._of_run(run_id, run_id, Query("set_aside", {"run_id": run_id}), rows.message_of)
-
-    async def _of_run(self, run_id: str, id: str, question: Query, record: Callable[..., T]) -> list[T]:
-        """Records of one run; RunUnreadable."""
-
-        def ask() -> Steps[list[T]]:
-            found = yield question
-            return [record(*row) for row in found.rows]
-
-        try:
-            return await self.ask(ask)
-        except Garbled as error:
-            raise unreadable(self.url, run_id, id, error) from None
+        return await _of_run(self, run_id, run_id, Query("set_aside", {"run_id": run_id}), rows.message_of)
 
     # Workers
 
@@ -208,6 +206,19 @@ def _message_or_not(url: str, run_id: str, *row: Any) -> Message | RunUnreadable
         return rows.message_of(*row)
     except Garbled as error:
         return unreadable(url, run_id, None, error)
+
+
+async def _of_run(reads: Reads, run_id: str, id: str, question: Query, record: Callable[..., T]) -> list[T]:
+    """Records of one run; RunUnreadable."""
+
+    def ask() -> Steps[list[T]]:
+        found = yield question
+        return [record(*row) for row in found.rows]
+
+    try:
+        return await reads.ask(ask)
+    except Garbled as error:
+        raise unreadable(reads.url, run_id, id, error) from None
 
 
 def unreadable(url: str, run_id: str, id: object, error: Garbled) -> RunUnreadable:
@@ -303,7 +314,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     # Of one that may have many, messages are read a page at a time, while other runs go on.
     few = [row.run_id for row in owned if row.messages <= UNREAD_PAGE]
     asked = {"run_ids": ids, "few_ids": few, "most": EVENTS_PAGE}
-    of_children, of_events, unread, failed = (yield Several(PARTS_OF_RUNS, asked)).rows
+    of_children, of_events, unread, failed, under_way = (yield Several(PARTS_OF_RUNS, asked)).rows
     children: dict[str, set[str]] = {}
     for parent_id, run_id in of_children:
         if type(run_id) is not str:
@@ -316,6 +327,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     messages: dict[str, list[Message] | None] = dict.fromkeys(set(ids) - set(few))
     messages |= _by_run(unread, rows.message_of)
     attempts = _by_run(failed, rows.attempt_of)
+    progress = _by_run(under_way, rows.progress_of)
     return [
         LoadedRun(
             row,
@@ -323,6 +335,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
             messages.get(row.run_id, []),
             attempts.get(row.run_id, []),
             frozenset(children.get(row.run_id, ())),
+            progress.get(row.run_id, []),
         )
         for row in owned
     ]

@@ -17,6 +17,7 @@ from perdure.stores.operations import Operation
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
 from perdure.stores.rules.inbox import move_messages, post_messages
+from perdure.stores.rules.progress import begin_attempts, record_beats
 from perdure.stores.rules.questions import Bulk, Query, Steps
 from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
 from perdure.stores.rules.workers import free_runs, note_workflows, raise_epoch, register_worker
@@ -133,6 +134,8 @@ TABLE: dict[type[Operation], Rule] = {
     operations.AppendEvent: Rule(Stage.BULK, append_events, parts={"append_events": Part.PLAIN}),
     operations.TakeMessage: bulk("take_messages"),
     operations.RecordAttempt: bulk("record_attempts"),
+    operations.BeginAttempt: Rule(Stage.BULK, begin_attempts, parts={"begin_attempts": Part.PLAIN}),
+    operations.RecordBeat: Rule(Stage.BULK, record_beats, parts={"record_beats": Part.PLAIN}),
     operations.ParkRun: update("park_runs", News.WORK),
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),

@@ -3,7 +3,7 @@
 -- trouble_in_fact, …_message, …_outcome, …_failure, …_deaths and …_json are functions of the auditor; they read as the
 -- engine does, and say why that fails, if it does. They are given bytes, for what is no text could not be given to them.
 
--- homeless: every event, message, payload and attempt belongs to a run that is there.
+-- homeless: every event, message, payload, attempt and progress belongs to a run that is there.
 select run_id, null, 'has ' || what || ', but no row of its own'
   from (
          select run_id, 'events' as what from (select distinct run_id from events)
@@ -13,6 +13,8 @@ select run_id, null, 'has ' || what || ', but no row of its own'
          select run_id, 'payloads' from (select distinct run_id from payloads)
           union all
          select run_id, 'attempts' from (select distinct run_id from attempts)
+          union all
+         select run_id, 'progress' from (select distinct run_id from progress)
        ) as rows
  where not exists (select 1 from runs where runs.run_id = rows.run_id);
 
@@ -26,6 +28,8 @@ select runs.run_id, runs.workflow_id, 'is in ' || runs.namespace || ', but its '
          select run_id, namespace, 'payload ' || seq from payloads
           union all
          select run_id, namespace, 'attempt ' || attempt || ' at ' || place from attempts
+          union all
+         select run_id, namespace, 'progress at ' || place from progress
        ) as rows
   join runs on runs.run_id = rows.run_id
  where runs.namespace <> rows.namespace

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.activity import Activity
-from perdure.authoring.activity_context import Attempt, running
+from perdure.authoring.activity_context import SAME_DETAILS, Attempt, AttemptSource, running
 from perdure.codec import Arguments
-from perdure.errors import ActivityFailed, BadInput
+from perdure.errors import ActivityFailed, AttemptLost, BadInput
 from perdure.kernel import events
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.events import ActivityCompleted, Event
 from perdure.kernel.retry import is_retryable, next_attempt_at
-from perdure.stores.records import AttemptRow
+from perdure.stores.records import AttemptRow, CallProgress
 from perdure.worker.activities import Manner, run_at_once
 from perdure.worker.calls.call import (
     UNRESTORED,
@@ -27,18 +27,49 @@ from perdure.worker.calls.call import (
     unreadable,
 )
 from perdure.worker.failures.failures import failure_of, raised
+from perdure.worker.heartbeats import BeatingAttempt, Heartbeats, recorded_details, restored_details
 from perdure.worker.loop.places import current_branch
 
 Raw = msgspec.Raw
 
 
+class ActivityAttempt(BeatingAttempt):
+    """An attempt of an activity in a task or in a thread, as its own code sees it."""
+
+    __slots__ = ("_call", "_number")
+
+    def __init__(self, call: "ActivityCall", live: CallingRun, services: CallServices, began: int) -> None:
+        settings = call.activity.settings
+        super().__init__(
+            partial(call.ended, live, services, began),
+            settings.timeout,
+            settings.heartbeat,
+            live.owned,
+            call.place,
+            services.part(Heartbeats),
+        )
+        self._call = call
+        self._number = getattr(call, "attempts", 1)
+
+    def attempt(self) -> Attempt:
+        return attempt_of(self._call, self, self._number)
+
+    @property
+    def resources(self) -> Sequence[object]:
+        return self._call.resources
+
+
 class ActivityCall(AwaitedCall, kind="activity"):
     """An activity to be run; its arguments as written, and as a replay would restore them."""
 
-    __slots__ = ("activity", "args", "attempts", "data", "kwargs")
+    __slots__ = ("activity", "args", "attempts", "data", "kwargs", "said")
 
     # Only there after a failed one.
     attempts: int
+    # Only there when its code runs at once and has called heartbeat().
+    said: CallProgress
+    # It runs at once: nobody has a turn who could cancel it.
+    is_cancelled = False
 
     def __init__(self, runtime: CallingCode, place: str, activity: Activity[..., Any], arguments: Arguments) -> None:
         self.runtime = runtime
@@ -82,10 +113,12 @@ class ActivityCall(AwaitedCall, kind="activity"):
 
     def attempt(self) -> Attempt:
         """What the activity's code can know of this attempt."""
-        owned = self.runtime.owned
-        key = f"{owned.run_id}/{self.place}"
-        number = getattr(self, "attempts", 1)
-        return Attempt(self.activity.name, key, number, owned.workflow_id, owned.run_id, owned.workflow)
+        return attempt_of(self, self, getattr(self, "attempts", 1))
+
+    def heartbeat(self, details: object) -> None:
+        """Of code that runs at once, only the details for the next attempt matter."""
+        given = None if details is SAME_DETAILS else recorded_details(details)
+        self.said = CallProgress(self.place, details=given, beat_at=self.runtime.loop.now)
 
     @property
     def resources(self) -> Sequence[object]:
@@ -108,62 +141,44 @@ class ActivityCall(AwaitedCall, kind="activity"):
                 self.attempts = failed + 1
                 # The attempt before may have changed its arguments.
                 self.args, self.kwargs = activity.signature.restore(self.data)
+        if activity.settings.at_most_once and not has_begun(self, live, services):
+            return
         fn = activity.fn
         runner = services.runner
         manner = runner.manners.get(fn) or runner.manner_of(fn)
-        running.set(self)
         if manner is Manner.AT_ONCE:
+            running.set(self)
             error, value = run_at_once(fn, self.args, self.kwargs)
-            self._ended(live, services, began, error, value)
+            self.ended(live, services, began, error, value)
         else:
-            ended = partial(self._ended, live, services, began)
-            live.running[place] = runner.run(fn, self.args, self.kwargs, activity.settings.timeout, ended)
+            attempt = live.running[place] = ActivityAttempt(self, live, services, began)
+            running.set(attempt)
+            runner.run(attempt, fn, self.args, self.kwargs)
 
     def ring(self, live: CallingRun, services: CallServices) -> None:
         if not live.is_leaving:
             services.start(live, [self])
 
-    def _ended(
+    def ended(
         self, live: CallingRun, services: CallServices, began: int, error: BaseException | None, value: Any
     ) -> None:
         """Record what the activity returned; or try again later; or record that it failed."""
         if live.is_gone:
             return
-        if live.running:
-            live.running.pop(self.place, None)
+        attempt = live.running.pop(self.place, None) if live.running else None
         if error is None:
             try:
                 data, restored = self.activity.signature.result.record(value, self.activity.result_name)
             except BadInput as refused:
                 # Another attempt would return the like of it, and do whatever it does once more.
-                self._record_failure(live, services, began, refused)
+                record_failure(self, live, services, began, refused)
             else:
                 number = 1 if live.retries is None else live.failed_attempts(self.place) + 1
                 outcome = ActivityCompleted(self.activity.name, Raw(self.data), Raw(data), began, number)
                 services.advance(live, RecordOutcome(self.place, outcome), restored)
         if error is not None:
-            self._failed(live, services, began, error)
-
-    def _failed(self, live: CallingRun, services: CallServices, began: int, error: BaseException) -> None:
-        number = live.failed_attempts(self.place) + 1
-        failure = failure_of(error)
-        retry = self.activity.settings.retry
-        now = services.clock.latest()
-        next_at = next_attempt_at(retry, number, now) if is_retryable(retry, error, failure) else None
-        if next_at is None:
-            self._record_failure(live, services, began, error)
-            return
-        if live.is_leaving:
-            # Another worker may have the run by now; its next owner makes this attempt again.
-            return
-        record = AttemptRow(self.place, number, self.activity.name, failure, now, next_at)
-        live.add_failed(record)
-        services.engine.owner.record_attempt(live.owned, record, partial(services.start, live, [self]))
-
-    def _record_failure(self, live: CallingRun, services: CallServices, began: int, error: BaseException) -> None:
-        number = live.failed_attempts(self.place) + 1
-        failed = events.ActivityFailed(self.activity.name, Raw(self.data), failure_of(error), began, number)
-        services.advance(live, RecordOutcome(self.place, failed))
+            said = getattr(self, "said", None) if attempt is None else attempt.last_words()
+            try_again(self, live, services, began, error, said)
 
     # Waiting
 
@@ -187,3 +202,79 @@ class ActivityCall(AwaitedCall, kind="activity"):
     @property
     def activity_here(self) -> str | None:
         return self.activity.name
+
+
+# How attempts begin and end
+
+
+def attempt_of(call: ActivityCall, source: AttemptSource, number: int) -> Attempt:
+    """What the code of an attempt can know of it."""
+    owned, name = call.runtime.owned, call.activity.name
+    details = restored_details(None if owned.progress is None else owned.progress.get(call.place))
+    key = f"{owned.run_id}/{call.place}"
+    return Attempt(name, key, number, owned.workflow_id, owned.run_id, owned.workflow, details, source)
+
+
+def has_begun(call: ActivityCall, live: CallingRun, services: CallServices) -> bool:
+    """Whether the only attempt of a call may run now: its begin is on disk, and it is this worker that wrote it."""
+    owned, place = live.owned, call.place
+    if owned.begins is None:
+        owned.begins = {}
+    known = (owned.progress or {}).get(place)
+    if place in owned.begins:
+        is_written = owned.begins[place]
+        if is_written:
+            owned.know(CallProgress(place, begun_at=services.clock.now()))
+            del owned.begins[place]
+        return is_written
+    if known is not None and known.begun_at is not None:
+        record_failure(call, live, services, known.begun_at, AttemptLost(call.activity.name, place))
+        return False
+    owned.begins[place] = False
+    services.engine.owner.begin_attempt(owned, place, partial(_begin, call, live, services))
+    return False
+
+
+def _begin(call: ActivityCall, live: CallingRun, services: CallServices) -> None:
+    """The begin of the only attempt is on disk."""
+    assert live.owned.begins is not None
+    live.owned.begins[call.place] = True
+    services.start(live, [call])
+
+
+def try_again(
+    call: ActivityCall,
+    live: CallingRun,
+    services: CallServices,
+    began: int,
+    error: BaseException,
+    said: CallProgress | None,
+) -> None:
+    """Make another attempt after this one, which failed, when that is due; or record the failure."""
+    number = live.failed_attempts(call.place) + 1
+    failure = failure_of(error)
+    retry = call.activity.settings.retry
+    now = services.clock.latest()
+    next_at = next_attempt_at(retry, number, now) if is_retryable(retry, error, failure) else None
+    if next_at is None:
+        record_failure(call, live, services, began, error)
+        return
+    if live.is_leaving:
+        # Another worker may have the run by now; its next owner makes this attempt again.
+        return
+    record = AttemptRow(call.place, number, call.activity.name, failure, now, next_at)
+    live.add_failed(record)
+    if said is not None:
+        # In the batch of the failure, or one before: the next attempt begins after that.
+        live.owned.know(said)
+        services.engine.owner.record_beat(live.owned, said)
+    services.engine.owner.record_attempt(live.owned, record, partial(services.start, live, [call]))
+
+
+def record_failure(
+    call: ActivityCall, live: CallingRun, services: CallServices, began: int, error: BaseException
+) -> None:
+    """Record that an activity has failed for good."""
+    number = live.failed_attempts(call.place) + 1
+    failed = events.ActivityFailed(call.activity.name, Raw(call.data), failure_of(error), began, number)
+    services.advance(live, RecordOutcome(call.place, failed))

@@ -8,6 +8,7 @@ bulk, belongs to a worker's lease, is taken over when that dies, retries and wai
 message to its caller.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -16,7 +17,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from perdure.authoring.activity import Activity, activities
-from perdure.authoring.options import WorkflowOptions
+from perdure.authoring.options import ActivityOptions, WorkflowOptions
+from perdure.authoring.runtime import required
 from perdure.authoring.workflow import Workflow
 from perdure.errors import ActivityFailed
 from perdure.kernel.events import ChildFailed
@@ -28,7 +30,7 @@ from perdure.worker.failures.classes import class_named, name_of
 from perdure.worker.failures.failures import raised
 
 
-class TaskInput(msgspec.Struct, frozen=True):
+class TaskInput(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a task is started with: the activity's arguments, and how its caller wants it to be tried."""
 
     arguments: msgspec.Raw
@@ -38,21 +40,44 @@ class TaskInput(msgspec.Struct, frozen=True):
     backoff: float
     max_interval: float
     non_retryable: tuple[str, ...] = ()
+    heartbeat: float | None = None
+    at_most_once: bool = False
+    # When it is too late to begin, and how long that is after the call.
+    begin_by: int | None = None
+    queue_timeout: float | None = None
 
 
-def input_of(activity: Activity[..., Any], arguments: bytes) -> bytes:
+def input_of(activity: Activity[..., Any], arguments: bytes, called_at: int) -> bytes:
     """What a task of this activity is started with."""
-    retry = activity.settings.retry
+    settings = activity.settings
+    retry = settings.retry
     return msgspec.json.encode(
         TaskInput(
             msgspec.Raw(arguments),
-            activity.settings.timeout,
+            settings.timeout,
             retry.max_attempts,
             retry.initial_interval,
             retry.backoff,
             retry.max_interval,
             tuple(kind if isinstance(kind, str) else name_of(kind) for kind in retry.non_retryable),
+            settings.heartbeat,
+            settings.at_most_once,
+            begin_by(settings, called_at),
+            settings.queue_timeout,
         )
+    )
+
+
+def begin_by(settings: ActivityOptions, called_at: int) -> int | None:
+    """When a call on a queue is not to be begun any more."""
+    return None if settings.queue_timeout is None else called_at + math.ceil(settings.queue_timeout * 1000)
+
+
+def too_late(activity: str, queue: str, queue_timeout: float) -> TimeoutError:
+    """The error for an activity that waited for too long to be begun."""
+    return TimeoutError(
+        f"no worker of the queue {queue!r} has begun the activity {activity!r} within its queue_timeout of "
+        f"{queue_timeout:g} s"
     )
 
 
@@ -71,9 +96,9 @@ class TaskSignature:
         given = msgspec.json.decode(data, type=TaskInput)
         unwanted = tuple(class_named(name) or name for name in given.non_retryable)
         retry = Retry(given.max_attempts, given.initial_interval, given.backoff, given.max_interval, unwanted)
-        wanted = self._activity.options(retry=retry, timeout=given.timeout).here()
+        settings = ActivityOptions(retry, given.timeout, heartbeat=given.heartbeat, at_most_once=given.at_most_once)
         args, kwargs = self._activity.signature.restore(bytes(given.arguments))
-        return (wanted, args, kwargs), {}
+        return (self._activity.tried(settings), args, kwargs, given), {}
 
 
 class Task(Workflow[..., Any]):
@@ -92,7 +117,13 @@ class Task(Workflow[..., Any]):
         self.result_name = activity.result_name
 
 
-async def _perform(activity: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _perform(
+    activity: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], given: TaskInput
+) -> Any:
+    runtime = required("a task", "call its activity")
+    if given.begin_by is not None and runtime.now() > given.begin_by:
+        # Its worker came too late, and the caller is told so by now or by this.
+        raise too_late(activity.name, runtime.info().queue, given.queue_timeout or 0)
     return await activity(*args, **kwargs)
 
 
@@ -140,7 +171,7 @@ class TaskCall(ChildCall, kind="task"):
         else:
             place = runtime.loop.root.place(f"{activity.name}({activity.key})")
         data, _, _ = activity.signature.record(args, kwargs)
-        call = cls(runtime, place, Task(activity), input_of(activity, data))
+        call = cls(runtime, place, Task(activity), input_of(activity, data, runtime.loop.now))
         runtime.add(call)
         return call
 
@@ -152,8 +183,8 @@ class TaskCall(ChildCall, kind="task"):
         return raised(fact.failure, partial(ActivityFailed, self.activity.name))
 
     def shown(self, live: CallingRun) -> dict[str, object]:
-        queue = self.activity.settings.queue
-        return {"kind": "activity", "place": self.place, "name": self.activity.name, "queue": queue}
+        name, queue = self.activity.name, self.activity.settings.queue
+        return {"kind": "activity", "place": self.place, "name": name, "queue": queue, "run_id": self.run_id}
 
     def needs(self, live: CallingRun) -> NeededCode | None:
         name, queue = self.activity.name, self.activity.settings.queue or ""

@@ -9,6 +9,7 @@ from perdure.codec import Signature, ValueType
 from perdure.errors import BadInput
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.events import Event, ValueRecorded
+from perdure.worker.activities import RunningAttempt
 from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices, unexpected, unreadable
 
 SIDE_EFFECT_TIMEOUT = 60.0
@@ -61,7 +62,8 @@ class ValueCall(AwaitedCall, kind="side_effect"):
                     return
             services.fail(live, _as_exception(error))
 
-        live.running[self.place] = services.runner.run(self.fn, (), {}, SIDE_EFFECT_TIMEOUT, ended)
+        attempt = live.running[self.place] = RunningAttempt(ended, SIDE_EFFECT_TIMEOUT)
+        services.runner.run(attempt, self.fn, (), {})
 
     def is_under_way(self, until: int) -> bool:
         return True

@@ -33,6 +33,7 @@ INDEXES = {
     "payloads": ["run_id, seq"],
     "inbox": ["run_id, message_id"],
     "attempts": ["run_id, place, attempt"],
+    "progress": ["run_id, place"],
     "workers": ["worker_id"],
 }
 

@@ -1,0 +1,175 @@
+"""Heartbeats: what activities say of themselves while they run, written down now and then.
+
+In:   calls of heartbeat(), from tasks and threads, as often as code likes.
+Out:  the newest details of each call, in the store, at most about once a second.
+
+When an attempt was last heard of is kept in memory alone: only its own worker asks for it.
+"""
+
+import asyncio
+import math
+from asyncio.events import _get_running_loop
+from typing import Any, Protocol
+
+from perdure.authoring.activity_context import SAME_DETAILS
+from perdure.clock import Alarm, Clock
+from perdure.codec import ValueType
+from perdure.engine.ports import Engine, OwnedRun
+from perdure.kernel.status import OPEN
+from perdure.stores.records import CallProgress
+from perdure.worker.activities import Ended, RunningAttempt
+
+# Details of one call are not written more often, nor more often than every third of the time it may be silent for.
+WRITE_AFTER_MS = 1000
+# So long those that are due wait for each other.
+TOGETHER_MS = 100
+# Of details that are on their way to disk.
+NOT_BEFORE_THAT = 2**62
+
+_DETAILS = ValueType(Any)
+
+
+class BeatServices(Protocol):
+    """What writing heartbeats takes."""
+
+    engine: Engine
+    clock: Clock
+
+
+def recorded_details(details: object) -> str:
+    """Details as JSON; BadValue."""
+    return _DETAILS.record(details, "the details of heartbeat()")[0].decode()
+
+
+def restored_details(known: CallProgress | None) -> object:
+    """Details as the next attempt finds them."""
+    if known is None or known.details is None:
+        return None
+    return _DETAILS.restore(known.details.encode(), "the details of heartbeat()")
+
+
+class BeatingAttempt(RunningAttempt):
+    """An attempt whose code may say that it is alive, and how far it is."""
+
+    __slots__ = ("_heartbeats", "details", "gap_ms", "is_unwritten", "owned", "place", "written_ms")
+
+    def __init__(
+        self,
+        ended: Ended,
+        timeout: float,
+        heartbeat: float | None,
+        owned: OwnedRun,
+        place: str,
+        heartbeats: "Heartbeats",
+    ) -> None:
+        super().__init__(ended, timeout, heartbeat)
+        self._heartbeats = heartbeats
+        self.owned = owned
+        self.place = place
+        known = None if owned.progress is None else owned.progress.get(place)
+        self.details = None if known is None else known.details
+        self.gap_ms = max(WRITE_AFTER_MS, math.ceil((heartbeat or 0) * 1000 / 3))
+        self.is_unwritten = False
+        self.written_ms: int | None = None
+
+    def heartbeat(self, details: object) -> None:
+        """The code is alive; CancelledError when nobody waits for it any more. Any thread may call."""
+        if self.is_cancelled:
+            raise asyncio.CancelledError("nobody waits for this activity any more")
+        if self.is_over:
+            return
+        heartbeats = self._heartbeats
+        self.beat_ms = heartbeats.clock.monotonic()
+        if details is not SAME_DETAILS:
+            self.details = recorded_details(details)
+        if not self.is_unwritten:
+            self.is_unwritten = True
+            heartbeats.add(self)
+
+    @property
+    def write_ms(self) -> int:
+        """When the details may be written."""
+        return 0 if self.written_ms is None else self.written_ms + self.gap_ms
+
+    def leave(self) -> None:
+        if self.is_unwritten and not self.is_over:
+            self._heartbeats.write(self)
+
+    def last_words(self) -> CallProgress | None:
+        """The details the attempt gave, for the next one; None when it never beat."""
+        return self._heartbeats.progress_of(self) if self.is_unwritten or self.written_ms is not None else None
+
+
+class Heartbeats:
+    """Writes the newest details of all activities of a worker."""
+
+    def __init__(self, services: BeatServices) -> None:
+        self._owner = services.engine.owner
+        self.clock = services.clock
+        self._loop = asyncio.get_running_loop()
+        self._unwritten: list[BeatingAttempt] = []
+        self._alarm: Alarm | None = None
+
+    def add(self, attempt: BeatingAttempt) -> None:
+        """Write its newest details, at once or when that is due again. Any thread may call."""
+        if _get_running_loop() is self._loop:
+            self._add(attempt)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._add, attempt)
+        except RuntimeError:
+            # The loop is closed: the worker is gone, and others have its runs.
+            return
+
+    def _add(self, attempt: BeatingAttempt) -> None:
+        if attempt.write_ms <= self.clock.monotonic():
+            self.write(attempt)
+        else:
+            self._unwritten.append(attempt)
+            self._set_alarm()
+
+    def write(self, attempt: BeatingAttempt) -> None:
+        """Write the newest details of an attempt that is still wanted."""
+        attempt.is_unwritten = False
+        if attempt.is_over or attempt.owned.state.status not in OPEN:
+            return
+        now = self.clock.monotonic()
+        attempt.written_ms = NOT_BEFORE_THAT
+
+        def written() -> None:
+            attempt.written_ms = now
+            self._set_alarm()
+
+        self._owner.record_beat(attempt.owned, self.progress_of(attempt), written)
+
+    def progress_of(self, attempt: BeatingAttempt) -> CallProgress:
+        """What there is to know of an attempt's call."""
+        at = self.clock.now() - (self.clock.monotonic() - attempt.beat_ms)
+        return CallProgress(attempt.place, details=attempt.details, beat_at=at)
+
+    def _set_alarm(self) -> None:
+        if self._alarm is None and self._unwritten:
+            now, due = self.clock.monotonic(), min(attempt.write_ms for attempt in self._unwritten)
+            if due < NOT_BEFORE_THAT:
+                wait = max(due - now, TOGETHER_MS)
+                self._alarm = self.clock.call_at(self.clock.now() + wait, self._write_due)
+
+    def _write_due(self) -> None:
+        self._alarm = None
+        now, waiting = self.clock.monotonic(), self._unwritten
+        self._unwritten = [attempt for attempt in waiting if attempt.write_ms > now and not attempt.is_over]
+        for attempt in waiting:
+            if attempt.write_ms <= now:
+                self.write(attempt)
+        self._set_alarm()
+
+    def clear(self) -> None:
+        """Forget everything: no run is this worker's any more."""
+        self._unwritten.clear()
+
+    def abandon(self) -> None:
+        """Write nothing more."""
+        self.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
