@@ -15,7 +15,7 @@ import perdure
 SOURCE = Path(__file__).parent.parent / "src" / "perdure"
 LAYERS = [
     "errors",
-    "clock codec ids threads",
+    "clock codec ids threads tokens",
     "kernel",
     "stores",
     "engine",
@@ -42,8 +42,8 @@ INSIDE = {
     ],
     "authoring": [
         "activity_context durations function info lint registry",
-        "options runtime",
-        "activity signals workflow",
+        "channels options runtime",
+        "activity deferreds signals workflow",
         "calls",
     ],
     "worker": [

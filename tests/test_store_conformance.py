@@ -100,7 +100,15 @@ def columns(*more: st.SearchStrategy[Any]) -> tuple[st.SearchStrategy[Any], ...]
 
 
 def a_post(kind: type[PostMessage | TellRun]) -> st.SearchStrategy[PostMessage | TellRun]:
-    letters = st.sampled_from([("SignalSent", SIGNAL), ("ChildResult", CHILD), ("CancelRequest", CANCEL)])
+    letters = st.sampled_from(
+        [
+            ("SignalSent", SIGNAL),
+            ("ChildResult", CHILD),
+            ("CancelRequest", CANCEL),
+            ("DeferredResult", '{"name":"d","value":1}'),
+            ("DeferredFailure", '{"name":"d","error":"no"}'),
+        ]
+    )
 
     def post(run_id: str, message_id: str, letter: tuple[str, str], at: int) -> PostMessage | TellRun:
         return kind(run_id=run_id, message_id=message_id, kind=letter[0], body=letter[1], at=at)
@@ -312,7 +320,7 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
 def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
     dump = tables.dump()
     inbox = [
-        (m.number, m.namespace, m.run_id, m.message_id, m.kind, m.body, m.at, m.taken_by)
+        (m.number, m.namespace, m.run_id, m.message_id, m.kind, m.body, m.at, m.taken_by, m.answer)
         for m in dump["inbox"].values()
     ]
     assert {(row[2], row[3]): row[0] for row in inbox} == dump["message_ids"]

@@ -17,6 +17,7 @@ from perdure.stores.answers import (
     Broken,
     Closed,
     Committed,
+    Differs,
     Failed,
     Fenced,
     Freed,
@@ -589,3 +590,31 @@ async def test_the_file_is_synced_at_every_commit(tmp_path: Path) -> None:
 def test_every_migration_says_what_it_is_for() -> None:
     for number, text in enumerate(migrations("sqlite"), start=1):
         assert text.startswith(f"-- {number:04}: ")
+
+
+async def test_a_value_that_is_written_once_stays_and_the_same_one_is_accepted(store: Store) -> None:
+    """Of two in one batch as well, and in the moment in which the run ends."""
+
+    def a_value(body: str, kind: str = "DeferredResult") -> PostMessage:
+        return PostMessage("r1", "deferred:d", kind, f'{{"name":"d",{body}}}', 1500)
+
+    async with opened(store):
+        await write(store, a_run("r1"))
+        first, second = await answers(store, [a_value('"value":{"a":1,"b":2}')], [a_value('"value":3')])
+        assert isinstance(first, Applied)
+        assert isinstance(first.value, Posted)
+        assert second == Differs()
+
+        same, error = a_value('"value":{"b":2,"a":1}'), a_value('"error":"no"', "DeferredFailure")
+        told = await answers(store, [same], [error], [an_end("r1", 2)], [same], [error])
+        is_there = Applied(Posted(first.value.number, None))
+        assert told == [is_there, Differs(), Applied(), is_there, Differs()]
+        assert [message.message_id for message in await store.reads.channels.deferreds("r1")] == ["deferred:d"]
+
+
+async def test_a_database_has_a_secret_that_stays(store: Store) -> None:
+    async with opened(store):
+        secret = await store.reads.channels.secret()
+        assert secret is not None
+        assert len(secret) >= 32
+        assert await store.reads.channels.secret() == secret

@@ -7,21 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _HOMES = {
-    "perdure.app": "FailedAttempt Page Perdure Run RunEvent RunInfo SyncPerdure SyncRun UnreadMessage Wait",
+    "perdure.app": (
+        "DeferredInfo FailedAttempt Page Perdure Run RunEvent RunInfo SyncPerdure SyncRun UnreadMessage Wait"
+    ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
     "perdure.authoring.calls": (
         "at continue_as_new info now patched rng select set_attributes side_effect sleep uuid4"
     ),
+    "perdure.authoring.deferreds": "Deferred",
     "perdure.authoring.info": "Info",
     "perdure.authoring.signals": "Signal",
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
-        "ActivityFailed AnotherLoop AttemptLost BadArguments BadId BadInput BadOption BadValue ChildFailed "
-        "DuplicateName IdConflict InboxFull NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotInActivity "
-        "NotInWorkflow NotOpen OpenElsewhere PerdureError ResourceNotFound RunCancelled RunClosed RunEnded RunFailed "
-        "RunNotFound RunNotHeld RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow "
-        "ValueTooLarge WouldDeadlock"
+        "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadId BadInput BadOption BadToken "
+        "BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited NewerSchema "
+        "NotADatabase NotAllowedInWorkflow NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
+        "ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound RunNotHeld RunTerminated "
+        "RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow ValueTooLarge WouldDeadlock"
     ),
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
@@ -48,6 +51,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from perdure.app import DeferredInfo as DeferredInfo
     from perdure.app import FailedAttempt as FailedAttempt
     from perdure.app import Page as Page
     from perdure.app import Perdure as Perdure
@@ -75,20 +79,24 @@ if TYPE_CHECKING:
     from perdure.authoring.calls import side_effect as side_effect
     from perdure.authoring.calls import sleep as sleep
     from perdure.authoring.calls import uuid4 as uuid4
+    from perdure.authoring.deferreds import Deferred as Deferred
     from perdure.authoring.info import Info as Info
     from perdure.authoring.signals import Signal as Signal
     from perdure.authoring.workflow import BoundCall as BoundCall
     from perdure.authoring.workflow import Workflow as Workflow
     from perdure.authoring.workflow import workflow as workflow
     from perdure.errors import ActivityFailed as ActivityFailed
+    from perdure.errors import AlreadyResolved as AlreadyResolved
     from perdure.errors import AnotherLoop as AnotherLoop
     from perdure.errors import AttemptLost as AttemptLost
     from perdure.errors import BadArguments as BadArguments
     from perdure.errors import BadId as BadId
     from perdure.errors import BadInput as BadInput
     from perdure.errors import BadOption as BadOption
+    from perdure.errors import BadToken as BadToken
     from perdure.errors import BadValue as BadValue
     from perdure.errors import ChildFailed as ChildFailed
+    from perdure.errors import DeferredFailed as DeferredFailed
     from perdure.errors import DuplicateName as DuplicateName
     from perdure.errors import IdConflict as IdConflict
     from perdure.errors import InboxFull as InboxFull

@@ -7,6 +7,7 @@
     │   ├── BadValue              a value that could not be restored from disk
     │   │   └── ValueTooLarge
     │   ├── BadOption             an option, name or URL that makes no sense
+    │   ├── BadToken              a token that was changed, or is of another database or namespace
     │   └── UnknownWorkflow       no such workflow is registered in this process
     ├── DuplicateName             two functions under one registered name
     ├── NotInWorkflow             only workflow code may call this
@@ -21,6 +22,10 @@
     ├── RunNotFound
     ├── RunClosed                 the run has ended; it cannot be signalled or stopped
     ├── InboxFull                 the run has too many unread messages; it takes no more signals
+    ├── AlreadyResolved           the deferred has another value, or the request an answer
+    ├── DeferredFailed            how wait() reports a deferred that got an error instead of a value
+    ├── RequestRefused            the workflow refused what it was asked
+    ├── NotAnswered               the run took the request, and ended or continued without an answer
     ├── RunNotHeld                the run is not held; there is nothing to resume
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── RunEnded                  how result() reports an end that is not a success
@@ -125,6 +130,13 @@ class ValueTooLarge(BadValue):
 
 class BadOption(BadInput):
     """An option, name or URL that makes no sense."""
+
+
+class BadToken(BadInput):
+    """A token that is not one of this database and namespace; whether the run exists it does not say."""
+
+    def __str__(self) -> str:
+        return "the token is not one of this database and namespace, or was changed; use it as token() gave it"
 
 
 class UnknownWorkflow(BadInput, LookupError):
@@ -334,6 +346,57 @@ class InboxFull(PerdureError):
             f"run {self.id!r} has {self.limit:,} unread messages and takes no more signals; this one was not sent, "
             f"send it when the run has read some (`perdure show {shlex.quote(self.id)}` tells what it waits for); "
             "one that waits for none of those that are there never reads them, and can only be cancelled or terminated"
+        )
+
+
+class AlreadyResolved(PerdureError):
+    """The deferred has another value, or the request has an answer; that is not changed any more."""
+
+    def __init__(self, id: str, what: str) -> None:
+        super().__init__(id, what)
+        self.id = id
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} of run {self.id!r} has its value already, and keeps it; nothing was changed"
+
+
+class DeferredFailed(PerdureError):
+    """A deferred that the workflow waits for was given an error instead of a value."""
+
+    def __init__(self, error: str, name: str = "") -> None:
+        super().__init__(error, name)
+        self.error = error
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.error
+
+
+class RequestRefused(PerdureError):
+    """The workflow refused the request; `reason` is what it said."""
+
+    def __init__(self, reason: str, name: str = "") -> None:
+        super().__init__(reason, name)
+        self.reason = reason
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class NotAnswered(PerdureError):
+    """The run ended, or continued as another one, and left the request without an answer."""
+
+    def __init__(self, id: str, name: str) -> None:
+        super().__init__(id, name)
+        self.id = id
+        self.name = name
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.id!r} ended or continued without an answer to the request {self.name!r}; "
+            "ask again under another id if the workflow goes on"
         )
 
 

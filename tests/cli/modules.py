@@ -4,7 +4,7 @@ SHOP = """
 import asyncio
 import os
 from pathlib import Path
-from perdure import Retry, Signal, activity, continue_as_new, sleep, workflow
+from perdure import Deferred, Retry, Signal, activity, at, continue_as_new, sleep, workflow
 
 approved = Signal("approved", bool)
 
@@ -45,6 +45,14 @@ async def checkout(order: str) -> dict:
     hold = await reserve(order)
     await sleep(0.01)
     return {"hold": hold, "ok": await approved.receive()}
+
+decision = Deferred("decision", bool)
+
+@workflow
+async def decides() -> bool:
+    at(decision.token())
+    await sleep(0.01)
+    return await decision.wait()
 
 @workflow
 async def declines() -> None:

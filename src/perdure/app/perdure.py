@@ -19,7 +19,7 @@ from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.open_apps import Home, refuse_in_workflows
-from perdure.app.run import Run, final_ending, handle_of, result_of
+from perdure.app.run import NOTHING, Run, final_ending, handle_of, resolution, result_of
 from perdure.app.shutdown import Shutdown, shutdown
 from perdure.authoring.activity import Activity
 from perdure.authoring.durations import Duration, seconds
@@ -358,6 +358,18 @@ class Perdure:
             row = error.rest
         known = self._workflow(row.workflow) if workflow is None else _workflow_of(row, workflow)
         return handle_of(self._home, row, _ANY if known is None else known.signature.result)
+
+    async def resolve(
+        self, token: str, value: object = NOTHING, *, error: str | None = None, connection: object = None
+    ) -> None:
+        """Give the deferred that a token is for its value, or an error instead, as `run.resolve` does.
+
+        BadToken when the token was changed, or is of another database or namespace.
+        """
+        client = self._opened.client
+        run_id, name = await client.read_token(self.namespace, token)
+        sent = resolution(name, _ANY, value, error)
+        await client.post(self.namespace, run_id, run_id, sent, f"deferred:{name}", within=connection)
 
     async def list(
         self,

@@ -10,6 +10,8 @@ import msgspec
 
 from perdure.app import options
 from perdure.app.open_apps import Home
+from perdure.authoring.channels import Channel
+from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.signals import Signal
 from perdure.authoring.workflow import workflows
@@ -20,12 +22,13 @@ from perdure.engine.hindrances import told_time
 from perdure.engine.ports import Ending, Engine, OwnedRun
 from perdure.errors import BadOption, PerdureError, RunFailed, RunNotFound
 from perdure.ids import checked_id
-from perdure.kernel.messages import SignalSent
+from perdure.kernel.messages import DeferredFailure, DeferredResult, SignalSent
 from perdure.kernel.status import Status
 from perdure.stores.records import RunFilter, RunRow
 from perdure.views import detail
 from perdure.views.detail import RunDetail
 from perdure.views.run import (
+    DeferredInfo,
     FailedAttempt,
     Page,
     RunEvent,
@@ -33,6 +36,7 @@ from perdure.views.run import (
     UnreadMessage,
     Wait,
     attempt_view,
+    deferred_views,
     message_view,
     page_of,
     run_view,
@@ -47,6 +51,8 @@ LONGEST_REASON = 1000
 _ANY = ValueType(Any)
 
 
+# What stands for a value that was not given; None is one.
+NOTHING: Any = object()
 NOT_THERE = "the transaction in which it was started is not committed yet, or was undone; or the run was deleted"
 
 
@@ -118,16 +124,29 @@ class Run(Generic[R_co]):
         With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
         client = self._engine.client
-        if isinstance(signal, str):
-            name, kind = checked_id("signal name", signal), _ANY
-        elif isinstance(signal, Signal):
-            name, kind = signal.name, signal.payload
-        else:
-            raise BadOption(f"{signal!r} is not a signal; give a Signal(...) or the name of one")
+        name, kind = _named(signal, Signal)
         data, _ = kind.record(payload, f"the signal {name!r}")
         message_id = None if id is None else f"signal:{checked_id('signal id', id)}"
         sent = SignalSent(name, msgspec.Raw(data))
         await client.post(self._home.namespace, self.run_id, self.id, sent, message_id, within=connection)
+
+    async def resolve(
+        self, deferred: Deferred[T] | str, value: T = NOTHING, *, error: str | None = None, connection: object = None
+    ) -> None:
+        """Give a deferred its value, or an error instead; it is on disk when this returns.
+
+        The same value again changes nothing, another one raises AlreadyResolved. RunClosed when the run has ended.
+        With a connection that is in a transaction of your own on Postgres it is resolved when you commit.
+        """
+        name, kind = _named(deferred, Deferred)
+        sent = resolution(name, kind, value, error)
+        at = (self._home.namespace, self.run_id, self.id)
+        await self._engine.client.post(*at, sent, f"deferred:{name}", within=connection)
+
+    async def deferreds(self) -> list[DeferredInfo]:
+        """The deferreds that the run waits for, as its row tells it, and those that were resolved."""
+        waits = (await self.describe()).waiting_for
+        return deferred_views(waits, await self._engine.reader.deferreds(self.run_id))
 
     async def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
         """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.
@@ -262,17 +281,38 @@ def result_of(id: str, ending: Ending, kind: ValueType) -> object:
     raise error
 
 
+def _named(given: object, kind: type[Channel[Any]]) -> tuple[str, ValueType]:
+    """The name of a channel and the type of what it takes, which is not known when the name is all that was given."""
+    if isinstance(given, str):
+        return checked_id(f"{kind.what} name", given), _ANY
+    if not isinstance(given, kind):
+        raise BadOption(f"{given!r} is not a {kind.what}; give a {kind.__name__}(...) or the name of one")
+    return given.name, given.payload
+
+
+def resolution(name: str, kind: ValueType, value: object, error: str | None) -> DeferredResult | DeferredFailure:
+    """What a deferred is resolved with: a value or an error, one of them."""
+    if (value is NOTHING) == (error is None):
+        raise BadOption(f"resolve the deferred {name!r} with a value or with error=..., one of them")
+    if error is not None:
+        return DeferredFailure(name, _checked_text("error", error))
+    data, _ = kind.record(value, f"the deferred {name!r}")
+    return DeferredResult(name, msgspec.Raw(data))
+
+
 def _checked_reason(reason: object) -> str | None:
-    if reason is None:
-        return None
-    if not isinstance(reason, str):
-        raise BadOption(f"reason is {reason!r}; give a text")
+    return None if reason is None else _checked_text("reason", reason)
+
+
+def _checked_text(what: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise BadOption(f"{what} is {text!r}; give a text")
     try:
-        reason.encode()
+        text.encode()
     except UnicodeEncodeError:
-        raise BadOption("the reason holds half a surrogate pair, which is not text") from None
-    if "\0" in reason:
-        raise BadOption("the reason holds a NUL character, which not every database can keep")
-    if len(reason) > LONGEST_REASON:
-        raise BadOption(f"the reason has {len(reason):,} characters; at most {LONGEST_REASON:,} are kept")
-    return reason
+        raise BadOption(f"the {what} holds half a surrogate pair, which is not text") from None
+    if "\0" in text:
+        raise BadOption(f"the {what} holds a NUL character, which not every database can keep")
+    if len(text) > LONGEST_REASON:
+        raise BadOption(f"the {what} has {len(text):,} characters; at most {LONGEST_REASON:,} are kept")
+    return text

@@ -55,6 +55,8 @@ class Runtime(Protocol):
 
     def info(self) -> Info: ...
 
+    def token(self, name: str) -> str: ...
+
 
 def current() -> Runtime | None:
     """The runtime of the workflow this code runs in, if it does."""

@@ -1,44 +1,24 @@
 """Signals: messages from outside that a workflow waits for."""
 
 import asyncio
-import typing
 from collections.abc import AsyncIterator
-from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from typing import TypeVar, cast
 
+from perdure.authoring.channels import Channel
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.runtime import answered, required
-from perdure.codec import ValueType
-from perdure.ids import checked_id
 
 T = TypeVar("T")
 
 
-class Signal(Generic[T]):
+class Signal(Channel[T]):
     """A named kind of message with a typed payload: `Signal("approved", bool)` or `Signal[bool]("approved")`.
 
     Each message is received once, in the order they were sent; those nobody waits
     for yet are kept.
     """
 
-    def __init__(self, name: str, type: type[T] | None = None) -> None:
-        self.name = checked_id("signal name", name)
-        self._given_type = type
-        if type is not None:
-            self.payload.refuse_clashes(f"the signal {name!r}")
-
-    @cached_property
-    def payload(self) -> ValueType:
-        """How payloads are written and restored."""
-        if self._given_type is not None:
-            return ValueType(self._given_type)
-        generic = typing.get_args(getattr(self, "__orig_class__", None))
-        return ValueType(generic[0] if generic else Any)
-
-    @cached_property
-    def accepts(self) -> bytes | None:
-        """The JSON schema of payloads, for people who send them by hand; None when anything will do, or it is long."""
-        return self.payload.schema
+    what = "signal"
 
     async def receive(self, timeout: Duration | None = None) -> T:
         """The next payload; TimeoutError when none came in time."""
@@ -56,9 +36,3 @@ class Signal(Generic[T]):
         """Every payload in its turn, for ever: `async for order in orders:`."""
         while True:
             yield await self.receive()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.name, self.payload.annotation)
-
-    def __repr__(self) -> str:
-        return f"<signal {self.name}>"

@@ -43,6 +43,7 @@ SECTIONS = {
     },
     "Steer": {
         "signal": Entry("signal:send", "Send a signal to a run; it is on disk when this returns."),
+        "resolve": Entry("resolve:resolve", "Give a deferred of a run its value, or an error."),
         "resume": Entry("resume:resume", "Let a held run go on, or all of them."),
         "cancel": Entry("cancel:cancel", "Ask a run to stop; it may clean up first."),
         "terminate": Entry("terminate:terminate", "End a run at once, without clean-up."),

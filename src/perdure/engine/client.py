@@ -14,20 +14,30 @@ from perdure.engine.background import Background
 from perdure.engine.committer import Committer, Dropped, Settlement, Unavailable
 from perdure.engine.groups import StartGroup
 from perdure.engine.leasing.lease import Lease
-from perdure.engine.ports import OwnedRun, StartRequest
+from perdure.engine.ports import OwnedRun, StartRequest, secret_there
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.engine.stopping import Stopping, first_of
 from perdure.engine.waiters import Waiters
-from perdure.errors import InboxFull, NotOpen, RunClosed, RunNotFound, RunNotHeld, RunUnreadable, StoreError
+from perdure.errors import (
+    AlreadyResolved,
+    InboxFull,
+    NotOpen,
+    RunClosed,
+    RunNotFound,
+    RunNotHeld,
+    RunUnreadable,
+    StoreError,
+)
 from perdure.ids import Ids
-from perdure.kernel.messages import Message, SignalSent
+from perdure.kernel.messages import Message, Sent
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
-from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Full, Missing, Moved, Posted, Taken
+from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Differs, Full, Missing, Moved, Posted, Taken
 from perdure.stores.operations import PostMessage, ResumeRun
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
+from perdure.tokens import Meant, check, meant_by
 
 # How long terminate() waits for an owner in another process.
 OWNER_PATIENCE_MS = 5000
@@ -66,6 +76,7 @@ class StoreClient:
         self._max_unread = max_unread
         # The runs whose inboxes were full, and until when that is believed.
         self._full: dict[str, int] = {}
+        self._secret: bytes | None = None
         self.wait = waiters.wait
 
     # Starting and posting
@@ -117,12 +128,12 @@ class StoreClient:
         namespace: str,
         run_id: str,
         id: str,
-        signal: SignalSent,
+        sent: Sent,
         message_id: str | None = None,
         *,
         within: object = None,
     ) -> None:
-        """Send a signal; RunNotFound or RunClosed when nobody can ever receive it, InboxFull when nobody does now."""
+        """Send a message; RunNotFound or RunClosed when nobody can ever receive it, InboxFull when nobody does now."""
         if self._background.is_closed:
             raise NotOpen
         if within is None and self._committer.is_full:
@@ -133,17 +144,27 @@ class StoreClient:
             self._refuse_if_full(run_id, id, now)
         message_id = message_id or self._ids.token()
         write = self._committer.apply if within is None else partial(self._write_within, within)
-        post = PostMessage(run_id, message_id, "SignalSent", rows.message_body(signal), now, self._max_unread)
+        post = PostMessage(run_id, message_id, type(sent).__name__, rows.message_body(sent), now, self._max_unread)
         answer = await write(post)
         while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
             post = post._replace(run_id=(await self._reader.newest(namespace, post.run_id)).run_id)
             answer = await write(post)
         if within is None and isinstance(answer, Full):
             self._full[post.run_id] = now + FULL_MS
+        if isinstance(answer, Differs):
+            raise AlreadyResolved(id, f"the deferred {sent.name!r}")
         self._raise_refusal(answer, namespace, id)
         posted = answer.value if within is None and isinstance(answer, Applied) else None
         if isinstance(posted, Posted) and posted.count is not None:
-            self._arrivals.notice(post.run_id, Message(posted.number, message_id, signal, now), posted.count)
+            self._arrivals.notice(post.run_id, Message(posted.number, message_id, sent, now), posted.count)
+
+    async def read_token(self, namespace: str, token: str) -> Meant:
+        """The run and the deferred that a token is for; BadToken, which says nothing of the run."""
+        meant = meant_by(token)
+        if self._secret is None:
+            self._secret = await self._store.reads.channels.secret()
+        check(secret_there(self._store.url, self._secret), namespace, token, meant)
+        return meant
 
     async def _write_within(self, connection: object, post: PostMessage) -> Settlement:
         return await self._store.write_within(connection, [post])

@@ -17,15 +17,16 @@ import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.hindrances import Served
-from perdure.errors import RunUnreadable
+from perdure.errors import RunUnreadable, StoreError
 from perdure.kernel.commands import Command
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
-from perdure.kernel.messages import Message, SignalSent
+from perdure.kernel.messages import Message, Sent
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, Traits
 from perdure.stores.records import AttemptRow, CallProgress, LoadedRun, RunFilter, RunRow, UnreadPage
+from perdure.tokens import Meant, run_key
 
 # A run that has so many unread messages takes no more signals, unless the app says otherwise.
 MAX_UNREAD = 100_000
@@ -63,6 +64,28 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     next_run_id: str | None = None
 
 
+class Tenure:
+    """What owned runs are given under: void once the engine has another; `secret` is what tokens are made from."""
+
+    def __init__(self, url: str = "", secret: bytes | None = None) -> None:
+        self._url = url
+        self._secret = secret
+
+    def key_of(self, run_id: str) -> bytes:
+        """The key that the tokens of a run are made with."""
+        return run_key(secret_there(self._url, self._secret), run_id)
+
+
+def secret_there(url: str, secret: bytes | None) -> bytes:
+    """The secret of a database; StoreError when it has lost it: tokens made from nothing could be made by anyone."""
+    if not secret:
+        raise StoreError(url, "it has lost the secret that tokens are made from; restore perdure_schema from a backup")
+    return secret
+
+
+NO_TENURE = Tenure()
+
+
 class OwnedRun:
     """A run that this worker owns: what its row says, and the state the rules go on from.
 
@@ -80,7 +103,7 @@ class OwnedRun:
     has_begun_before = False
     # What the worker hands to activities.
     resources: Sequence[object] = ()
-    tenure: object = None
+    tenure: Tenure = NO_TENURE
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     ending: Ending | None = None
     # What is known of its calls, by place: that they have begun, and the details of heartbeats.
@@ -191,16 +214,19 @@ class Client(Protocol):
         namespace: str,
         run_id: str,
         id: str,
-        signal: SignalSent,
+        sent: Sent,
         message_id: str | None = None,
         *,
         within: object = None,
     ) -> None:
-        """Send a signal; RunNotFound or RunClosed when no run can ever receive it; InboxFull.
+        """Send a signal, or resolve a deferred; RunNotFound or RunClosed when no run can ever receive it; InboxFull.
 
         `within` a connection of the caller's it is sent when the transaction it is in is committed.
         Sent twice under one message_id it counts once. A run that continues as another one gets it there.
         """
+
+    async def read_token(self, namespace: str, token: str) -> Meant:
+        """The run and the deferred that a token is for; BadToken."""
 
     async def cancel(self, namespace: str, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
         """Ask a run to stop; after the deadline, 0 being at once, it is closed whatever its code does."""
@@ -256,6 +282,9 @@ class Reader(Protocol):
 
     async def count_unread(self, run_id: str, most: int) -> int:
         """How many of these there are, counted up to a number."""
+
+    async def deferreds(self, run_id: str) -> Sequence[Message]:
+        """What the deferreds of a run were resolved with, waited for or not, in the order that it came."""
 
     async def misfits(self, run_id: str) -> Sequence[Message]:
         """The signals that were set aside, for they are not what a run's code waits for."""

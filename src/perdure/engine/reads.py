@@ -37,6 +37,7 @@ class StoreReader:
         self.unread = store.reads.unread
         self.unread_page = store.reads.unread_page
         self.count_unread = store.reads.count_unread
+        self.deferreds = store.reads.channels.deferreds
         self.misfits = store.reads.set_aside
         self.serving = living.serving
 

@@ -13,7 +13,7 @@ from perdure.kernel.events import (
     Note,
     ValueRecorded,
 )
-from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
+from perdure.kernel.messages import ChildFailure, ChildResult, Message, Sent
 
 
 class RecordOutcome(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +36,7 @@ class ReceiveMessage(msgspec.Struct, frozen=True, gc=False):
     place: str
     number: int
     message_id: str
-    body: SignalSent | ChildResult | ChildFailure
+    body: Sent | ChildResult | ChildFailure
 
 
 class TakeNote(msgspec.Struct, frozen=True, gc=False):

@@ -62,6 +62,28 @@ class SignalReceived(msgspec.Struct, frozen=True, gc=False):
     message_id: str
 
 
+class DeferredResolved(msgspec.Struct, frozen=True, gc=False):
+    """A deferred that the workflow waits for has its value; every wait for it gets this one."""
+
+    name: str
+    value: Raw
+
+
+class DeferredFailed(msgspec.Struct, frozen=True, gc=False):
+    """A deferred that the workflow waits for has an error instead of a value."""
+
+    name: str
+    error: str
+
+
+class RequestReceived(msgspec.Struct, frozen=True, gc=False):
+    """The workflow took this request out of its inbox; its answer is no event."""
+
+    name: str
+    value: Raw
+    message_id: str
+
+
 class ChildCompleted(msgspec.Struct, frozen=True, gc=False):
     """A child run returned."""
 
@@ -130,7 +152,16 @@ class RunContinued(msgspec.Struct, frozen=True, gc=False):
 
 
 Answer: TypeAlias = (
-    ActivityCompleted | ActivityFailed | ValueRecorded | TimerFired | SignalReceived | ChildCompleted | ChildFailed
+    ActivityCompleted
+    | ActivityFailed
+    | ValueRecorded
+    | TimerFired
+    | SignalReceived
+    | DeferredResolved
+    | DeferredFailed
+    | RequestReceived
+    | ChildCompleted
+    | ChildFailed
 )
 Note: TypeAlias = CancelRequested | Patched
 Closing: TypeAlias = RunCompleted | RunFailed | RunCancelled | RunTerminated | RunTimedOut | RunContinued
@@ -160,6 +191,9 @@ FACTS: dict[str, type[Fact]] = {
         ValueRecorded,
         TimerFired,
         SignalReceived,
+        DeferredResolved,
+        DeferredFailed,
+        RequestReceived,
         ChildCompleted,
         ChildFailed,
         CancelRequested,

@@ -18,6 +18,27 @@ class SignalSent(msgspec.Struct, frozen=True, gc=False):
     payload: msgspec.Raw
 
 
+class DeferredResult(msgspec.Struct, frozen=True, gc=False):
+    """The value of a deferred, which has only one."""
+
+    name: str
+    value: msgspec.Raw
+
+
+class DeferredFailure(msgspec.Struct, frozen=True, gc=False):
+    """The error that a deferred has instead of a value."""
+
+    name: str
+    error: str
+
+
+class RequestSent(msgspec.Struct, frozen=True, gc=False):
+    """Somebody asks the run something, and waits for its answer."""
+
+    name: str
+    value: msgspec.Raw
+
+
 class ChildResult(msgspec.Struct, frozen=True, gc=False):
     """A child run returned; its parent's call stands at this place."""
 
@@ -51,7 +72,9 @@ class TerminateRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True
     reason: str | None = None
 
 
-Body: TypeAlias = SignalSent | ChildResult | ChildFailure | CancelRequest | TerminateRequest
+# What callers send to runs, and code waits for by its name.
+Sent: TypeAlias = SignalSent | DeferredResult | DeferredFailure | RequestSent
+Body: TypeAlias = Sent | ChildResult | ChildFailure | CancelRequest | TerminateRequest
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -64,5 +87,15 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 KINDS: dict[str, type[Body]] = {
-    kind.__name__: kind for kind in (SignalSent, ChildResult, ChildFailure, CancelRequest, TerminateRequest)
+    kind.__name__: kind
+    for kind in (
+        SignalSent,
+        DeferredResult,
+        DeferredFailure,
+        RequestSent,
+        ChildResult,
+        ChildFailure,
+        CancelRequest,
+        TerminateRequest,
+    )
 }

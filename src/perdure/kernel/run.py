@@ -16,8 +16,11 @@ from perdure.kernel.events import (
     Answer,
     ChildCompleted,
     ChildFailed,
+    DeferredFailed,
+    DeferredResolved,
     Event,
     Fact,
+    RequestReceived,
     RunCancelled,
     RunCompleted,
     RunContinued,
@@ -28,7 +31,15 @@ from perdure.kernel.events import (
     SignalReceived,
     TimerFired,
 )
-from perdure.kernel.messages import ChildFailure, ChildResult, SignalSent
+from perdure.kernel.messages import (
+    ChildFailure,
+    ChildResult,
+    DeferredFailure,
+    DeferredResult,
+    RequestSent,
+    Sent,
+    SignalSent,
+)
 from perdure.kernel.status import OPEN, Status
 
 
@@ -82,10 +93,16 @@ def decide(state: RunState, command: Command, now: int) -> Event | Refusal:
             assert_never(command)
 
 
-def _received(message_id: str, body: SignalSent | ChildResult | ChildFailure) -> Answer:
+def _received(message_id: str, body: Sent | ChildResult | ChildFailure) -> Answer:
     match body:
         case SignalSent(name, payload):
             return SignalReceived(name, payload, message_id)
+        case DeferredResult(name, value):
+            return DeferredResolved(name, value)
+        case DeferredFailure(name, error):
+            return DeferredFailed(name, error)
+        case RequestSent(name, value):
+            return RequestReceived(name, value, message_id)
         case ChildResult(_, workflow, child_id, run_id, result):
             return ChildCompleted(workflow, child_id, run_id, result)
         case ChildFailure(_, workflow, child_id, run_id, failure):

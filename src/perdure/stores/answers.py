@@ -75,6 +75,10 @@ class Closed(msgspec.Struct, frozen=True):
     status: str
 
 
+class Differs(msgspec.Struct, frozen=True):
+    """What can be written only once is there already, and is something else."""
+
+
 class Full(msgspec.Struct, frozen=True):
     """The run has not read so many messages; it takes no more of this kind."""
 
@@ -97,7 +101,7 @@ class Busy(msgspec.Struct, frozen=True):
     trouble: str
 
 
-Answer: TypeAlias = Applied | Taken | Missing | Closed | Full | Moved | Broken | Busy
+Answer: TypeAlias = Applied | Taken | Missing | Closed | Differs | Full | Moved | Broken | Busy
 APPLIED = Applied()
 
 

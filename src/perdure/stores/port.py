@@ -31,8 +31,22 @@ from perdure.stores.records import (
 )
 
 
+class StoreChannels(Protocol):
+    """What can be read of the channels between runs and the world outside."""
+
+    async def deferreds(self, run_id: str) -> list[Message]:
+        """What the deferreds of a run were resolved with, taken or not."""
+
+    async def secret(self) -> bytes | None:
+        """What tokens are made from; None when the database has lost it."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
+
+    @property
+    def channels(self) -> StoreChannels:
+        """What came for runs, and what they said."""
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""

@@ -22,7 +22,15 @@ from perdure.engine.ports import Engine
 from perdure.errors import BadOption, RunUnreadable, StoreUnavailable
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
-from perdure.kernel.messages import ChildFailure, ChildResult, Message, SignalSent
+from perdure.kernel.messages import (
+    ChildFailure,
+    ChildResult,
+    DeferredFailure,
+    DeferredResult,
+    Message,
+    RequestSent,
+    SignalSent,
+)
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import AttemptRow, CallProgress, RunFilter, RunRow
@@ -67,6 +75,19 @@ class Wait(View):
     details: object = None
     beat_at: datetime | None = None
     run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredInfo(View):
+    """A deferred of a run that is waited for, or was resolved; `type` is the JSON schema of its value, if known.
+
+    `since` is when the oldest wait for it began that still waits.
+    """
+
+    name: str
+    is_resolved: bool
+    type: dict[str, object] | None = None
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +221,10 @@ def message_view(message: Message) -> UnreadMessage:
     body, at = message.body, moment(message.at)
     kind = type(body).__name__
     match body:
-        case SignalSent(name, payload):
+        case SignalSent(name, payload) | DeferredResult(name, payload) | RequestSent(name, payload):
             return UnreadMessage(kind, name, msgspec.json.decode(payload), at)
+        case DeferredFailure(name, error):
+            return UnreadMessage(kind, name, error, at)
         case ChildResult(child_id=child_id, result=result):
             return UnreadMessage(kind, child_id, msgspec.json.decode(result), at)
         case ChildFailure(child_id=child_id, failure=failure):
@@ -210,16 +233,28 @@ def message_view(message: Message) -> UnreadMessage:
             return UnreadMessage(kind, None, body.reason, at)
 
 
+def deferred_views(waits: Sequence[Wait], resolved: Sequence[Message]) -> list[DeferredInfo]:
+    """The deferreds that a run waits for, oldest wait first, then those that were resolved and are not waited for."""
+    found: dict[str, DeferredInfo] = {}
+    given = [message.body.name for message in resolved if isinstance(message.body, DeferredResult | DeferredFailure)]
+    for wait in waits:
+        if wait.kind == "deferred" and wait.name is not None and wait.name not in found:
+            found[wait.name] = DeferredInfo(wait.name, wait.name in given, wait.accepts, wait.since)
+    for name in given:
+        found.setdefault(name, DeferredInfo(name, is_resolved=True))
+    return list(found.values())
+
+
 _attributes = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _waits(text: str | None) -> tuple[Wait, ...]:
     found = []
     for wait in msgspec.json.decode(text or "[]"):
-        until = wait.pop("until", None)
+        until, since = wait.pop("until", None), wait.pop("since", None)
         # What a version to come says besides is not for this one.
         known = {name: wait[name] for name in Wait.__dataclass_fields__ if name in wait}
-        found.append(Wait(**known, until=_moment_or_none(until)))
+        found.append(Wait(**known, until=_moment_or_none(until), since=_moment_or_none(since)))
     return tuple(found)
 
 

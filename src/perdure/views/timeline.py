@@ -91,6 +91,18 @@ def _signal_received(event: RunEvent) -> Line:
     return Line("✉", "magenta", f"signal {event.body['name']}", f"← {compact(event.body['payload'])}")
 
 
+def _deferred_resolved(event: RunEvent) -> Line:
+    return Line("✉", "magenta", f"deferred {event.body['name']}", f"← {compact(event.body['value'])}")
+
+
+def _deferred_failed(event: RunEvent) -> Line:
+    return Line("✗", "red", f"deferred {event.body['name']}", visible(str(event.body["error"])))
+
+
+def _request_received(event: RunEvent) -> Line:
+    return Line("?", "magenta", f"request {event.body['name']}", f"← {compact(event.body['value'])}")
+
+
 def _value_recorded(event: RunEvent) -> Line:
     return Line("✎", "cyan", "value", f"→ {compact(event.body['value'])}")
 
@@ -143,6 +155,9 @@ LINES: dict[str, Callable[[RunEvent], Line]] = {
     "ActivityFailed": _activity_failed,
     "TimerFired": _timer_fired,
     "SignalReceived": _signal_received,
+    "DeferredResolved": _deferred_resolved,
+    "DeferredFailed": _deferred_failed,
+    "RequestReceived": _request_received,
     "ValueRecorded": _value_recorded,
     "ChildCompleted": _child_completed,
     "ChildFailed": _child_failed,
@@ -167,7 +182,11 @@ def place_in(event: RunEvent) -> str:
     """The place of an event, where it says more than the event's name does."""
     body = event.body
     name = body.get("name") or (body.get("workflow") if event.kind.startswith("Child") else "")
-    return "" if event.place in {name, f"signal({name})", "timer()"} else event.place
+    return (
+        ""
+        if event.place in {name, f"signal({name})", f"deferred({name})", f"request({name})", "timer()"}
+        else event.place
+    )
 
 
 def input_in(body: Mapping[str, object]) -> object:

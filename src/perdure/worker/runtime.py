@@ -17,8 +17,9 @@ from perdure.authoring.options import recorded_attributes
 from perdure.authoring.workflow import Workflow
 from perdure.engine.ports import OwnedRun
 from perdure.errors import NeverAwaited
-from perdure.kernel.events import CancelRequested
+from perdure.kernel.events import CancelRequested, DeferredFailed, DeferredResolved
 from perdure.kernel.failure import Failure
+from perdure.tokens import deferred_token
 from perdure.worker.calls.call import KINDS, DurableCall
 from perdure.worker.loop.loop import RunLoop, RunTask, RunTimer
 from perdure.worker.loop.places import current_branch
@@ -53,6 +54,8 @@ class RunRuntime:
     seq = 1
     # Which calls listen to a key, in the order they began to.
     listening: dict[str, deque[DurableCall]] | None = None
+    # The deferreds that the code has waited for, and what they came to.
+    resolved: dict[str, DeferredResolved | DeferredFailed] | None = None
     _rng: random.Random | None = None
     _attributes: dict[str, object] | None = None
     _keyed: dict[str, float] | None = None
@@ -185,6 +188,10 @@ class RunRuntime:
             continued_from=traits.continued_from,
             cancel_requested=self.cancelled is not None,
         )
+
+    def token(self, name: str) -> str:
+        owned = self.owned
+        return deferred_token(owned.tenure.key_of(owned.run_id), owned.namespace, owned.run_id, name)
 
     @property
     def main_task(self) -> RunTask | None:

@@ -7,13 +7,14 @@ from msgspec.structs import replace
 
 from perdure.stores.operations import TakeMessage
 from perdure.stores.records import RunRow
+from perdure.stores.rules.inbox import SENT
 from perdure.stores.rules.questions import Found
 from tests.simulation.memory.run_statements import children_to_stop, is_to_be_stopped
 from tests.simulation.memory.statements import changed, find_run, find_runs, never_waiting, rows_of, statement
 from tests.simulation.memory.tables import InboxRow
 from tests.simulation.memory.view import Refused, Steps, View
 
-_MOVED_KINDS = ("SignalSent", "CancelRequest", "TerminateRequest")
+_MOVED_KINDS = (*SENT, "CancelRequest", "TerminateRequest")
 _MOST_KNOWN = 1000
 
 
@@ -75,7 +76,8 @@ def _is_delayed(view: View, row: RunRow, at: int) -> bool:
 @never_waiting
 def find_message(view: View, *, run_id: str, message_id: str) -> Found:
     number = view.message_ids.get((run_id, message_id))
-    return rows_of([] if number is None else [(number,)])
+    row = None if number is None else view.inbox.get(number)
+    return rows_of([] if row is None else [(row.number, row.kind, row.body)])
 
 
 @never_waiting

@@ -24,12 +24,28 @@ from perdure.stores.rows import Garbled
 from tests.simulation.memory.tables import InboxRow, Tables
 
 
+class MemoryChannels:
+    """What can be read of channels."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    async def deferreds(self, run_id: str) -> list[Message]:
+        numbers = sorted(self.tables.inbox.by_run.get(run_id, ()))
+        found = [self.tables.inbox.rows[number] for number in numbers]
+        return [_message(row) for row in found if row.message_id.startswith("deferred:")]
+
+    async def secret(self) -> bytes | None:
+        return b"the secret of a simulated database"
+
+
 class MemoryReads:
     """What can be read of the store."""
 
     def __init__(self, tables: Tables, url: str) -> None:
         self.tables = tables
         self.url = url
+        self.channels = MemoryChannels(tables)
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         owned = [row for row in self._rows(run_ids) if row.owner == worker_id]

@@ -35,6 +35,7 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
     body: str
     at: int
     taken_by: int | None = None
+    answer: str | None = None
 
 
 class Table(Generic[K, V]):

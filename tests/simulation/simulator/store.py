@@ -85,16 +85,16 @@ class Process(Protocol):
 def _question(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     """A method of the port that reads."""
 
-    async def ask(self: "SimulatedReads", *args: Any, **options: Any) -> Any:
+    async def ask(self: "SimulatedQuestions", *args: Any, **options: Any) -> Any:
         return await self._ask(partial(getattr(self._inner, name), *args, **options), name)
 
     return ask
 
 
-class SimulatedReads:
+class SimulatedQuestions:
     """Reads of one simulated process: each is a job, but on a quick disk."""
 
-    def __init__(self, process: Process, inner: StoreReads) -> None:
+    def __init__(self, process: Process, inner: object) -> None:
         self._process = process
         self._inner = inner
 
@@ -106,6 +106,21 @@ class SimulatedReads:
         future = process.loop.create_future()
         process.put(ReadJob(name, read, future))
         return await future
+
+
+class SimulatedChannels(SimulatedQuestions):
+    """Reads of channels."""
+
+    deferreds = _question("deferreds")
+    secret = _question("secret")
+
+
+class SimulatedReads(SimulatedQuestions):
+    """All other reads, beside those."""
+
+    def __init__(self, process: Process, inner: StoreReads) -> None:
+        super().__init__(process, inner)
+        self.channels = SimulatedChannels(process, inner.channels)
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

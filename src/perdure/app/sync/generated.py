@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ParamSpec, TypeVar, overload
 
-from perdure.app.run import Run
+from perdure.app.run import NOTHING, Run
 from perdure.app.sync.bridge import SyncApp, SyncHandle
+from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration
 from perdure.authoring.options import ConflictPolicy
 from perdure.authoring.signals import Signal
@@ -17,7 +18,7 @@ from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
-from perdure.views.run import FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
+from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +62,20 @@ class SyncRun(SyncHandle[R_co]):
         With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
         self._bridge.wait(self._inner.signal(signal, payload, id=id, connection=connection))
+
+    def resolve(
+        self, deferred: Deferred[T] | str, value: T = NOTHING, *, error: str | None = None, connection: object = None
+    ) -> None:
+        """Give a deferred its value, or an error instead; it is on disk when this returns.
+
+        The same value again changes nothing, another one raises AlreadyResolved. RunClosed when the run has ended.
+        With a connection that is in a transaction of your own on Postgres it is resolved when you commit.
+        """
+        self._bridge.wait(self._inner.resolve(deferred, value, error=error, connection=connection))
+
+    def deferreds(self) -> list[DeferredInfo]:
+        """The deferreds that the run waits for, as its row tells it, and those that were resolved."""
+        return self._bridge.wait(self._inner.deferreds())
 
     def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
         """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.
@@ -203,6 +218,15 @@ class SyncPerdure(SyncApp):
         """
         work = self._inner.get(id, run_id=run_id, workflow=workflow)
         return SyncRun(self._bridge, self._bridge.wait(work))
+
+    def resolve(
+        self, token: str, value: object = NOTHING, *, error: str | None = None, connection: object = None
+    ) -> None:
+        """Give the deferred that a token is for its value, or an error instead, as `run.resolve` does.
+
+        BadToken when the token was changed, or is of another database or namespace.
+        """
+        self._bridge.wait(self._inner.resolve(token, value, error=error, connection=connection))
 
     def list(
         self,

@@ -172,11 +172,19 @@ def _message(message: UnreadMessage) -> str:
     return f"{_spoken(message.kind)} {message.name or ''} {compact(message.payload)}, {distance(message.at)}"
 
 
+SPOKEN = {
+    "SignalSent": "signal",
+    "DeferredResult": "deferred",
+    "DeferredFailure": "failed deferred",
+    "RequestSent": "request",
+    "CancelRequest": "request to stop",
+    "TerminateRequest": "request to end",
+}
+
+
 def _spoken(kind: str) -> str:
     """`SignalSent` as `signal`: the kind of a message in a word."""
-    return {"SignalSent": "signal", "CancelRequest": "request to stop", "TerminateRequest": "request to end"}.get(
-        kind, "child"
-    )
+    return SPOKEN.get(kind, "child")
 
 
 def _labelled(label: str, texts: list[Text]) -> list[Fact]:

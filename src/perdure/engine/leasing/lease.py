@@ -12,7 +12,7 @@ import socket
 
 from perdure.clock import Clock
 from perdure.engine.committer import Committer
-from perdure.engine.ports import Host
+from perdure.engine.ports import NO_TENURE, Host, Tenure
 from perdure.errors import StoreUnavailable
 from perdure.ids import Ids
 from perdure.stores.answers import Applied, Committed, Failed, Moved, Unknown
@@ -36,7 +36,8 @@ class Lease:
         self.worker_id = ""
         self.epoch = 0
         # Everything owned was given under a tenure; losing the lease, or not knowing, begins another.
-        self.tenure = object()
+        self.tenure = NO_TENURE
+        self._secret: bytes | None = None
         self._namespace = ""
         self._queues: tuple[str, ...] = ()
         self._renewed_at = 0
@@ -46,7 +47,13 @@ class Lease:
         """Become a worker for these queues of a namespace."""
         self._namespace, self._queues, self.workflows = namespace, queues, host.names()
         self.host = host
+        self._secret = await self._store.reads.channels.secret()
+        self.begin_tenure()
         await self._register()
+
+    def begin_tenure(self) -> None:
+        """Whatever was owned so far is void."""
+        self.tenure = Tenure(self._store.url, self._secret)
 
     async def _register(self) -> None:
         """Take a new random id, a lock that shows we are alive, a row."""

@@ -77,7 +77,7 @@ class Recovery:
 
     def lost(self, _: Outcome) -> None:
         """The lease is lost, or that is not known: nothing is ours until there is a new epoch."""
-        self._lease.tenure = object()
+        self._lease.begin_tenure()
         if self._lease.host is None:
             self._committer.resume(None, 0)
             return

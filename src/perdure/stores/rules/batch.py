@@ -14,7 +14,7 @@ from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, answer_group, is_refused
 from perdure.stores.operations import Operation, PostMessage
 from perdure.stores.rows import Garbled
-from perdure.stores.rules.inbox import post_messages
+from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
 from perdure.stores.rules.questions import Release, Savepoint, Steps
 from perdure.stores.rules.table import TABLE, Rule, Stage
 
@@ -34,6 +34,8 @@ class Sorted:
         # The runs that something else is done with: nothing may come before that.
         self._touched: set[str] = set()
         self.late: Answers = {}
+        # Those among them that may be there already, for they have ids of their callers.
+        self.known_late: list[tuple[int, PostMessage]] = []
         bulk = self.stages[Stage.BULK]
         for index, group in enumerate(groups):
             for operation in group:
@@ -67,7 +69,9 @@ class Sorted:
         self.stages[stage].setdefault(apply, []).append((index, operation))
 
     def _add_late(self, index: int, operation: Operation) -> None:
-        if isinstance(operation, PostMessage):
+        if isinstance(operation, PostMessage) and operation.message_id.startswith(OF_CALLERS):
+            self.known_late.append((index, operation))
+        elif isinstance(operation, PostMessage):
             answer_group(self.late, index, Closed(self._ended[operation.run_id]))
 
 
@@ -82,6 +86,8 @@ def apply_sorted(batch: Sorted) -> Steps[Answers]:
     for stage in batch.stages:
         for apply, rows in stage.items():
             yield from apply(rows, answers)
+    if batch.known_late:
+        yield from answer_unposted(batch.known_late, answers)
     return answers
 
 

@@ -6,9 +6,31 @@ Out:  questions to the database; for each message its number, or why it was not 
 
 from collections.abc import Sequence
 
-from perdure.stores.answers import APPLIED, Answer, Answers, Applied, Closed, Full, Missing, Posted, answer_group
+import msgspec
+
+from perdure.kernel.messages import DeferredFailure, DeferredResult, RequestSent, SignalSent
+from perdure.kernel.status import Status
+from perdure.stores.answers import (
+    APPLIED,
+    Answer,
+    Answers,
+    Applied,
+    Closed,
+    Differs,
+    Full,
+    Missing,
+    Posted,
+    answer_group,
+)
 from perdure.stores.operations import MoveMessages, PostMessage, TellRun
 from perdure.stores.rules.questions import Bulk, Query, Steps
+
+# What callers send to code that waits for it; it does not end a delay.
+SENT = frozenset(kind.__name__ for kind in (SignalSent, DeferredResult, DeferredFailure, RequestSent))
+# What ids of callers begin with: under one of them a message counts once, whenever it is sent again.
+OF_CALLERS = ("signal:", "deferred:", "request:")
+# What a run gets once: another one is refused, the same one again changes nothing.
+WRITE_ONCE = frozenset(kind.__name__ for kind in (DeferredResult, DeferredFailure))
 
 
 def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
@@ -33,7 +55,7 @@ def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answe
             before = counts[run_id] - len(new[run_id])
             answer_group(answers, index, Applied(Posted(number, before + nth)))
     if unposted:
-        yield from _answer_unposted(unposted, answers)
+        yield from answer_unposted(unposted, answers)
 
 
 def _with_room(posts: list[tuple[int, PostMessage | TellRun]]) -> list[Sequence[object]]:
@@ -51,14 +73,14 @@ def _with_room(posts: list[tuple[int, PostMessage | TellRun]]) -> list[Sequence[
 
 
 def _told(new: dict[str, list[PostMessage | TellRun]]) -> list[Sequence[object]]:
-    """Of each run how many messages came, whether they are all signals, and when the first of them did."""
+    """Of each run how many messages came, whether all of them are what callers send, and when the first of them did."""
     return [
-        (run_id, len(posts), all(post.kind == "SignalSent" for post in posts), min(post.at for post in posts))
+        (run_id, len(posts), all(post.kind in SENT for post in posts), min(post.at for post in posts))
         for run_id, posts in new.items()
     ]
 
 
-def _answer_unposted(unposted: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
+def answer_unposted(unposted: Sequence[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
     """Why messages were not put into inboxes; those whose run turns out to have room after all are put there now."""
     again: list[tuple[int, PostMessage | TellRun]] = []
     counted: dict[str, bool] = {}
@@ -78,7 +100,7 @@ def _answer_unposted(unposted: list[tuple[int, PostMessage | TellRun]], answers:
 def _unposted(post: PostMessage | TellRun) -> Steps[Answer]:
     """Why a message was not put into an inbox: it is there already, nobody is there to read it, or it may be full."""
     found = (yield Query("find_message", {"run_id": post.run_id, "message_id": post.message_id})).first
-    if found is not None:
+    if found is not None and post.kind not in WRITE_ONCE:
         return Applied(Posted(found[0], None))
     if isinstance(post, TellRun):
         return APPLIED
@@ -86,7 +108,19 @@ def _unposted(post: PostMessage | TellRun) -> Steps[Answer]:
     if run is None:
         return Missing()
     status, has_ended = run
+    # What a run was given before it continued says nothing of the run that goes on in its place.
+    if found is not None and status != Status.CONTINUED:
+        return Applied(Posted(found[0], None)) if _is_same(post, *found[1:]) else Differs()
     return Closed(status) if has_ended or post.most is None else Full(post.most)
+
+
+def _is_same(post: PostMessage | TellRun, kind: str, body: str) -> bool:
+    """Whether a message says what another one said, in whatever order."""
+    return post.kind == kind and (post.body == body or _in_order(post.body) == _in_order(body))
+
+
+def _in_order(body: str) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(body), order="sorted")
 
 
 def _is_full(run_id: str, most: int) -> Steps[bool]:

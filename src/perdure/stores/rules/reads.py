@@ -55,6 +55,7 @@ class Reads:
         self.url = url
         self.ask = ask
         self.dialect = dialect
+        self.channels = ChannelReads(url, ask)
 
     # Runs of a worker
 
@@ -197,6 +198,21 @@ async def _rows(ask: Ask, name: str, **parameters: object) -> Sequence[Any]:
     return await ask(lambda: _found(Query(name, parameters)))
 
 
+class ChannelReads:
+    """What can be read of the channels between runs and the world outside."""
+
+    def __init__(self, url: str, ask: Ask) -> None:
+        self.url = url
+        self.ask = ask
+
+    async def deferreds(self, run_id: str) -> list[Message]:
+        return await _of_run(self, run_id, run_id, Query("deferreds_of", {"run_id": run_id}), rows.message_of)
+
+    async def secret(self) -> bytes | None:
+        found = await _rows(self.ask, "secret")
+        return found[0][0] if found and isinstance(found[0][0], bytes) else None
+
+
 def _found(question: Question) -> Steps[Sequence[Any]]:
     return (yield question).rows
 
@@ -208,7 +224,9 @@ def _message_or_not(url: str, run_id: str, *row: Any) -> Message | RunUnreadable
         return unreadable(url, run_id, None, error)
 
 
-async def _of_run(reads: Reads, run_id: str, id: str, question: Query, record: Callable[..., T]) -> list[T]:
+async def _of_run(
+    reads: Reads | ChannelReads, run_id: str, id: str, question: Query, record: Callable[..., T]
+) -> list[T]:
     """Records of one run; RunUnreadable."""
 
     def ask() -> Steps[list[T]]:

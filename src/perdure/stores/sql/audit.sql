@@ -271,8 +271,9 @@ select runs.run_id, workflow_id, 'sleeps on, though ' || inbox.kind || ' ' || me
              from json_each(case when json_valid(runs.waiting) then runs.waiting else '[]' end) as call
             where case
                     when call.type <> 'object' or not json_valid(inbox.body) then 0
-                    when inbox.kind = 'SignalSent'
-                    then json_extract(call.value, '$.kind') = 'signal'
+                    when inbox.kind in ('SignalSent', 'DeferredResult', 'DeferredFailure', 'RequestSent')
+                    then json_extract(call.value, '$.kind')
+                         = case inbox.kind when 'SignalSent' then 'signal' when 'RequestSent' then 'request' else 'deferred' end
                      and json_extract(call.value, '$.name') = json_extract(inbox.body, '$.name')
                     else json_extract(call.value, '$.kind') = 'child'
                      and json_extract(call.value, '$.place') = json_extract(inbox.body, '$.place')
@@ -320,7 +321,7 @@ select run_id, workflow_id, 'event ' || seq || ' fired ' || (fire_at - at) || ' 
  where at < fire_at;
 
 -- taken_messages: a message that was taken has become the event that says so.
--- Signals with an id go on with the run that continues, and keep the numbers of events they became before.
+-- Signals with an id and requests go on with the run that continues, and keep the numbers of events they became.
 select inbox.run_id, workflow_id,
        inbox.kind || ' ' || message_id || ' is said to be event ' || taken_by
        || coalesce(', a ' || events.kind, ', which is not there')
@@ -329,16 +330,19 @@ select inbox.run_id, workflow_id,
   left join events on events.run_id = inbox.run_id and events.seq = inbox.taken_by
   left join payloads on events.body is null and payloads.run_id = events.run_id and payloads.seq = events.seq
  where taken_by <> 0
-   and not (continued_from is not null and message_id >= 'signal:' and message_id < 'signal;')
+   and not (continued_from is not null and (message_id glob 'signal:*' or message_id glob 'request:*'))
    and case
          when events.id is null then 1
          when not json_valid(inbox.body) or not json_valid(coalesce(events.body, payloads.body)) then 0
-         when inbox.kind = 'SignalSent'
-         then events.kind <> 'SignalReceived'
+         when inbox.kind in ('SignalSent', 'RequestSent')
+         then events.kind <> case inbox.kind when 'SignalSent' then 'SignalReceived' else 'RequestReceived' end
            or json_extract(coalesce(events.body, payloads.body), '$.message_id') is not message_id
          when inbox.kind in ('ChildResult', 'ChildFailure')
          then events.kind <> case inbox.kind when 'ChildResult' then 'ChildCompleted' else 'ChildFailed' end
            or events.place is not json_extract(inbox.body, '$.place')
+         when inbox.kind in ('DeferredResult', 'DeferredFailure')
+         then events.kind <> case inbox.kind when 'DeferredResult' then 'DeferredResolved' else 'DeferredFailed' end
+           or json_extract(coalesce(events.body, payloads.body), '$.name') is not json_extract(inbox.body, '$.name')
          else inbox.kind <> 'CancelRequest' or events.kind <> 'CancelRequested'
        end;
 
@@ -347,12 +351,12 @@ select inbox.run_id, workflow_id, count(*) || ' messages are said to be event ' 
   from inbox
   join runs on runs.run_id = inbox.run_id
  where taken_by > 0
-   and not (continued_from is not null and message_id >= 'signal:' and message_id < 'signal;')
+   and not (continued_from is not null and (message_id glob 'signal:*' or message_id glob 'request:*'))
  group by inbox.run_id, taken_by
 having count(*) > 1;
 
--- received_signals: a signal that a history knows of is taken, and by no other event.
-select run_id, workflow_id, 'event ' || seq || ' is signal ' || message_id || ', which could be taken once more'
+-- received_signals: a signal or a request that a history knows of is taken, and by no other event.
+select run_id, workflow_id, 'event ' || seq || ' is message ' || message_id || ', which could be taken once more'
   from (
          select events.run_id, workflow_id, status, events.seq,
                 case when json_valid(coalesce(events.body, payloads.body))
@@ -361,10 +365,10 @@ select run_id, workflow_id, 'event ' || seq || ' is signal ' || message_id || ',
            from events
            join runs on runs.run_id = events.run_id
            left join payloads on events.body is null and payloads.run_id = events.run_id and payloads.seq = events.seq
-          where kind = 'SignalReceived'
+          where kind in ('SignalReceived', 'RequestReceived')
        ) as received
  where message_id is not null
-   and not (status = 'CONTINUED' and message_id >= 'signal:' and message_id < 'signal;')
+   and not (status = 'CONTINUED' and (message_id glob 'signal:*' or message_id glob 'request:*'))
    and not exists (
          select 1
            from inbox

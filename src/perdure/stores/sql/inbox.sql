@@ -6,7 +6,7 @@ update inbox
    set run_id = :to_run_id
  where run_id = :run_id
    and taken_by is null
-   and kind in ('SignalSent', 'CancelRequest', 'TerminateRequest');
+   and kind in ('SignalSent', 'DeferredResult', 'DeferredFailure', 'RequestSent', 'CancelRequest', 'TerminateRequest');
 
 -- move_known: so do the last signals that were sent under an id, taken or not, so that none counts twice.
 update inbox
@@ -22,8 +22,8 @@ update inbox
           limit 1000
        );
 
--- find_message: is this message in the inbox?
-select number
+-- find_message: is this message in the inbox, and what does it say?
+select number, kind, body
   from inbox
  where run_id = :run_id
    and message_id = :message_id;
@@ -53,6 +53,14 @@ select run_id, number, message_id, kind, body, at
  where run_id in (select value from json_each(:few_ids::text[]))
    and taken_by is null
  order by run_id, number;
+
+-- deferreds_of: what the deferreds of a run were resolved with, taken or not.
+select number, message_id, kind, body, at
+  from inbox
+ where run_id = :run_id
+   and message_id >= 'deferred:'
+   and message_id < 'deferred;'
+ order by number;
 
 -- set_aside: the signals that are not what a run's code waits for; they became no event.
 select number, message_id, kind, body, at

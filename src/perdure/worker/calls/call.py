@@ -9,12 +9,13 @@ nobody else knows which kinds there are.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from perdure.clock import Clock
 from perdure.engine.ports import Engine, OwnedRun
-from perdure.kernel.events import CancelRequested, Event
+from perdure.kernel.events import CancelRequested, DeferredFailed, DeferredResolved, Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import Body
 from perdure.stores.records import AttemptRow
@@ -54,6 +55,9 @@ class CallingCode(Protocol):
     fresh: "list[DurableCall]"
     cancelled: CancelRequested | None
     last_failure: Failure | None
+    # Which calls listen to a key, in the order they began to; and the deferreds that the code has waited for.
+    listening: "dict[str, deque[DurableCall]] | None"
+    resolved: dict[str, DeferredResolved | DeferredFailed] | None
 
     # The place of a call of this name, made now.
     def place(self, name: str) -> str: ...

@@ -1,5 +1,5 @@
 -- 0006: what workflows and activities have to say beyond events.
--- Safe before the new code runs: old code knows nothing of the new tables and leaves them alone.
+-- Safe before the new code runs: old code knows nothing of the new tables and columns and leaves them alone.
 
 -- progress: of a call under way, that its only attempt has begun, and the newest details of its heartbeats.
 create table {schema}.progress (
@@ -11,3 +11,13 @@ create table {schema}.progress (
     beat_at   bigint,
     constraint progress_key primary key (run_id, place)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+
+-- Requests: the answer of the workflow, as JSON. Those that were taken and have none are looked for when a run is loaded.
+alter table {schema}.inbox add column answer text collate "C";
+create index inbox_unanswered on {schema}.inbox (run_id, message_id)
+    where kind = 'RequestSent' and taken_by is not null and answer is null;
+
+-- Deferreds: what their tokens are made from; it is shown nowhere. Two random UUIDs have 244 random bits.
+alter table {schema}.perdure_schema add column secret bytea;
+update {schema}.perdure_schema
+   set secret = decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');

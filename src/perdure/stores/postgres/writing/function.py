@@ -5,8 +5,9 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from perdure.stores.dialects import COMMENT, qualified, quoted
+from perdure.stores.dialects import COMMENT, literal, qualified, quoted
 from perdure.stores.queries import queries
+from perdure.stores.rules.inbox import SENT
 from perdure.stores.rules.table import Part, parts_of_single_call
 
 _PLAIN = """
@@ -33,7 +34,7 @@ _POSTING = """
           from (
                  select m ->> 1 as run_id,
                         count(*) as how_many,
-                        bool_and(m ->> 3 = 'SignalSent') as are_signals,
+                        bool_and(m ->> 3 in ({sent})) as are_signals,
                         min((m ->> 4)::bigint) as first_at
                    from jsonb_array_elements(posted) as m
                   group by m ->> 1
@@ -66,6 +67,7 @@ def _part(name: str, part: Part, schema: str) -> str:
     body = _TEMPLATES[part].format(
         name=name,
         statement=_with_rows(name, f"(given -> '{name}')", schema),
+        sent=", ".join(map(literal, sorted(SENT))),
         count_posted=_with_rows("count_posted", "told", schema),
         schema=quoted(schema),
         function="{function}",

@@ -1,5 +1,5 @@
 -- 0010: what workflows and activities have to say beyond events.
--- Safe before the new code runs: old code knows nothing of the new tables and leaves them alone.
+-- Safe before the new code runs: old code knows nothing of the new tables and columns and leaves them alone.
 
 -- progress: of a call under way, that its only attempt has begun, and the newest details of its heartbeats.
 create table progress (
@@ -11,3 +11,12 @@ create table progress (
     beat_at   integer,
     primary key (run_id, place)
 );
+
+-- Requests: the answer of the workflow, as JSON. Those that were taken and have none are looked for when a run is loaded.
+alter table inbox add column answer text;
+create index inbox_unanswered on inbox (run_id, message_id)
+    where kind = 'RequestSent' and taken_by is not null and answer is null;
+
+-- Deferreds: what their tokens are made from; it is shown nowhere.
+alter table perdure_schema add column secret blob;
+update perdure_schema set secret = randomblob(32);
