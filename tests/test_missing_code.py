@@ -258,6 +258,19 @@ async def test_an_activity_that_nobody_could_run_is_told_with_its_wait(env: Envi
             await run.result(timeout=0)
 
 
+async def test_a_parent_tells_that_nobody_has_the_code_of_its_child(env: Environment) -> None:
+    """Who waits for the parent was told that it goes on, and had to guess which child it hangs on."""
+    async with env:
+        run = await env.start(calls_a_child.options(id="parent"))
+        await env.pass_time(2)
+        await env.pass_time(2)
+        (wait,) = (await run.describe()).waiting_for
+        assert (wait.kind, wait.name) == ("child", "parent/as_it_was")
+        assert wait.reason == "no living worker works its queue, far; start one that has the workflow as_it_was"
+        with pytest.raises(TimeoutError, match=r": the child parent/as_it_was waits .*because no living worker works"):
+            await run.result(timeout=0)
+
+
 async def test_workflows_that_are_registered_later_are_in_the_workers_row(env: Environment) -> None:
     """A module that is imported when it is first needed must not be taken for code that is missing."""
     async with env:

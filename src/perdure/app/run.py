@@ -258,9 +258,9 @@ async def _how_it_is(engine: Engine, namespace: str, run_id: str) -> str:
 
 def _told(wait: Wait) -> str:
     """Why a wait may be long."""
+    what = "it" if wait.kind in {"worker", "rest"} else f"the {wait.kind} {wait.name}"
     if wait.until is not None:
-        return f"it rests until {told_time(wait.until)}, {wait.reason}"
-    what = "it" if wait.kind == "worker" else f"the {wait.kind} {wait.name}"
+        return f"{what} rests until {told_time(wait.until)}, {wait.reason}"
     since = "" if wait.since is None else f" since {told_time(wait.since)}"
     return f"{what} waits{since} because {wait.reason}"
 

@@ -19,7 +19,7 @@ from perdure.engine.hindrances import (
     told_missing,
 )
 from perdure.engine.ports import Engine
-from perdure.errors import BadOption, RunUnreadable, StoreUnavailable
+from perdure.errors import BadOption, RunNotFound, RunUnreadable, StoreUnavailable
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import (
@@ -42,6 +42,8 @@ B = TypeVar("B")
 # The first and the last moment that Python can tell.
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 LARGEST_PAGE = 1000
+# Of so many children that a run waits for it is looked what keeps them.
+MOST_CHILDREN = 10
 
 
 class View:
@@ -274,9 +276,10 @@ def _beating(wait: Wait, known: Sequence[CallProgress]) -> Wait:
     return wait
 
 
-async def _hindered(engine: Engine, row: RunRow, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
-    """What an open run waits for, and what keeps it, or the activities it waits for, from going on."""
-    if row.closed_at is not None or row.held is not None or not (row.owner is None or any(w.queue for w in waits)):
+async def _hindered(engine: Engine, row: RunRow, waits: tuple[Wait, ...], *, is_listed: bool) -> tuple[Wait, ...]:
+    """What an open run waits for, and what keeps it, or the activities and children it waits for, from going on."""
+    may_hang = row.owner is None or any(wait.queue or wait.kind == "child" for wait in waits)
+    if row.closed_at is not None or row.held is not None or not may_hang:
         return waits
     try:
         served = await engine.reader.serving(row.namespace)
@@ -284,6 +287,8 @@ async def _hindered(engine: Engine, row: RunRow, waits: tuple[Wait, ...]) -> tup
         # It would only have helped; the run itself was read.
         return waits
     waits = tuple(_without_code(wait, served) for wait in waits)
+    if not is_listed:
+        waits = await _with_hindered_children(engine, row, waits, served)
     match hindrance_of(row, served, engine.clock.now()):
         case Rest(until, reason):
             return (Wait("rest", "", until=moment(until), reason=reason), *waits)
@@ -291,6 +296,30 @@ async def _hindered(engine: Engine, row: RunRow, waits: tuple[Wait, ...]) -> tup
             return (Wait("worker", "", workflow, queue=queue, since=moment(since), reason=reason), *waits)
         case _:
             return waits
+
+
+async def _with_hindered_children(
+    engine: Engine, row: RunRow, waits: tuple[Wait, ...], served: Served
+) -> tuple[Wait, ...]:
+    """The same; the first few children with a reason when something keeps them from going on."""
+    children = [wait for wait in waits if wait.kind == "child" and wait.name is not None][:MOST_CHILDREN]
+    told = {wait.place: await _with_hindrance(engine, row.namespace, wait, served) for wait in children}
+    return tuple(told.get(wait.place, wait) for wait in waits)
+
+
+async def _with_hindrance(engine: Engine, namespace: str, wait: Wait, served: Served) -> Wait:
+    try:
+        child = await engine.reader.find(namespace, str(wait.name))
+    except (RunNotFound, RunUnreadable, StoreUnavailable):
+        # It would only have helped, as above.
+        return wait
+    match hindrance_of(child, served, engine.clock.now()):
+        case Rest(until, reason):
+            return replace(wait, until=moment(until), reason=reason)
+        case NoCode(_, queue, since, reason):
+            return replace(wait, queue=queue, since=moment(since), reason=reason)
+        case _:
+            return wait
 
 
 def _without_code(wait: Wait, served: Served) -> Wait:
@@ -346,7 +375,7 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         status=_read("status", Status, row.status),
         held=row.held,
         held_report=row.held_report,
-        waiting_for=await _hindered(engine, row, waits),
+        waiting_for=await _hindered(engine, row, waits, is_listed=is_listed),
         step=row.step,
         entity_id=row.entity_id,
         correlation_id=row.correlation_id,
