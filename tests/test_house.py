@@ -44,7 +44,7 @@ INSIDE = {
         "activity_context durations function info lint registry",
         "channels options runtime",
         "activity deferreds signals workflow",
-        "calls",
+        "calls undo",
     ],
     "worker": [
         "claims failures loop timers",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "DeferredInfo FailedAttempt Page Perdure Run RunEvent RunInfo SyncPerdure SyncRun UnreadMessage Wait"
+        "DeferredInfo FailedAttempt Page Perdure Run RunEvent RunInfo SyncPerdure SyncRun UndoInfo UnreadMessage Wait"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -18,6 +18,7 @@ _HOMES = {
     "perdure.authoring.deferreds": "Deferred",
     "perdure.authoring.info": "Info",
     "perdure.authoring.signals": "Signal",
+    "perdure.authoring.undo": "Undo undo unwind",
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
         "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadId BadInput BadOption BadToken "
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from perdure.app import RunInfo as RunInfo
     from perdure.app import SyncPerdure as SyncPerdure
     from perdure.app import SyncRun as SyncRun
+    from perdure.app import UndoInfo as UndoInfo
     from perdure.app import UnreadMessage as UnreadMessage
     from perdure.app import Wait as Wait
     from perdure.authoring.activity import Activity as Activity
@@ -82,6 +84,9 @@ if TYPE_CHECKING:
     from perdure.authoring.deferreds import Deferred as Deferred
     from perdure.authoring.info import Info as Info
     from perdure.authoring.signals import Signal as Signal
+    from perdure.authoring.undo import Undo as Undo
+    from perdure.authoring.undo import undo as undo
+    from perdure.authoring.undo import unwind as unwind
     from perdure.authoring.workflow import BoundCall as BoundCall
     from perdure.authoring.workflow import Workflow as Workflow
     from perdure.authoring.workflow import workflow as workflow

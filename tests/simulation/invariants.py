@@ -18,7 +18,7 @@ from tests.simulation.sight import Memory, Seen, SeenEvent, SeenMessage, SeenRun
 from tests.simulation.simulator import Database, SqliteDatabase
 
 CLOSED = {"COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT", "CONTINUED"}
-NOTES = {"CancelRequested", "Patched"}
+NOTES = {"CancelRequested", "Patched", "TimeoutReached"}
 
 
 class Violation(Exception):  # noqa: N818 - it names the trouble

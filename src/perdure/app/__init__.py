@@ -9,5 +9,6 @@ from perdure.views.run import FailedAttempt as FailedAttempt
 from perdure.views.run import Page as Page
 from perdure.views.run import RunEvent as RunEvent
 from perdure.views.run import RunInfo as RunInfo
+from perdure.views.run import UndoInfo as UndoInfo
 from perdure.views.run import UnreadMessage as UnreadMessage
 from perdure.views.run import Wait as Wait

@@ -109,6 +109,10 @@ def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
     runtime = required("continue_as_new()", "start a new run with `app.start(...)` elsewhere")
     if asyncio.current_task() is not runtime.main_task:
         raise NotAllowedInWorkflow("continue_as_new() in a task of its own", "call it from the workflow's main task")
+    if runtime.undos is not None and (names := runtime.undos.names()):
+        raise BadOption(
+            f"the run cannot continue as a new one with something to undo: {names}; drop() it or await unwind() before"
+        )
     given = args[0] if len(args) == 1 and isinstance(args[0], BoundCall) else None
     if given is not None and kwargs:
         raise BadOption("continue_as_new() takes a call or arguments, not both")

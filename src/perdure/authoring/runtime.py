@@ -24,6 +24,14 @@ class PendingCall(Protocol):
     def cancel(self) -> None: ...
 
 
+class Undos(Protocol):
+    """What a run has registered to undo: the names of what is left, newest first, and a way to undo it now."""
+
+    def names(self) -> str: ...
+
+    async def unwind(self) -> None: ...
+
+
 class Runtime(Protocol):
     """What a running workflow can ask for.
 
@@ -56,6 +64,12 @@ class Runtime(Protocol):
     def info(self) -> Info: ...
 
     def token(self, name: str) -> str: ...
+
+    # Register a call of an activity or a workflow that undoes something; all that are registered, if any ever was.
+    def undo(self, function: Any, arguments: bytes) -> Any: ...
+
+    @property
+    def undos(self) -> "Undos | None": ...
 
 
 def current() -> Runtime | None:

@@ -19,7 +19,7 @@ from perdure.kernel.events import (
     RunTerminated,
     RunTimedOut,
 )
-from perdure.kernel.failure import Failure
+from perdure.kernel.failure import Failure, with_notes
 from perdure.kernel.messages import ChildFailure, ChildResult
 from perdure.kernel.status import Status
 from perdure.stores import rows
@@ -33,12 +33,12 @@ def ending(fact: Closing) -> Ending:
             return Ending(Status.COMPLETED, result=result)
         case RunFailed(failure):
             return Ending(Status.FAILED, failure=failure)
-        case RunCancelled(reason):
-            return Ending(Status.CANCELLED, reason=reason)
+        case RunCancelled(reason, notes):
+            return Ending(Status.CANCELLED, reason=reason, notes=notes)
         case RunTerminated(reason):
             return Ending(Status.TERMINATED, reason=reason)
-        case RunTimedOut(reason):
-            return Ending(Status.TIMED_OUT, reason=reason)
+        case RunTimedOut(reason, notes):
+            return Ending(Status.TIMED_OUT, reason=reason, notes=notes)
         case RunContinued(run_id):
             return Ending(Status.CONTINUED, next_run_id=run_id)
         case _:
@@ -74,7 +74,10 @@ _ERRORS: dict[Status, type[errors.RunEnded]] = {
 
 def stopped(id: str, ending: Ending) -> errors.RunEnded:
     """The error for an end that came from outside."""
-    return _ERRORS[ending.status](id, ending.reason)
+    error = _ERRORS[ending.status](id, ending.reason)
+    for note in ending.notes:
+        error.add_note(note)
+    return error
 
 
 def failure_of(child_id: str, ending: Ending) -> Failure:
@@ -84,4 +87,4 @@ def failure_of(child_id: str, ending: Ending) -> Failure:
     error = stopped(child_id, ending)
     kind = type(error)
     arguments = msgspec.Raw(msgspec.json.encode(error.args))
-    return Failure(f"{kind.__module__}.{kind.__qualname__}", str(error), arguments)
+    return with_notes(Failure(f"{kind.__module__}.{kind.__qualname__}", str(error), arguments), ending.notes)

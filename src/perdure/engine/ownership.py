@@ -36,6 +36,7 @@ from perdure.stores.operations import (
     HoldRun,
     MoveMessages,
     NoteLosses,
+    NoteUndo,
     NoteWaiting,
     Operation,
     ParkRun,
@@ -204,6 +205,10 @@ class Ownership:
         """Show what a workflow says of itself."""
         note = Annotate(owned.run_id, self._lease.worker_id, attributes, step, self._clock.now())
         self._ask_as_owner(owned, lambda _: None, note)
+
+    def note_undo(self, owned: OwnedRun, undo: str | None) -> None:
+        """Show what a run would have to undo, and what it has undone."""
+        self._ask_as_owner(owned, lambda _: None, NoteUndo(owned.run_id, self._lease.worker_id, undo))
 
     def record_attempt(self, owned: OwnedRun, attempt: AttemptRow, then: Callable[[], None]) -> None:
         """Write down a failed attempt, then go on; one of a run that is about to end has no successor."""

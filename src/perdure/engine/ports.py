@@ -55,13 +55,17 @@ class StartRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
-    """How a run ended: its status, and its result as JSON, its failure, a reason, or the run that continues it."""
+    """How a run ended: its status, and its result as JSON, its failure, a reason, or the run that continues it.
+
+    `notes` go with a reason: what could not be undone.
+    """
 
     status: Status
     result: bytes | msgspec.Raw | None = None
     failure: Failure | None = None
     reason: str | None = None
     next_run_id: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Tenure:
@@ -339,6 +343,9 @@ class Owner(Protocol):
 
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""
+
+    def note_undo(self, owned: OwnedRun, undo: str | None) -> None:
+        """Show what a run would have to undo, and what it has undone."""
 
     def record_attempt(self, owned: OwnedRun, attempt: AttemptRow, then: Callable[[], None]) -> None:
         """Write down a failed attempt, then go on."""

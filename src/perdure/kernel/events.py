@@ -109,6 +109,12 @@ class CancelRequested(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     close_at: int | None = None
 
 
+class TimeoutReached(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The run took longer than its timeout and has undos to do: its code is told where it waits, then they are done."""
+
+    reason: str | None = None
+
+
 class Patched(msgspec.Struct, frozen=True, gc=False):
     """The code asked about this change when it first came by, and took the new way."""
 
@@ -128,9 +134,10 @@ class RunFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunCancelled(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The run was cancelled, with its clean-up done or its time for that over."""
+    """The run was cancelled, with its clean-up done or its time over; `notes` tell what could not be undone."""
 
     reason: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class RunTerminated(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -140,9 +147,10 @@ class RunTerminated(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class RunTimedOut(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The run took longer than its timeout."""
+    """The run took longer than its timeout; `notes` tell what could not be undone."""
 
     reason: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class RunContinued(msgspec.Struct, frozen=True, gc=False):
@@ -163,7 +171,7 @@ Answer: TypeAlias = (
     | ChildCompleted
     | ChildFailed
 )
-Note: TypeAlias = CancelRequested | Patched
+Note: TypeAlias = CancelRequested | TimeoutReached | Patched
 Closing: TypeAlias = RunCompleted | RunFailed | RunCancelled | RunTerminated | RunTimedOut | RunContinued
 CLOSINGS = frozenset({RunCompleted, RunFailed, RunCancelled, RunTerminated, RunTimedOut, RunContinued})
 Fact: TypeAlias = RunStarted | Answer | Note | Closing
@@ -197,6 +205,7 @@ FACTS: dict[str, type[Fact]] = {
         ChildCompleted,
         ChildFailed,
         CancelRequested,
+        TimeoutReached,
         Patched,
         RunCompleted,
         RunFailed,

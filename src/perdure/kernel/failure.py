@@ -24,3 +24,10 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     def summary(self) -> str:
         name = self.type.removeprefix("builtins.")
         return f"{name}: {self.message}" if self.message else name
+
+
+def with_notes(failure: Failure, notes: tuple[str, ...]) -> Failure:
+    """A failure without attributes of its own, and notes for the error that it becomes."""
+    if not notes:
+        return failure
+    return msgspec.structs.replace(failure, attributes=msgspec.Raw(msgspec.json.encode({"__notes__": notes})))

@@ -150,6 +150,14 @@ class Annotate(NamedTuple):
     at: int
 
 
+class NoteUndo(NamedTuple):
+    """What a run would have to undo, and what it has undone, as JSON; None when there is nothing."""
+
+    run_id: str
+    worker_id: str
+    undo: str | None
+
+
 class TakeMessage(NamedTuple):
     """A message has become the event of this number; 0 for none, since the code could not take it."""
 
@@ -338,6 +346,7 @@ Operation: TypeAlias = (
     | TellRun
     | NoteCancel
     | Annotate
+    | NoteUndo
     | TakeMessage
     | RecordAttempt
     | BeginAttempt

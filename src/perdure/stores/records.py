@@ -52,6 +52,7 @@ class RunRow(msgspec.Struct, frozen=True):
     continued_from: str | None = None
     losses: int = 0
     outlived: int = 0
+    undo: str | None = None
 
 
 class AttemptRow(msgspec.Struct, frozen=True):

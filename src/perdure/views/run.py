@@ -93,6 +93,19 @@ class DeferredInfo(View):
 
 
 @dataclass(frozen=True, slots=True)
+class UndoInfo(View):
+    """A call that a run has registered to undo something: its state is waiting, done, failed or left.
+
+    `left` is what was not undone of a run that has ended without. `name` is None when it is not known what there is:
+    the run has registered something, and its worker has not said what yet, or died before it could.
+    """
+
+    name: str | None
+    state: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FailedAttempt(View):
     """A failed attempt of an activity, and when the next one is due."""
 
@@ -156,6 +169,8 @@ class RunInfo(View):
     error: str | None
     # How often its workers were lost in the calls it is in; a run that gets on begins at 0 again.
     losses: int = 0
+    # What it has to undo should it not end well, in the order in which that is done; and what it has undone.
+    undo: tuple[UndoInfo, ...] = ()
 
     @property
     def id(self) -> str:
@@ -258,6 +273,16 @@ def _waits(text: str | None) -> tuple[Wait, ...]:
         known = {name: wait[name] for name in Wait.__dataclass_fields__ if name in wait}
         found.append(Wait(**known, until=_moment_or_none(until), since=_moment_or_none(since)))
     return tuple(found)
+
+
+def _undos(row: RunRow) -> tuple[UndoInfo, ...]:
+    """What a run has to undo; of one that has ended well nothing, of one that has ended without it is left."""
+    found = [UndoInfo(each["name"], each["state"], each.get("error")) for each in msgspec.json.decode(row.undo or "[]")]
+    if row.closed_at is None:
+        return tuple(found)
+    if row.status in {Status.COMPLETED, Status.CONTINUED}:
+        return tuple(each for each in found if each.state != "waiting")
+    return tuple(replace(each, state="left") if each.state == "waiting" else each for each in found)
 
 
 async def _with_progress(engine: Engine, row: RunRow, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
@@ -392,6 +417,7 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         closed_at=_moment_or_none(row.closed_at),
         error=_read("outcome", _error, row),
         losses=row.losses,
+        undo=() if row.undo is None else _read("undo", _undos, row),
     )
 
 

@@ -121,6 +121,10 @@ def _cancel_requested(event: RunEvent) -> Line:
     return Line("⚠", "yellow", "asked to stop", f"{reason_in(event.body)}{limit}")
 
 
+def _timeout_reached(event: RunEvent) -> Line:
+    return Line("⚠", "yellow", "out of time", f"{reason_in(event.body)}; what it has done is undone")
+
+
 def _patched(event: RunEvent) -> Line:
     return Line("✎", "cyan", f"change {event.body['change_id']}", "takes the new way")
 
@@ -162,6 +166,7 @@ LINES: dict[str, Callable[[RunEvent], Line]] = {
     "ChildCompleted": _child_completed,
     "ChildFailed": _child_failed,
     "CancelRequested": _cancel_requested,
+    "TimeoutReached": _timeout_reached,
     "Patched": _patched,
     "RunCompleted": _completed,
     "RunFailed": _failed,

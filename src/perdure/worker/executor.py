@@ -19,7 +19,7 @@ from perdure.engine.background import Background
 from perdure.engine.ports import Advance, Engine, HandBack, StartRequest
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
-from perdure.kernel.events import CancelRequested, Patched, RunCancelled, RunTerminated
+from perdure.kernel.events import CancelRequested, Patched, RunCancelled, RunTerminated, TimeoutReached
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.run import timed_out
 from perdure.worker.activities import ActivityRunner
@@ -31,6 +31,7 @@ from perdure.worker.inbox import MESSAGES_SLICE, Inbox
 from perdure.worker.live_run import LiveRun, LiveRuns, Step
 from perdure.worker.loop.exits import EXITS
 from perdure.worker.loop.loop import NeverWaits
+from perdure.worker.loop.undo import UNKNOWN, WAITING
 from perdure.worker.suspects import Suspects
 
 log = logging.getLogger("perdure.worker")
@@ -127,7 +128,7 @@ class Executor:
                 advance = self._take_asides(live, advance)
             if runtime.given_up:
                 self.effects.cancel(live)
-            if main is not None and main.done():
+            if main is not None and main.done() and (runtime.undos is None or not runtime.undos.is_unwinding):
                 self._close(live)
                 return
             inbox = live.inbox
@@ -212,6 +213,9 @@ class Executor:
                 advance = noted
                 if live.history is not None:
                     live.history = [*live.history, noted.event]
+        if runtime.undos is not None and WAITING not in (live.undo_noted or ""):
+            live.undo_noted = UNKNOWN
+            self._owner.note_undo(live.owned, UNKNOWN)
         annotations = (runtime.attributes_text, runtime.step)
         if asides.is_annotated and annotations != live.annotated:
             live.annotated = annotations
@@ -232,8 +236,9 @@ class Executor:
                 self._end(live, RunCancelled(body.reason))
                 return Read.ENDED
             live.close_at = min(body.close_at, live.close_at or body.close_at)
+            live.close_reason = live.close_reason or body.reason
             self.effects.end_by(live, body.close_at)
-        if live.program.runtime.cancelled is not None:
+        if live.program.is_ending:
             # Asked once is enough: code that cleans up must not be disturbed. Only the end may come sooner.
             return Read.DONE
         noted = self._owner.advance(live.owned, TakeNote(CancelRequested(body.reason, body.close_at), message))
@@ -247,7 +252,24 @@ class Executor:
         if live.close_at is not None and live.close_at <= now:
             self._end(live, RunCancelled(live.close_reason if cancelled is None else cancelled.reason))
         elif live.deadline is not None and live.deadline <= now:
-            self._end(live, timed_out(live.owned.traits.timeout_ms))
+            self._time_out(live)
+
+    def _time_out(self, live: LiveRun) -> None:
+        """End a run whose timeout is over, or have it undo first what it has done."""
+        if live.is_replaying and live.undo_noted is not None:
+            # What there is to undo is known when the code has caught up; it is looked again then.
+            return
+        end = timed_out(live.owned.traits.timeout_ms)
+        if live.has_undos:
+            self._reach_timeout(live, TimeoutReached(end.reason))
+        else:
+            self._end(live, end)
+
+    def _reach_timeout(self, live: LiveRun, reached: TimeoutReached) -> None:
+        """Tell the code that its time is over, for what it has done is undone before the run ends."""
+        noted = self._owner.advance(live.owned, TakeNote(reached))
+        if isinstance(noted, Advance) and self._deliver(live, noted):
+            self.settle(live, noted)
 
     def _close(self, live: LiveRun) -> None:
         end = live.program.end()
@@ -273,6 +295,8 @@ class Executor:
         self._end(live, events.RunFailed(failure_of(error)))
 
     def _end(self, live: LiveRun, end: events.Closing) -> None:
+        if live.program.runtime.undos is not None:
+            live.note_undo(self._owner)
         self._owner.advance(live.owned, CloseRun(end))
         live.is_leaving = True
         live.program.evict()

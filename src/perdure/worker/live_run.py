@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from perdure.authoring.workflow import Workflow
-from perdure.engine.ports import OwnedRun
+from perdure.engine.ports import OwnedRun, Owner
 from perdure.kernel.commands import FireTimer, ReceiveMessage, RecordOutcome
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
@@ -50,6 +50,8 @@ class LiveRun:
     reading: InboxReading | None = None
     # What the row says of attributes and step.
     annotated: tuple[str | None, str | None] = (None, None)
+    # What the row says of its undos.
+    undo_noted: str | None = None
     # How often its workers were lost before it got on, how often it was watched for that and lived; and the places
     # of the calls that were under way by then, as long as one of them is.
     losses = 0
@@ -91,7 +93,23 @@ class LiveRun:
         traits = self.owned.traits
         if traits is PLAIN or traits.timeout_ms is None:
             return None
+        runtime = self.program.runtime
+        if runtime.timed_out is not None or (runtime.undos is not None and runtime.undos.is_unwinding):
+            return None
         return (traits.delayed_until or self.owned.created_at) + traits.timeout_ms
+
+    @property
+    def has_undos(self) -> bool:
+        """Whether there is something to undo, should it not end well."""
+        undos = self.program.runtime.undos
+        return undos is not None and bool(undos.waiting)
+
+    def note_undo(self, owner: Owner) -> None:
+        """Show what the run would have to undo, and what it has undone, unless its row says so already."""
+        undos = self.program.runtime.undos
+        if undos is not None and not self.is_replaying and (text := undos.text()) != self.undo_noted:
+            self.undo_noted = text
+            owner.note_undo(self.owned, text)
 
     @property
     def ends_at(self) -> int | None:
@@ -134,7 +152,10 @@ class LiveRun:
 
     def wake_at(self, now: int) -> int | None:
         """When the run has something to do again by itself."""
-        times = (call.wake_at(self, now) for call in self.program.pending.values())
+        times = [call.wake_at(self, now) for call in self.program.pending.values()]
+        if self.program.runtime.undos is not None and self.has_undos:
+            # Nobody else may end it when its time is over.
+            times.append(self.deadline)
         return min((at for at in times if at is not None), default=None)
 
     def is_waiting_outside(self) -> bool:

@@ -52,6 +52,7 @@ class Parking:
             elif not live.is_noted and idle >= NOTE_AFTER_MS:
                 live.is_noted = True
                 self._unworked.look_at(live)
+                live.note_undo(self._engine.owner)
                 self._engine.owner.note_waiting(live.owned, live.waiting())
         return is_many and hurried * 10 > len(runs)
 
@@ -96,4 +97,6 @@ class Parking:
 
     def _release(self, live: LiveRun, how: Park | HandBack, done: Callable[[bool], None]) -> None:
         live.is_leaving = True
+        if live.undo_noted is not None:
+            live.note_undo(self._engine.owner)
         self._engine.owner.release(live.owned, how, done)

@@ -17,14 +17,18 @@ import msgspec
 from perdure.authoring.calls import ContinueAsNew
 from perdure.authoring.workflow import Workflow
 from perdure.engine.ports import OwnedRun
-from perdure.errors import BadInput
+from perdure.errors import BadInput, BadOption
 from perdure.kernel import events
-from perdure.kernel.events import CancelRequested, Event, Patched
-from perdure.kernel.failure import Failure
+from perdure.kernel.events import CancelRequested, Event, Patched, TimeoutReached
+from perdure.kernel.failure import Failure, with_notes
 from perdure.worker.calls.call import UNRESTORED, Mismatch, unexpected
 from perdure.worker.failures.failures import failure_of
 from perdure.worker.loop.loop import RunTask
+from perdure.worker.loop.undo import UndoStack
 from perdure.worker.runtime import RunRuntime
+
+# The ends of code after which is undone what it has done.
+UNWELL = (events.RunFailed, events.RunCancelled, events.RunTimedOut)
 
 
 class Program:
@@ -33,6 +37,7 @@ class Program:
     main: RunTask | None = None
     # How many new calls were unanswered when it was last looked.
     _unanswered = 0
+    _refusal: BadOption | None = None
 
     def __init__(self, workflow: Workflow[..., Any], owned: OwnedRun) -> None:
         self.runtime = runtime = RunRuntime(workflow, owned)
@@ -49,6 +54,8 @@ class Program:
             raise Mismatch(None, [], f"the run's input does not fit the code: {error}") from None
         self.main = self.loop.begin(work)
         self.loop.drain()
+        if self.runtime.undos is not None:
+            self._unwind_if_ended(self.runtime.undos)
 
     def replay(self, history: list[Event]) -> None:
         """Be told that the code has been here before, and what the history says of changes to it."""
@@ -70,6 +77,8 @@ class Program:
         self.loop.now = event.at
         call.answer(event, restored)
         self.loop.drain()
+        if self.runtime.undos is not None:
+            self._unwind_if_ended(self.runtime.undos)
 
     def redeliver(self, event: Event) -> None:
         """Hand over an event of the past; Mismatch when the code has ended by now."""
@@ -84,25 +93,57 @@ class Program:
                 return
             case CancelRequested():
                 self.runtime.cancelled = event.fact
-                self.loop.now = event.at
-                assert self.main is not None
-                self.main.cancel(event.fact.reason)
-                self.loop.drain()
+                self._cancel(event, event.fact.reason)
+            case TimeoutReached():
+                self.runtime.timed_out = event.fact
+                self._cancel(event, event.fact.reason)
             case _:
                 raise unexpected(event, self.runtime)
 
+    def _cancel(self, event: Event, reason: str | None) -> None:
+        """Tell the code where it waits that it is to end."""
+        self.loop.now = event.at
+        assert self.main is not None
+        self.main.cancel(reason)
+        self.loop.drain()
+        if self.runtime.undos is not None:
+            self._unwind_if_ended(self.runtime.undos)
+
+    def _unwind_if_ended(self, undos: UndoStack) -> None:
+        """Begin to undo what the code has done, if it has ended and not well."""
+        assert self.main is not None
+        if undos.last is None and undos.waiting and self.main.done() and isinstance(self._outcome(), UNWELL):
+            undos.finish()
+            self.loop.drain()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the code was told to end, or has ended and is being undone."""
+        runtime = self.runtime
+        if runtime.cancelled is not None or runtime.timed_out is not None:
+            return True
+        return runtime.undos is not None and runtime.undos.is_unwinding
+
     @property
     def is_done(self) -> bool:
-        return self.main is not None and self.main.done()
+        undos = self.runtime.undos
+        return self.main is not None and self.main.done() and (undos is None or not undos.is_unwinding)
 
     def end(self) -> events.Closing | ContinueAsNew:
-        """What the workflow returned or raised, once it is done."""
+        """What the workflow returned or raised, once it is done; with notes of what could not be undone after it."""
+        undos = self.runtime.undos
+        return self._outcome(() if undos is None or undos.last is None else undos.notes)
+
+    def _outcome(self, notes: tuple[str, ...] = ()) -> events.Closing | ContinueAsNew:
         main, runtime, workflow = self.main, self.runtime, self.runtime.workflow
         assert main is not None
+        if runtime.timed_out is not None:
+            return events.RunTimedOut(runtime.timed_out.reason, notes)
         if main.cancelled():
             if runtime.cancelled is not None:
-                return events.RunCancelled(runtime.cancelled.reason)
-            return events.RunFailed(Failure("asyncio.CancelledError", "the workflow cancelled itself"))
+                return events.RunCancelled(runtime.cancelled.reason, notes)
+            itself = Failure("asyncio.CancelledError", "the workflow cancelled itself")
+            return events.RunFailed(with_notes(itself, notes))
         # A call that never ran is told of only when nothing else is.
         error = main.exception() or runtime.forgotten
         if error is None:
@@ -119,11 +160,20 @@ class Program:
             # The code has been left in the middle: what it held goes now, calls that it never awaited among it.
             with self.loop.as_running_loop():
                 traceback.clear_frames(inner.__traceback__)
-            if runtime.forgotten is None:
+            trouble = runtime.forgotten or self._refused(runtime.undos)
+            if trouble is None:
                 return inner
-            error = runtime.forgotten
+            error = trouble
+        for note in notes:
+            error.add_note(note)
         told = runtime.last_failure if workflow.passes_failures_on else None
         return events.RunFailed(told or failure_of(error))
+
+    def _refused(self, undos: UndoStack | None) -> BadOption | None:
+        """Why the code cannot go on in another run: it has registered something to undo on its way out."""
+        if self._refusal is None and undos is not None and undos.waiting:
+            self._refusal = BadOption(f"the run cannot continue as a new one with something to undo: {undos.names()}")
+        return self._refusal
 
     def forget_answered(self) -> None:
         """Of the calls that are new to the worker, let go of those a long history has answered by now."""
@@ -139,4 +189,6 @@ class Program:
         # Calls hold their runtime; it would hold them until a collection finds both.
         runtime.pending.clear()
         runtime.listening = None
+        if runtime.undos is not None:
+            runtime.undos.clear()
         runtime.fresh = []

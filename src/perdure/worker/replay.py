@@ -33,6 +33,7 @@ class Replay:
         if loaded.row.losses:
             self._executor.suspects.bring_back(live, loaded.row)
         live.annotated = (loaded.row.attributes, loaded.row.step)
+        live.undo_noted = loaded.row.undo
         live.children = set(loaded.children) or None
         if loaded.row.close_at is not None and loaded.row.close_as == Status.CANCELLED:
             live.close_at, live.close_reason = loaded.row.close_at, loaded.row.cancel_reason
@@ -102,16 +103,22 @@ class Replay:
     def _go_on_live(self, live: LiveRun) -> None:
         """Start what the code waits for; of a suspect it is written down first, for it may be its last words."""
         if live.under_way is None or not is_suspect(live.losses):
-            self._executor.settle(live, None)
+            self._settle(live)
             return
 
         def go_on() -> None:
             if not self._executor.runs.is_interrupted(live):
                 live.is_leaving = live.is_replaying = False
-                self._executor.settle(live, None)
+                self._settle(live)
 
         live.is_leaving = live.is_replaying = True
         self._owner.note_waiting(live.owned, live.waiting(), go_on)
+
+    def _settle(self, live: LiveRun) -> None:
+        self._executor.settle(live, None)
+        if live.undo_noted is not None:
+            # Its time may have come while it was not known yet what it has to undo.
+            self._executor.expire(live)
 
     def _catch_up(self, live: LiveRun) -> None:
         """Up to here, what it waits for included, the code has been before."""

@@ -14,15 +14,17 @@ import msgspec
 
 from perdure.authoring.info import Info
 from perdure.authoring.options import recorded_attributes
+from perdure.authoring.undo import Undo
 from perdure.authoring.workflow import Workflow
 from perdure.engine.ports import OwnedRun
 from perdure.errors import NeverAwaited
-from perdure.kernel.events import CancelRequested, DeferredFailed, DeferredResolved
+from perdure.kernel.events import CancelRequested, DeferredFailed, DeferredResolved, TimeoutReached
 from perdure.kernel.failure import Failure
 from perdure.tokens import deferred_token
 from perdure.worker.calls.call import KINDS, DurableCall
 from perdure.worker.loop.loop import RunLoop, RunTask, RunTimer
 from perdure.worker.loop.places import current_branch
+from perdure.worker.loop.undo import UndoStack
 
 
 class Asides:
@@ -42,6 +44,8 @@ class RunRuntime:
     given_up: list[DurableCall] | None = None
     asides: Asides | None = None
     cancelled: CancelRequested | None = None
+    timed_out: TimeoutReached | None = None
+    undos: UndoStack | None = None
     step: str | None = None
     is_replaying = False
     # The first call that was made and never awaited.
@@ -163,6 +167,14 @@ class RunRuntime:
     def set_step(self, step: str | None) -> None:
         self.step = step
         self._aside().is_annotated = True
+
+    def undo(self, function: Any, arguments: bytes) -> Undo:
+        if self.undos is None:
+            self.undos = UndoStack(self.loop)
+        if not self.undos.waiting:
+            # The row is to say that there is something now.
+            self._aside()
+        return self.undos.add(function, arguments)
 
     def _aside(self) -> Asides:
         if self.loop.is_dead:

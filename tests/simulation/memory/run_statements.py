@@ -14,6 +14,7 @@ from perdure.stores.operations import (
     InsertRichRun,
     InsertRun,
     NoteLosses,
+    NoteUndo,
     NoteWaiting,
     ParkRun,
     RecordAttempt,
@@ -250,6 +251,14 @@ def annotate_runs(view: View, rows: Sequence[Annotate]) -> Steps[Found]:
         return replace(row, attributes=note.attributes, step=note.step, waiting=None, updated_at=note.at)
 
     return (yield from update_each(view, rows, _is_owner, annotate))
+
+
+@statement
+def note_undos(view: View, rows: Sequence[NoteUndo]) -> Steps[Found]:
+    def note(row: RunRow, note: NoteUndo) -> RunRow:
+        return replace(row, undo=note.undo)
+
+    return (yield from update_each(view, rows, _is_owner, note))
 
 
 @statement

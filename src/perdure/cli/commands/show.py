@@ -19,7 +19,7 @@ from perdure.cli.output.tables import grid, is_for_people, print_json, print_lin
 from perdure.diagnostics.unworked import unworked
 from perdure.kernel.quarantine import is_suspect
 from perdure.views.detail import MOST_UNREAD, RunDetail, fields_of
-from perdure.views.run import RunEvent, RunInfo, UnreadMessage
+from perdure.views.run import RunEvent, RunInfo, UndoInfo, UnreadMessage
 from perdure.views.timeline import error_in, line_of, traceback_in, wait_texts
 from perdure.views.words import compact, counted, distance, moment, span, visible
 
@@ -137,6 +137,7 @@ def _outcome(detail: RunDetail, warnings: list[str]) -> list[Fact]:
     if info.error is not None:
         facts.append(("error" if info.status == "FAILED" else "reason", Text(visible(info.error), style="red")))
     facts += _labelled("waits for", [Text(text) for text in wait_texts(info.waiting_for, moment)])
+    facts += _labelled("undo", [_undo(each) for each in info.undo])
     facts += _labelled("warning", [Text(text, style="yellow") for text in warnings])
     facts += _labelled(
         "failed attempts",
@@ -146,6 +147,13 @@ def _outcome(detail: RunDetail, warnings: list[str]) -> list[Fact]:
         ],
     )
     return facts
+
+
+def _undo(undo: UndoInfo) -> Text:
+    """A call that undoes something, and what became of it."""
+    name = "something, not known what" if undo.name is None else visible(undo.name)
+    error = "" if undo.error is None else f": {visible(undo.error)}"
+    return Text(f"{name}, {undo.state}{error}", style={"failed": "red", "left": "yellow"}.get(undo.state, ""))
 
 
 def _inbox(detail: RunDetail) -> list[Fact]:

@@ -140,6 +140,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),
     operations.Annotate: update("annotate_runs"),
+    operations.NoteUndo: update("note_undos"),
     operations.NoteLosses: update("note_losses"),
     operations.MoveMessages: single(move_messages, News.WORK),
     operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS),

@@ -197,11 +197,13 @@ select parent_id, run_id
  where parent_id in (select value from json_each(:run_ids::text[]));
 
 -- overdue: runs whose end by the clock has come; the index is named, or all runs of the namespace would be walked.
+-- One whose timeout is over and that has something to undo is left to a worker with its code, unless it is held.
 select *
   from runs indexed by runs_closing
  where close_at <= :now::bigint
    and closed_at is null
    and namespace = :namespace
+   and (close_as <> 'TIMED_OUT' or held is not null or undo is null or undo not like '%"state":"waiting"%')
  order by close_at, run_id
  limit :limit::bigint;
 
@@ -211,6 +213,7 @@ select *
  where close_at <= :now::bigint
    and closed_at is null
    and namespace = :namespace
+   and (close_as <> 'TIMED_OUT' or held is not null or undo is null or undo not like '%"state":"waiting"%')
  order by close_at, run_id;
 
 -- next_close: when the next open run ends by the clock, after now.

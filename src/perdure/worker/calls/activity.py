@@ -28,7 +28,7 @@ from perdure.worker.calls.call import (
 )
 from perdure.worker.failures.failures import failure_of, raised
 from perdure.worker.heartbeats import BeatingAttempt, Heartbeats, recorded_details, restored_details
-from perdure.worker.loop.places import current_branch
+from perdure.worker.loop.places import current_branch, keyed_place
 
 Raw = msgspec.Raw
 
@@ -88,7 +88,7 @@ class ActivityCall(AwaitedCall, kind="activity"):
         if activity.key is None:
             place = current_branch.get(loop.root).place(activity.name)
         else:
-            place = loop.root.place(f"{activity.name}({activity.key})")
+            place = keyed_place(loop.root, f"{activity.name}({activity.key})")
         call = cls(runtime, place, activity, activity.signature.record(args, kwargs))
         runtime.pending[place] = call
         runtime.fresh.append(call)

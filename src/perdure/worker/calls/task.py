@@ -28,6 +28,7 @@ from perdure.worker.calls.call import CallingCode, CallingRun, NeededCode
 from perdure.worker.calls.child import ChildCall
 from perdure.worker.failures.classes import class_named, name_of
 from perdure.worker.failures.failures import raised
+from perdure.worker.loop.places import keyed_place
 
 
 class TaskInput(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -169,7 +170,7 @@ class TaskCall(ChildCall, kind="task"):
         if activity.key is None:
             place = runtime.place(activity.name)
         else:
-            place = runtime.loop.root.place(f"{activity.name}({activity.key})")
+            place = keyed_place(runtime.loop.root, f"{activity.name}({activity.key})")
         data, _, _ = activity.signature.record(args, kwargs)
         call = cls(runtime, place, Task(activity), input_of(activity, data, runtime.loop.now))
         runtime.add(call)

@@ -8,6 +8,9 @@ class Branch:
 
     __slots__ = ("_used", "path")
 
+    # Whether a run undoes in it what it has done.
+    is_undo = False
+
     def __init__(self, path: str) -> None:
         self.path = path
         self._used: dict[str, int] = {}
@@ -23,5 +26,23 @@ class Branch:
         nth = self._used[key] = self._used.get(key, 0) + 1
         return Branch(f"{self.path}{title}/" if nth == 1 else f"{self.path}{title}#{nth}/")
 
+    def undo(self) -> "Branch":
+        """The branch of the next unwinding."""
+        return UndoBranch(self.child("undo").path)
+
+
+class UndoBranch(Branch):
+    """The branch of an unwinding."""
+
+    __slots__ = ()
+
+    is_undo = True
+
 
 current_branch: ContextVar[Branch] = ContextVar("perdure_branch")
+
+
+def keyed_place(root: Branch, name: str) -> str:
+    """The place of a call that is known by its key, wherever it is made; but an undo is apart from what it undoes."""
+    branch = current_branch.get(root)
+    return (branch if branch.is_undo else root).place(name)

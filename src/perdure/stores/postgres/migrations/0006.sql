@@ -21,3 +21,6 @@ create index inbox_unanswered on {schema}.inbox (run_id, message_id)
 alter table {schema}.perdure_schema add column secret bytea;
 update {schema}.perdure_schema
    set secret = decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');
+
+-- Undo: what a run would have to undo, and what it has undone, as a list in JSON; empty when there is nothing.
+alter table {schema}.runs add column undo text collate "C";

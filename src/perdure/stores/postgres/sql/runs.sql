@@ -38,6 +38,14 @@ update runs
    and owner = r ->> 1
 returning run_id;
 
+-- note_undos: what runs would have to undo.
+update runs
+   set undo = r ->> 2
+  from jsonb_array_elements(:rows::jsonb) as r
+ where run_id = r ->> 0
+   and owner = r ->> 1
+returning run_id;
+
 -- park_runs: let go of runs that wait, unless a message came since the owner looked.
 -- One that got as far as to wait is no suspect any more.
 update runs

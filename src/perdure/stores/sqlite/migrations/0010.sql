@@ -20,3 +20,6 @@ create index inbox_unanswered on inbox (run_id, message_id)
 -- Deferreds: what their tokens are made from; it is shown nowhere.
 alter table perdure_schema add column secret blob;
 update perdure_schema set secret = randomblob(32);
+
+-- Undo: what a run would have to undo, and what it has undone, as a list in JSON; empty when there is nothing.
+alter table runs add column undo text;

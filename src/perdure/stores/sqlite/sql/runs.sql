@@ -41,6 +41,14 @@ update runs
    and owner = note.column2
 returning run_id;
 
+-- note_undos: what runs would have to undo.
+update runs
+   set undo = note.column3
+  from (values :rows) as note
+ where run_id = note.column1
+   and owner = note.column2
+returning run_id;
+
 -- count_posted: tell the runs' rows how many messages came, and make them ripe; signals do not end a delay.
 -- A delay that is not over has its time still; whatever the clock of whoever sends a signal says, it keeps that.
 update runs
