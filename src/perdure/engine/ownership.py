@@ -22,7 +22,7 @@ from perdure.engine.starts import Starts, insertion
 from perdure.engine.stopping import Stopping, stop_child, stop_children
 from perdure.engine.waiters import Waiters
 from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
-from perdure.kernel.events import CLOSINGS, Closing, Event, RunContinued
+from perdure.kernel.events import CLOSINGS, ChildFailed, Closing, Event, RunContinued, RunFailed
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.run import NotOwned, Refusal, decide, evolve
 from perdure.kernel.status import OPEN, Status
@@ -32,6 +32,7 @@ from perdure.stores.operations import (
     Annotate,
     AppendEvent,
     BeginAttempt,
+    CloseFreeRun,
     EndRun,
     HoldRun,
     MoveMessages,
@@ -196,6 +197,21 @@ class Ownership:
 
         stop = stop_child(owned.run_id, place, reason, self._clock.now())
         self._ask_as_owner(owned, told, stop)
+
+    def close_unbegun(self, owned: OwnedRun, place: str, failed: ChildFailed) -> None:
+        """End the child at this place with a failure, unless some worker has begun it."""
+        now, end = self._clock.now(), RunFailed(failed.failure)
+        body = told_to_parent(place, failed.workflow, failed.child_id, failed.run_id, end)
+        kind, text, message_id = type(body).__name__, rows.message_body(body), f"child:{failed.run_id}"
+        status = Status.FAILED.value
+        close = CloseFreeRun(failed.run_id, owned.namespace, status, rows.outcome_of(end), now, only_unbegun=True)
+
+        def told(answer: Settlement) -> None:
+            if isinstance(answer, Applied) and isinstance(answer.value, Posted):
+                message = Message(answer.value.number, message_id, body, now)
+                self._arrivals.notice(owned.run_id, message, answer.value.count)
+
+        self._ask_as_owner(owned, told, close, TellRun(owned.run_id, message_id, kind, text, now))
 
     def set_aside(self, owned: OwnedRun, message: Message) -> None:
         """A message that the code of an owned run cannot take is not to be offered again."""

@@ -19,7 +19,7 @@ from perdure.clock import Clock
 from perdure.engine.hindrances import Served
 from perdure.errors import RunUnreadable, StoreError
 from perdure.kernel.commands import Command
-from perdure.kernel.events import Event
+from perdure.kernel.events import ChildFailed, Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import Message, Sent
 from perdure.kernel.run import Refusal, RunState
@@ -337,6 +337,9 @@ class Owner(Protocol):
 
     def cancel_child(self, owned: OwnedRun, place: str, reason: str) -> None:
         """Ask the child that an owned run started at this place to stop; one that has ended does not mind."""
+
+    def close_unbegun(self, owned: OwnedRun, place: str, failed: ChildFailed) -> None:
+        """End the child at this place with a failure, unless some worker has begun it."""
 
     def set_aside(self, owned: OwnedRun, message: Message) -> None:
         """A message that the code of an owned run cannot take is not to be offered again."""

@@ -45,7 +45,11 @@ class Takeover:
     async def rescue(self) -> int:
         """Free the runs of workers that are gone; answers how many."""
         freed = 0
+        worker_id, epoch = self._lease.worker_id, self._lease.epoch
         workers = await self._store.reads.workers()
+        if (worker_id, epoch) not in {(worker.worker_id, worker.epoch) for worker in workers}:
+            # Whoever took our runs over is running them: what runs here is to stop soon, not with the next renewal.
+            self._lease.renew_soon()
         known = {worker.worker_id for worker in workers}
         self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in known}
         others = [worker for worker in workers if worker.worker_id != self._lease.worker_id]

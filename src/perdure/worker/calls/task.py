@@ -20,14 +20,14 @@ from perdure.authoring.activity import Activity, activities
 from perdure.authoring.options import ActivityOptions, WorkflowOptions
 from perdure.authoring.runtime import required
 from perdure.authoring.workflow import Workflow
-from perdure.errors import ActivityFailed
-from perdure.kernel.events import ChildFailed
+from perdure.errors import ActivityFailed, BadInput
+from perdure.kernel.events import ChildCompleted, ChildFailed, Event
 from perdure.kernel.retry import Retry
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.worker.calls.call import CallingCode, CallingRun, NeededCode
-from perdure.worker.calls.child import ChildCall
+from perdure.worker.calls.call import CallingCode, CallingRun, CallServices, NeededCode
+from perdure.worker.calls.child import AGAIN_MS, ChildCall
 from perdure.worker.failures.classes import class_named, name_of
-from perdure.worker.failures.failures import raised
+from perdure.worker.failures.failures import failure_of, raised
 from perdure.worker.loop.places import keyed_place
 
 
@@ -161,9 +161,11 @@ def with_tasks(find: Callable[[str], Workflow[..., Any] | None]) -> Callable[[st
 class TaskCall(ChildCall, kind="task"):
     """An activity on a queue: a child that runs it, wherever that queue is worked."""
 
-    __slots__ = ()
+    __slots__ = ("begin_by",)
 
     workflow: Task
+    # When it is not to be begun any more.
+    begin_by: int | None
 
     @classmethod
     def ask(cls, runtime: CallingCode, activity: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "TaskCall":
@@ -172,13 +174,47 @@ class TaskCall(ChildCall, kind="task"):
         else:
             place = keyed_place(runtime.loop.root, f"{activity.name}({activity.key})")
         data, _, _ = activity.signature.record(args, kwargs)
-        call = cls(runtime, place, Task(activity), input_of(activity, data, runtime.loop.now))
+        now = runtime.loop.now
+        call = cls(runtime, place, Task(activity), input_of(activity, data, now))
+        call.begin_by = begin_by(activity.settings, now)
         runtime.add(call)
         return call
 
     @property
     def activity(self) -> Activity[..., Any]:
         return self.workflow.activity
+
+    def answer(self, event: Event, restored: object) -> None:
+        fact = event.fact
+        if type(fact) is not ChildCompleted:
+            super().answer(event, restored)
+            return
+        try:
+            self.future.set_result(self.activity.signature.result.restore(fact.result, self.activity.result_name))
+        except BadInput as error:
+            # The worker that ran it may have other code, which is the call's failure as any other.
+            self.future.set_exception(error)
+
+    # Waiting to be begun
+
+    def start(self, live: CallingRun, services: CallServices) -> None:
+        super().start(live, services)
+        if self.begin_by is not None:
+            services.ring_at(self.begin_by, live, self)
+
+    def ring(self, live: CallingRun, services: CallServices) -> None:
+        """It is too late to begin: give it up, unless a worker has begun it."""
+        if live.is_leaving or live.starting:
+            services.ring_at(services.clock.now() + AGAIN_MS, live, self)
+            return
+        settings = self.activity.settings
+        error = too_late(self.activity.name, settings.queue or "", settings.queue_timeout or 0)
+        child = ChildFailed(self.workflow.name, self.child_id, self.run_id, failure_of(error))
+        services.engine.owner.close_unbegun(live.owned, self.place, child)
+
+    def wake_at(self, live: CallingRun, now: int) -> int | None:
+        at = super().wake_at(live, now)
+        return at if self.begin_by is None or self.begin_by <= now else min(self.begin_by, at or self.begin_by)
 
     def raised(self, fact: ChildFailed) -> Exception:
         return raised(fact.failure, partial(ActivityFailed, self.activity.name))
