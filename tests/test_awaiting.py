@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from perdure import RunTerminated, Signal, workflow
-from perdure.engine import waiters
+from perdure.engine.waiting import waiters
 from perdure.stores.operations import CloseFreeRun, PostMessage
 from perdure.testing import Environment
 

@@ -43,7 +43,7 @@ INSIDE = {
     "authoring": [
         "activity_context durations function info lint registry",
         "channels options runtime",
-        "activity deferreds signals workflow",
+        "activity deferreds requests signals workflow",
         "calls undo",
     ],
     "worker": [
@@ -74,8 +74,8 @@ INSIDE = {
         "committer ports",
         "endings leasing/lease",
         "arrivals leasing/living",
-        "groups reads leasing/claims leasing/takeover leasing",
-        "waiters",
+        "groups reads waiting/askers leasing/claims leasing/takeover leasing",
+        "waiting",
         "stopping",
         "starts watch",
         "client ownership",

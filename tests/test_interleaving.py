@@ -11,7 +11,6 @@ from perdure.kernel.messages import Message
 from perdure.stores.answers import (
     Answer,
     Applied,
-    Asked,
     Closed,
     Committed,
     Failed,
@@ -19,6 +18,7 @@ from perdure.stores.answers import (
     Freed,
     Moved,
     Posted,
+    StoppedChild,
     Taken,
 )
 from perdure.stores.operations import (
@@ -389,7 +389,7 @@ def test_whoever_takes_a_parent_over_sees_the_child_its_owner_was_starting() -> 
     assert answer(world.by(None, a_close("p"), a_stop("p"))) == Moved()
     assert answer(start) == Applied()
     assert answer(world.by(OTHER, *takeover())) == Applied(Freed(2))
-    assert answer(world.by(OTHER, a_close("p"), a_stop("p"))) == Applied([Asked("c", 1, "CancelRequest")])
+    assert answer(world.by(OTHER, a_close("p"), a_stop("p"))) == Applied([StoppedChild("c", 1, "CancelRequest")])
     assert world.run("p").status == "TERMINATED"
 
 

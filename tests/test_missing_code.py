@@ -15,7 +15,7 @@ from perdure.authoring.workflow import workflows
 from perdure.cli.input.schemas import misfit
 from perdure.codec import ValueType
 from perdure.engine.hindrances import has_code, served_by, told_missing
-from perdure.engine.waiters import FEW
+from perdure.engine.waiting.waiters import FEW
 from perdure.stores.records import WorkerRow
 from perdure.testing import Environment
 

@@ -13,6 +13,7 @@ from perdure.stores import rows
 from perdure.stores.answers import Answer, Broken, Committed, Outcome
 from perdure.stores.operations import (
     Annotate,
+    AnswerRequest,
     Batch,
     BeginAttempt,
     ClaimRuns,
@@ -80,7 +81,7 @@ priorities = st.sampled_from([0, 0, 5, -1])
 times = st.sampled_from([900, 1000, 1500, 3000])
 some_time = st.none() | times
 bodies = st.sampled_from(["1", LARGE])
-message_ids = st.sampled_from(["signal:a", "signal:b", "child:r1", "m"])
+message_ids = st.sampled_from(["signal:a", "signal:b", "child:r1", "request:a", "m"])
 places = st.sampled_from(["", "x", "y"])
 counts = st.integers(0, 3)
 epochs = st.sampled_from([1, 1, 1, 2])
@@ -107,6 +108,7 @@ def a_post(kind: type[PostMessage | TellRun]) -> st.SearchStrategy[PostMessage |
             ("CancelRequest", CANCEL),
             ("DeferredResult", '{"name":"d","value":1}'),
             ("DeferredFailure", '{"name":"d","error":"no"}'),
+            ("RequestSent", '{"name":"r","value":1}'),
         ]
     )
 
@@ -141,6 +143,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(NoteCancel, runs, reasons, some_time, times),
     st.builds(Annotate, runs, workers, st.just("{}"), st.sampled_from([None, "s"]), times),
     st.builds(TakeMessage, st.integers(1, 6), st.integers(0, 4)),
+    st.builds(AnswerRequest, runs, message_ids, st.sampled_from(['{"type":"answered","value":1}', '{"type":"left"}'])),
     st.builds(RecordAttempt, st.just("main"), runs, places, counts, st.just("f"), st.just(FAILURE), times, times),
     st.builds(BeginAttempt, st.just("main"), runs, places, times),
     st.builds(RecordBeat, st.just("main"), runs, places, st.sampled_from([None, "7"]), times),

@@ -7,7 +7,6 @@ from perdure.stores import rows
 from perdure.stores.answers import (
     Answer,
     Applied,
-    Asked,
     Blamed,
     Closed,
     Freed,
@@ -15,6 +14,7 @@ from perdure.stores.answers import (
     Moved,
     Paused,
     Posted,
+    StoppedChild,
     Taken,
 )
 from perdure.stores.operations import (
@@ -201,7 +201,7 @@ async def test_one_child_is_asked_by_its_place(store: Store) -> None:
     async with opened(store):
         await write(store, a_live_child("c1"))
         await write(store, a_live_child("c2"))
-        assert await write(store, a_stop("p", place="place of c2")) == Applied([Asked("c2", 1, "CancelRequest")])
+        assert await write(store, a_stop("p", place="place of c2")) == Applied([StoppedChild("c2", 1, "CancelRequest")])
         assert await store.reads.unread("c1") == []
 
 
@@ -212,7 +212,7 @@ async def test_children_that_have_not_begun_are_closed_with_their_parent(store: 
         await write(store, a_child("c2", on_parent_close="terminate"))
         await write(store, a_child("c3", on_parent_close="abandon"))
         await write(store, a_live_child("c4"))
-        assert await write(store, a_stop("p")) == Applied([Asked("c4", 1, "CancelRequest")])
+        assert await write(store, a_stop("p")) == Applied([StoppedChild("c4", 1, "CancelRequest")])
         statuses = [(await row_of(store, run_id)).status for run_id in ("c1", "c2", "c3", "c4")]
         assert statuses == ["CANCELLED", "TERMINATED", "PENDING", "RUNNING"]
         closing = rows.closing_event(await row_of(store, "c1"))

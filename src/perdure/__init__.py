@@ -13,19 +13,21 @@ _HOMES = {
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
     "perdure.authoring.calls": (
-        "at continue_as_new info now patched rng select set_attributes side_effect sleep uuid4"
+        "at continue_as_new info interrupted now patched rng select set_attributes side_effect sleep uuid4"
     ),
     "perdure.authoring.deferreds": "Deferred",
     "perdure.authoring.info": "Info",
+    "perdure.authoring.requests": "Asked Request",
     "perdure.authoring.signals": "Signal",
     "perdure.authoring.undo": "Undo undo unwind",
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
         "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadId BadInput BadOption BadToken "
         "BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited NewerSchema "
-        "NotADatabase NotAllowedInWorkflow NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
-        "ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound RunNotHeld RunTerminated "
-        "RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow ValueTooLarge WouldDeadlock"
+        "NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
+        "RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound RunNotHeld "
+        "RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow ValueTooLarge "
+        "WouldDeadlock"
     ),
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from perdure.authoring.calls import at as at
     from perdure.authoring.calls import continue_as_new as continue_as_new
     from perdure.authoring.calls import info as info
+    from perdure.authoring.calls import interrupted as interrupted
     from perdure.authoring.calls import now as now
     from perdure.authoring.calls import patched as patched
     from perdure.authoring.calls import rng as rng
@@ -83,6 +86,8 @@ if TYPE_CHECKING:
     from perdure.authoring.calls import uuid4 as uuid4
     from perdure.authoring.deferreds import Deferred as Deferred
     from perdure.authoring.info import Info as Info
+    from perdure.authoring.requests import Asked as Asked
+    from perdure.authoring.requests import Request as Request
     from perdure.authoring.signals import Signal as Signal
     from perdure.authoring.undo import Undo as Undo
     from perdure.authoring.undo import undo as undo
@@ -109,11 +114,13 @@ if TYPE_CHECKING:
     from perdure.errors import NewerSchema as NewerSchema
     from perdure.errors import NotADatabase as NotADatabase
     from perdure.errors import NotAllowedInWorkflow as NotAllowedInWorkflow
+    from perdure.errors import NotAnswered as NotAnswered
     from perdure.errors import NotInActivity as NotInActivity
     from perdure.errors import NotInWorkflow as NotInWorkflow
     from perdure.errors import NotOpen as NotOpen
     from perdure.errors import OpenElsewhere as OpenElsewhere
     from perdure.errors import PerdureError as PerdureError
+    from perdure.errors import RequestRefused as RequestRefused
     from perdure.errors import ResourceNotFound as ResourceNotFound
     from perdure.errors import RunCancelled as RunCancelled
     from perdure.errors import RunClosed as RunClosed

@@ -4,7 +4,7 @@ SHOP = """
 import asyncio
 import os
 from pathlib import Path
-from perdure import Deferred, Retry, Signal, activity, at, continue_as_new, sleep, workflow
+from perdure import Deferred, Request, Retry, Signal, activity, at, continue_as_new, sleep, workflow
 
 approved = Signal("approved", bool)
 
@@ -53,6 +53,17 @@ async def decides() -> bool:
     at(decision.token())
     await sleep(0.01)
     return await decision.wait()
+
+double = Request("double", int, int)
+
+@workflow
+async def doubles() -> None:
+    await sleep(0.01)
+    async for asked in double:
+        if asked.value > 100:
+            asked.refuse("it is too large")
+        else:
+            asked.answer(2 * asked.value)
 
 @workflow
 async def declines() -> None:

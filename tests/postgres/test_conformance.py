@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from perdure.stores.answers import Applied, Asked, Committed, Outcome, Posted
+from perdure.stores.answers import Applied, Committed, Outcome, Posted, StoppedChild
 from perdure.stores.operations import Batch, Operation, TakeMessage
 from perdure.stores.port import Store
 from perdure.stores.postgres.executor import answer
@@ -35,7 +35,8 @@ DUMP = {
     "latest": "select namespace, workflow_id, run_id from runs where is_latest order by 1, 2",
     "events": "select e.namespace, e.run_id, e.seq, e.kind, e.place, e.at, coalesce(e.body, p.body)"
     " from events e left join payloads p on p.run_id = e.run_id and p.seq = e.seq order by e.run_id, e.seq",
-    "inbox": "select number, namespace, run_id, message_id, kind, body, at, taken_by from inbox order by number",
+    "inbox": "select number, namespace, run_id, message_id, kind, body, at, taken_by, answer"
+    " from inbox order by number",
     "attempts": "select namespace, run_id, place, attempt, name, failure, at, next_at from attempts order by 2, 3, 4",
     "progress": "select namespace, run_id, place, begun_at, details, beat_at from progress order by 2, 3",
     "deaths": "select run_id, deaths from runs where deaths is not null order by 1",
@@ -125,7 +126,7 @@ def numbered(outcome: Outcome, numbers: dict[int, int]) -> Outcome:
 def _numbered(value: object, numbers: dict[int, int]) -> object:
     if isinstance(value, list):
         return [_numbered(each, numbers) for each in value]
-    if isinstance(value, Posted | Asked):
+    if isinstance(value, Posted | StoppedChild):
         return msgspec.structs.replace(value, number=numbers.get(value.number, value.number))
     return value
 

@@ -10,13 +10,17 @@ from typing import assert_type
 
 from perdure import (
     Activity,
+    Asked,
     Attempt,
     BoundCall,
+    Deferred,
+    DeferredInfo,
     FailedAttempt,
     Info,
     Page,
     Perdure,
     PerdureError,
+    Request,
     Retry,
     Run,
     RunEvent,
@@ -32,6 +36,7 @@ from perdure import (
     attempt,
     continue_as_new,
     info,
+    interrupted,
     now,
     patched,
     resource,
@@ -105,6 +110,26 @@ assert_type(Signal("lines", list[Line]), Signal[list[Line]])
 assert_type(Signal[int | None]("maybe"), Signal[int | None])
 bare: Signal[None] = Signal("bare")
 
+# So do deferreds; requests know their answers as well.
+decision = Deferred("decision", Line)
+add = Request("add", Line, int)
+assert_type(decision, Deferred[Line])
+assert_type(add, Request[Line, int])
+assert_type(Request[str, bool]("is it there"), Request[str, bool])
+
+
+@workflow
+async def decides() -> int:
+    assert_type(decision.token(), str)
+    assert_type(await decision.wait(timeout=5), Line)
+    assert_type(await interrupted(), str | None)
+    async for asked in add:
+        assert_type(asked, Asked[Line, int])
+        assert_type(asked.value, Line)
+        asked.answer(1)
+        asked.refuse("no")
+    return 1
+
 
 # Decorators with options, on functions of both kinds.
 
@@ -125,6 +150,16 @@ async def rating(sku: str) -> int:
 
 
 # From outside.
+
+
+async def channels(app: Perdure, run: Run[str]) -> None:
+    await run.resolve(decision, Line("a", 1))
+    await run.resolve(decision, error="no")
+    await run.resolve("by-name", 7, connection=None)
+    await app.resolve("token", {"any": "value"})
+    assert_type(await run.ask(add, Line("a", 1), timeout=5, id="web-81"), int)
+    assert_type(await run.ask("by-name", 7), object)
+    assert_type(await run.deferreds(), list[DeferredInfo])
 
 
 async def outside(runs: list[Run[object]]) -> None:
@@ -272,6 +307,10 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(run.attempts(), list[FailedAttempt])
         assert_type(run.unread(), list[UnreadMessage])
         run.signal(approved, True)
+        run.resolve(decision, Line("a", 1))
+        app.resolve("token", error="no")
+        assert_type(run.ask(add, Line("a", 1)), int)
+        assert_type(run.ask("by-name", 7), object)
         run.cancel("enough")
         run.terminate()
         passed_on(run)

@@ -7,7 +7,9 @@ from random import random
 from perdure import (
     Activity,
     BoundCall,
+    Deferred,
     Perdure,
+    Request,
     Retry,
     Run,
     Signal,
@@ -73,6 +75,10 @@ async def handles(app: Perdure, run: Run[str]) -> None:
     await run.signal(shipped, "a")  # wrong: misc
     await run.signal(approved)  # wrong: call-arg
     await run.signal(17, True)  # wrong: arg-type
+    await run.resolve(decision, "yes")  # wrong: misc
+    await run.resolve(approved, True)  # wrong: arg-type
+    await run.ask(add, "book")  # wrong: misc
+    await run.ask(approved, True)  # wrong: call-overload
     await run.result(timeout="10 s")  # wrong: arg-type
     await run.cancel(3)  # wrong: arg-type
     await run.cancel("enough", 3)  # wrong: call-arg
@@ -180,6 +186,8 @@ async def no_such_option() -> None: ...
 async def no_such_retry() -> None: ...
 
 
+decision = Deferred("decision", bool)
+add = Request("add", int, int)
 number_signal = Signal(3, int)  # wrong: arg-type
 text_signal = Signal("text", "str")  # wrong: arg-type
 bare_signal = Signal("bare")  # wrong: var-annotated

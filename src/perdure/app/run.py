@@ -4,7 +4,8 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, assert_never, cast, overload
+from uuid import uuid4
 
 import msgspec
 
@@ -13,6 +14,7 @@ from perdure.app.open_apps import Home
 from perdure.authoring.channels import Channel
 from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
 from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType
@@ -20,9 +22,10 @@ from perdure.engine.endings import ending_of, stopped
 from perdure.engine.held import way_out
 from perdure.engine.hindrances import told_time
 from perdure.engine.ports import Ending, Engine, OwnedRun
-from perdure.errors import BadOption, PerdureError, RunFailed, RunNotFound
+from perdure.errors import BadOption, NotAnswered, PerdureError, RequestRefused, RunFailed, RunNotFound
 from perdure.ids import checked_id
-from perdure.kernel.messages import DeferredFailure, DeferredResult, SignalSent
+from perdure.kernel.messages import DeferredFailure, DeferredResult, RequestSent, SignalSent
+from perdure.kernel.requests import Answered, LeftUnanswered, Refused, RequestAnswer
 from perdure.kernel.status import Status
 from perdure.stores.records import RunFilter, RunRow
 from perdure.views import detail
@@ -45,6 +48,7 @@ from perdure.views.timeline import history_of
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+A = TypeVar("A")
 
 LONGEST_REASON = 1000
 
@@ -142,6 +146,43 @@ class Run(Generic[R_co]):
         sent = resolution(name, kind, value, error)
         at = (self._home.namespace, self.run_id, self.id)
         await self._engine.client.post(*at, sent, f"deferred:{name}", within=connection)
+
+    @overload
+    async def ask(
+        self, request: Request[T, A], value: T, *, timeout: Duration | None = None, id: str | None = None
+    ) -> A: ...
+    @overload
+    async def ask(
+        self, request: str, value: object, *, timeout: Duration | None = None, id: str | None = None
+    ) -> object: ...
+    async def ask(
+        self,
+        request: Request[Any, Any] | str,
+        value: object,
+        *,
+        timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> object:
+        """Ask the running workflow, and wait for its answer; the `timeout` ends the waiting, not the request.
+
+        Asked again under the same `id` it is the same request with the same answer, also after the run has ended.
+        RequestRefused with the workflow's text; NotAnswered when the run ended or continued without an answer.
+        """
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        name, kind = _named(request, Request)
+        data, _ = kind.record(value, f"the request {name!r}")
+        answers = request.answers if isinstance(request, Request) else _ANY
+        message_id = f"request:{uuid4().hex if id is None else checked_id('request id', id)}"
+        asking = self._engine.client.ask(
+            self._home.namespace, self.run_id, self.id, RequestSent(name, msgspec.Raw(data)), message_id
+        )
+        try:
+            async with asyncio.timeout(limit):
+                answer = await asking
+        except TimeoutError:
+            how_it_is = await _how_it_is(self._engine, self._home.namespace, self.run_id)
+            raise TimeoutError(f"run {self.id!r} has not answered {name!r} within {timeout}{how_it_is}") from None
+        return _restored_answer(self.id, name, answer, answers)
 
     async def deferreds(self) -> list[DeferredInfo]:
         """The deferreds that the run waits for, as its row tells it, and those that were resolved."""
@@ -288,6 +329,19 @@ def _named(given: object, kind: type[Channel[Any]]) -> tuple[str, ValueType]:
     if not isinstance(given, kind):
         raise BadOption(f"{given!r} is not a {kind.what}; give a {kind.__name__}(...) or the name of one")
     return given.name, given.payload
+
+
+def _restored_answer(id: str, name: str, answer: RequestAnswer, kind: ValueType) -> object:
+    """What the workflow answered, or the error for it."""
+    match answer:
+        case Answered(value):
+            return kind.restore(value, f"the answer to the request {name!r}")
+        case Refused(reason):
+            raise RequestRefused(reason, name)
+        case LeftUnanswered():
+            raise NotAnswered(id, name)
+        case _:
+            assert_never(answer)
 
 
 def resolution(name: str, kind: ValueType, value: object, error: str | None) -> DeferredResult | DeferredFailure:

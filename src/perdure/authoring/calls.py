@@ -88,6 +88,16 @@ def info() -> Info:
     return required("info()", "use `run.describe()` elsewhere").info()
 
 
+async def interrupted() -> str | None:
+    """Wait until the run is asked to stop, and get the reason: `select(stop=interrupted(), job=jobs.receive())`.
+
+    While a branch waits here, a cancel is told here and raises nothing; the run ends as its code ends, or at the
+    deadline of the cancel. A cancel that came earlier is told at once.
+    """
+    runtime = required("interrupted()", "ask a run to stop with `run.cancel(...)`")
+    return cast("str | None", await answered(runtime.calls["interrupted"](runtime)))
+
+
 class ContinueAsNew(BaseException):
     """Leaves the workflow so that another run goes on in its place; not an Exception, so that nobody catches it."""
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from perdure.authoring.info import Info
 from perdure.errors import NotInWorkflow
+from perdure.kernel.requests import RequestAnswer
 
 
 class PendingCall(Protocol):
@@ -64,6 +65,8 @@ class Runtime(Protocol):
     def info(self) -> Info: ...
 
     def token(self, name: str) -> str: ...
+
+    def answer(self, message_id: str, answer: RequestAnswer) -> None: ...
 
     # Register a call of an activity or a workflow that undoes something; all that are registered, if any ever was.
     def undo(self, function: Any, arguments: bytes) -> Any: ...

@@ -43,6 +43,7 @@ SECTIONS = {
     },
     "Steer": {
         "signal": Entry("signal:send", "Send a signal to a run; it is on disk when this returns."),
+        "ask": Entry("ask:ask", "Ask a running workflow, and print its answer."),
         "resolve": Entry("resolve:resolve", "Give a deferred of a run its value, or an error."),
         "resume": Entry("resume:resume", "Let a held run go on, or all of them."),
         "cancel": Entry("cancel:cancel", "Ask a run to stop; it may clean up first."),

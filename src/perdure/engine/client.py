@@ -18,7 +18,7 @@ from perdure.engine.ports import OwnedRun, StartRequest, secret_there
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.engine.stopping import Stopping, first_of
-from perdure.engine.waiters import Waiters
+from perdure.engine.waiting.waiters import Waiters
 from perdure.errors import (
     AlreadyResolved,
     InboxFull,
@@ -30,7 +30,8 @@ from perdure.errors import (
     StoreError,
 )
 from perdure.ids import Ids
-from perdure.kernel.messages import Message, Sent
+from perdure.kernel.messages import Message, RequestSent, Sent
+from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
 from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Differs, Full, Missing, Moved, Posted, Taken
@@ -77,6 +78,7 @@ class StoreClient:
         # The runs whose inboxes were full, and until when that is believed.
         self._full: dict[str, int] = {}
         self._secret: bytes | None = None
+        self._askers = waiters.askers
         self.wait = waiters.wait
 
     # Starting and posting
@@ -134,6 +136,31 @@ class StoreClient:
         within: object = None,
     ) -> None:
         """Send a message; RunNotFound or RunClosed when nobody can ever receive it, InboxFull when nobody does now."""
+        post, posted = await self._send(namespace, run_id, id, sent, message_id, within)
+        self._notice(post, posted, sent)
+
+    async def ask(self, namespace: str, run_id: str, id: str, sent: RequestSent, message_id: str) -> RequestAnswer:
+        """Send a request, and wait for its answer, on disk; the same message_id again gets the same answer."""
+        askers = self._askers
+        asker = askers.come(run_id, message_id)
+        try:
+            post, posted = await self._send(namespace, run_id, id, sent, message_id, None)
+            if post.run_id != run_id:
+                askers.leave(asker)
+                asker = askers.come(post.run_id, message_id)
+            asker.number = None if posted is None else posted.number
+            self._notice(post, posted, sent)
+            if posted is None or posted.count is None or post.run_id != run_id:
+                # It may have been answered before.
+                await askers.look_at(asker)
+            return await asker.answer
+        finally:
+            askers.leave(asker)
+
+    async def _send(
+        self, namespace: str, run_id: str, id: str, sent: Sent, message_id: str | None, within: object
+    ) -> tuple[PostMessage, Posted | None]:
+        """Put a message into the inbox of a run, or of the one that continues it."""
         if self._background.is_closed:
             raise NotOpen
         if within is None and self._committer.is_full:
@@ -155,8 +182,13 @@ class StoreClient:
             raise AlreadyResolved(id, f"the deferred {sent.name!r}")
         self._raise_refusal(answer, namespace, id)
         posted = answer.value if within is None and isinstance(answer, Applied) else None
-        if isinstance(posted, Posted) and posted.count is not None:
-            self._arrivals.notice(post.run_id, Message(posted.number, message_id, sent, now), posted.count)
+        return post, posted if isinstance(posted, Posted) else None
+
+    def _notice(self, post: PostMessage, posted: Posted | None, sent: Sent) -> None:
+        """Let the run know at once, if it lives here."""
+        if posted is not None and posted.count is not None:
+            message = Message(posted.number, post.message_id, sent, post.at)
+            self._arrivals.notice(post.run_id, message, posted.count)
 
     async def read_token(self, namespace: str, token: str) -> Meant:
         """The run and the deferred that a token is for; BadToken, which says nothing of the run."""

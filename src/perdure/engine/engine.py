@@ -22,7 +22,7 @@ from perdure.engine.ports import MAX_UNREAD, Host
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.engine.stopping import Stopping
-from perdure.engine.waiters import Waiters
+from perdure.engine.waiting.waiters import Waiters
 from perdure.engine.watch import Watch
 from perdure.ids import Ids
 from perdure.stores.port import Store

@@ -5,7 +5,7 @@ Out:  groups for the committer; after their commit, the runs and callers they co
 Everything here is good only under the tenure it was asked in.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,16 +20,18 @@ from perdure.engine.leasing.lease import Lease
 from perdure.engine.ports import Ending, HandBack, Hold, OwnedRun, Park, Release, StartRequest
 from perdure.engine.starts import Starts, insertion
 from perdure.engine.stopping import Stopping, stop_child, stop_children
-from perdure.engine.waiters import Waiters
+from perdure.engine.waiting.waiters import Waiters
 from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
 from perdure.kernel.events import CLOSINGS, ChildFailed, Closing, Event, RunContinued, RunFailed
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
+from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.run import NotOwned, Refusal, decide, evolve
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Broken, Posted
 from perdure.stores.operations import (
     Annotate,
+    AnswerRequest,
     AppendEvent,
     BeginAttempt,
     CloseFreeRun,
@@ -217,6 +219,19 @@ class Ownership:
         """A message that the code of an owned run cannot take is not to be offered again."""
         self._ask_as_owner(owned, lambda _: None, TakeMessage(message.number, 0))
 
+    def answer(self, owned: OwnedRun, answers: Mapping[str, RequestAnswer], *refused: Message) -> None:
+        """Write down what the code says to callers that asked it, and tell them; refused requests became no event."""
+        operations: list[Operation] = [TakeMessage(message.number, 0) for message in refused]
+        for message_id, answer in answers.items():
+            operations.append(AnswerRequest(owned.run_id, message_id, rows.answer_text(answer)))
+
+        def told(settled: Settlement) -> None:
+            if isinstance(settled, Applied):
+                for message_id, answer in answers.items():
+                    self._waiters.askers.tell(owned.run_id, message_id, answer)
+
+        self._ask_as_owner(owned, told, *operations)
+
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""
         note = Annotate(owned.run_id, self._lease.worker_id, attributes, step, self._clock.now())
@@ -299,5 +314,7 @@ class Ownership:
         owned.ending = ending
         if self._lease.host is not None:
             self._lease.host.ended(owned.run_id)
+        if owned.run_id in self._waiters.askers.by_run:
+            self._waiters.askers.ended(owned.run_id)
         if owned.run_id in self._waiters.by_run:
             self._waiters.tell(owned.run_id, ending)

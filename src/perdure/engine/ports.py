@@ -10,7 +10,7 @@ so that an engine over HTTP can have the same nouns. A further noun is a protoco
 A verb that is about a namespace takes it as its first argument; an engine serves all of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -21,7 +21,8 @@ from perdure.errors import RunUnreadable, StoreError
 from perdure.kernel.commands import Command
 from perdure.kernel.events import ChildFailed, Event
 from perdure.kernel.failure import Failure
-from perdure.kernel.messages import Message, Sent
+from perdure.kernel.messages import Message, RequestSent, Sent
+from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, Traits
@@ -229,6 +230,9 @@ class Client(Protocol):
         Sent twice under one message_id it counts once. A run that continues as another one gets it there.
         """
 
+    async def ask(self, namespace: str, run_id: str, id: str, sent: RequestSent, message_id: str) -> RequestAnswer:
+        """Send a request, and wait for its answer, on disk; the same message_id again gets the same answer."""
+
     async def read_token(self, namespace: str, token: str) -> Meant:
         """The run and the deferred that a token is for; BadToken."""
 
@@ -343,6 +347,9 @@ class Owner(Protocol):
 
     def set_aside(self, owned: OwnedRun, message: Message) -> None:
         """A message that the code of an owned run cannot take is not to be offered again."""
+
+    def answer(self, owned: OwnedRun, answers: Mapping[str, RequestAnswer], *refused: Message) -> None:
+        """Answer requests, by the ids of their messages; what the code cannot take is not to be offered again."""
 
     def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
         """Show what a workflow says of itself."""

@@ -19,7 +19,7 @@ from perdure.engine.committer import Committer, Settlement
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.ports import Ending
-from perdure.engine.waiters import Waiters
+from perdure.engine.waiting.waiters import Waiters
 from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.events import Closing, RunCancelled, RunTerminated, RunTimedOut

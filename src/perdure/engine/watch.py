@@ -15,7 +15,7 @@ from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.outages import Outage
 from perdure.engine.stopping import Stopping
-from perdure.engine.waiters import Waiters
+from perdure.engine.waiting.waiters import Waiters
 from perdure.errors import PerdureError, RunUnreadable
 from perdure.stores.port import Store
 from perdure.stores.records import NewMessage
@@ -68,12 +68,12 @@ class Watch:
             await self._takeover.rescue()
         self._next_rescue_at = self._clock.now() + RESCUE_MS
         self._schedule()
-        self._stopping.deadlines.look = self._look_again
+        self._stopping.deadlines.look = self._waiters.askers.look_soon = self._look_again
         self._store.changes.on_change(self._hurry)
 
     def _hurry(self, has_work: bool) -> None:
         """Look at once: another process says that there is work, or an end of what is waited for here."""
-        if has_work or self._waiters.turns.are_some_elsewhere:
+        if has_work or self._waiters.turns.are_some_elsewhere or self._waiters.askers.by_run:
             self._waiters.turns.something_changed()
             self._look_again()
 
@@ -147,6 +147,8 @@ class Watch:
                     self._arrivals.notice(run_id, message, count)
             self._arrivals.look_around()
         looked_at = await self._waiters.look()
+        if self._waiters.askers.by_run:
+            await self._waiters.askers.look()
         if is_rescue_due and looked_at and now >= self._next_hindered_at:
             self._next_hindered_at = now + HINDERED_MS
             await self._waiters.tell_hindered(looked_at)

@@ -28,7 +28,7 @@ class Posted(msgspec.Struct, frozen=True):
     count: int | None
 
 
-class Asked(msgspec.Struct, frozen=True):
+class StoppedChild(msgspec.Struct, frozen=True):
     """A child that was asked to stop, by the message of this number and kind."""
 
     run_id: str

@@ -104,7 +104,7 @@ class CloseFreeRun(NamedTuple):
 
 
 class StopChildren(NamedTuple):
-    """Ask the open children of a run to stop, each as it was started to. Answered with those Asked.
+    """Ask the open children of a run to stop, each as it was started to. Answered with each StoppedChild.
 
     With a place, only the one that was started there.
 
@@ -163,6 +163,14 @@ class TakeMessage(NamedTuple):
 
     number: int
     taken_by: int
+
+
+class AnswerRequest(NamedTuple):
+    """What a workflow says to the caller of a request that it took; the first answer stays."""
+
+    run_id: str
+    message_id: str
+    answer: str
 
 
 class RecordAttempt(NamedTuple):
@@ -348,6 +356,7 @@ Operation: TypeAlias = (
     | Annotate
     | NoteUndo
     | TakeMessage
+    | AnswerRequest
     | RecordAttempt
     | BeginAttempt
     | RecordBeat

@@ -23,6 +23,7 @@ from perdure.stores.records import (
     CallProgress,
     LoadedRun,
     NewMessage,
+    RequestRow,
     RunFilter,
     RunRow,
     UnreadPage,
@@ -36,6 +37,9 @@ class StoreChannels(Protocol):
 
     async def deferreds(self, run_id: str) -> list[Message]:
         """What the deferreds of a run were resolved with, taken or not."""
+
+    async def answers(self, numbers: Sequence[int]) -> list[RequestRow]:
+        """What became of requests, by the numbers of their messages."""
 
     async def secret(self) -> bytes | None:
         """What tokens are made from; None when the database has lost it."""

@@ -88,6 +88,8 @@ class LoadedRun(msgspec.Struct, frozen=True):
     attempts: Sequence[AttemptRow]
     children: frozenset[str] = frozenset()
     progress: Sequence[CallProgress] = ()
+    # The requests that it took and that have no answer on disk.
+    unanswered: frozenset[str] = frozenset()
 
 
 class UnreadPage(NamedTuple):
@@ -95,6 +97,14 @@ class UnreadPage(NamedTuple):
 
     messages: list[Message]
     had: int
+
+
+class RequestRow(NamedTuple):
+    """What became of a request: its answer, and whether its run has ended, so that there will be none."""
+
+    number: int
+    answer: str | None
+    has_ended: bool
 
 
 class NewMessage(NamedTuple):

@@ -20,6 +20,7 @@ from perdure.kernel.events import (
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import KINDS, Body, Message
 from perdure.kernel.quarantine import Death
+from perdure.kernel.requests import LeftUnanswered, RequestAnswer
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, OnParentClose, Traits
 from perdure.stores.records import AttemptRow, CallProgress, RunRow
@@ -188,6 +189,22 @@ def outcome_of(closing: Closing) -> str:
 def message_body(body: Body) -> str:
     """A message as it is written."""
     return _encode(body).decode()
+
+
+_answers: "msgspec.json.Decoder[RequestAnswer]" = msgspec.json.Decoder(RequestAnswer)
+
+
+def answer_of(text: str) -> RequestAnswer:
+    """The answer to a request; one that cannot be read is none."""
+    try:
+        return _answers.decode(text)
+    except _UNREADABLE:
+        return LeftUnanswered()
+
+
+def answer_text(answer: RequestAnswer) -> str:
+    """The same as it is written."""
+    return _encode(answer).decode()
 
 
 def traits_of(row: RunRow) -> Traits:

@@ -239,6 +239,8 @@ def _wait_text(wait: Wait, when: Callable[[datetime], str]) -> str:
             return f"a worker, since {when(wait.since)}: {wait.reason}"
         case "side_effect":
             text = "a side effect"
+        case "interrupted":
+            text = "a request to stop"
         case kind:
             queue = "" if wait.queue is None else f" on queue {wait.queue}"
             text = f"{kind} {wait.name or wait.place}{queue}{(wait.reason and f' ({wait.reason})') or ''}"

@@ -20,7 +20,8 @@ from perdure.engine.ports import Advance, Engine, HandBack, StartRequest
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Patched, RunCancelled, RunTerminated, TimeoutReached
-from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
+from perdure.kernel.messages import CancelRequest, Message, RequestSent, TerminateRequest
+from perdure.kernel.requests import Refused
 from perdure.kernel.run import timed_out
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.calls.call import UNRESTORED, DurableCall, Mismatch
@@ -191,9 +192,15 @@ class Executor:
             self.settle(live, None)
 
     def _set_aside(self, live: LiveRun, inbox: Inbox) -> None:
-        """A payload that is not what the code waits for is the sender's mistake, and not the run's."""
+        """A payload that is not what the code waits for is its sender's mistake, and not the run's.
+
+        The caller of a request hears of it.
+        """
         misfits, inbox.misfits = inbox.misfits, []
         for message, trouble in misfits:
+            if isinstance(message.body, RequestSent):
+                self._owner.answer(live.owned, {message.message_id: Refused(trouble)}, message)
+                continue
             log.error(
                 "run %r waits on: %s; the signal was set aside, send another one",
                 live.owned.workflow_id,
@@ -220,6 +227,8 @@ class Executor:
         if asides.is_annotated and annotations != live.annotated:
             live.annotated = annotations
             self._owner.annotate(live.owned, annotations[0] or "{}", annotations[1])
+        if asides.answers:
+            self._owner.answer(live.owned, asides.answers)
         return advance
 
     # Being stopped, and ending

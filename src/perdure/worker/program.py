@@ -22,6 +22,7 @@ from perdure.kernel import events
 from perdure.kernel.events import CancelRequested, Event, Patched, TimeoutReached
 from perdure.kernel.failure import Failure, with_notes
 from perdure.worker.calls.call import UNRESTORED, Mismatch, unexpected
+from perdure.worker.calls.interrupted import tell_interrupted
 from perdure.worker.failures.failures import failure_of
 from perdure.worker.loop.loop import RunTask
 from perdure.worker.loop.undo import UndoStack
@@ -93,18 +94,19 @@ class Program:
                 return
             case CancelRequested():
                 self.runtime.cancelled = event.fact
-                self._cancel(event, event.fact.reason)
+                self._cancel(event, event.fact.reason, is_told=tell_interrupted(self.runtime, event.fact))
             case TimeoutReached():
                 self.runtime.timed_out = event.fact
                 self._cancel(event, event.fact.reason)
             case _:
                 raise unexpected(event, self.runtime)
 
-    def _cancel(self, event: Event, reason: str | None) -> None:
-        """Tell the code where it waits that it is to end."""
+    def _cancel(self, event: Event, reason: str | None, *, is_told: bool = False) -> None:
+        """Tell the code where it waits that it is to end, unless a branch that waits to be told knows it by now."""
         self.loop.now = event.at
         assert self.main is not None
-        self.main.cancel(reason)
+        if not is_told:
+            self.main.cancel(reason)
         self.loop.drain()
         if self.runtime.undos is not None:
             self._unwind_if_ended(self.runtime.undos)

@@ -38,6 +38,8 @@ class Replay:
         if loaded.row.close_at is not None and loaded.row.close_as == Status.CANCELLED:
             live.close_at, live.close_reason = loaded.row.close_at, loaded.row.cancel_reason
             self._executor.effects.end_by(live, loaded.row.close_at)
+        if loaded.unanswered:
+            live.program.runtime.unanswered = loaded.unanswered
         for failed in loaded.attempts:
             live.add_failed(failed)
         for message in loaded.messages or ():

@@ -20,6 +20,7 @@ from perdure.engine.ports import OwnedRun
 from perdure.errors import NeverAwaited
 from perdure.kernel.events import CancelRequested, DeferredFailed, DeferredResolved, TimeoutReached
 from perdure.kernel.failure import Failure
+from perdure.kernel.requests import RequestAnswer
 from perdure.tokens import deferred_token
 from perdure.worker.calls.call import KINDS, DurableCall
 from perdure.worker.loop.loop import RunLoop, RunTask, RunTimer
@@ -33,6 +34,8 @@ class Asides:
     def __init__(self) -> None:
         self.patches: list[str] = []
         self.is_annotated = False
+        # What is to be said to callers, by the ids of their messages.
+        self.answers: dict[str, RequestAnswer] = {}
 
 
 class RunRuntime:
@@ -58,6 +61,8 @@ class RunRuntime:
     seq = 1
     # Which calls listen to a key, in the order they began to.
     listening: dict[str, deque[DurableCall]] | None = None
+    # The requests that the code took before it was loaded, and that have no answer on disk.
+    unanswered: frozenset[str] = frozenset()
     # The deferreds that the code has waited for, and what they came to.
     resolved: dict[str, DeferredResolved | DeferredFailed] | None = None
     _rng: random.Random | None = None
@@ -200,6 +205,12 @@ class RunRuntime:
             continued_from=traits.continued_from,
             cancel_requested=self.cancelled is not None,
         )
+
+    def answer(self, message_id: str, answer: RequestAnswer) -> None:
+        asides = self._aside()
+        # What the code has said before it was replayed is on disk, but for what its last owner died over.
+        if not self.is_replaying or message_id in self.unanswered:
+            asides.answers[message_id] = answer
 
     def token(self, name: str) -> str:
         owned = self.owned

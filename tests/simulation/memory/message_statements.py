@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.stores.operations import TakeMessage
+from perdure.stores.operations import AnswerRequest, TakeMessage
 from perdure.stores.records import RunRow
 from perdure.stores.rules.inbox import SENT
 from perdure.stores.rules.questions import Found
@@ -113,6 +113,21 @@ def take_messages(view: View, rows: Sequence[TakeMessage]) -> Steps[Found]:
 
 
 @statement
+def answer_requests(view: View, rows: Sequence[AnswerRequest]) -> Steps[Found]:
+    """The first answer stays."""
+    for run_id, message_id, answer in rows:
+        number = view.message_ids.get((run_id, message_id))
+        if number is None:
+            continue
+        if view.inbox.is_taken(number):
+            yield from view.inbox.wait(number)
+        row = view.inbox.get(number)
+        if row is not None and row.run_id == run_id and row.answer is None:
+            view.inbox.put(number, replace(row, answer=answer))
+    return changed(len(rows))
+
+
+@statement
 def stop_children(
     view: View,
     *,
@@ -154,9 +169,9 @@ def move_messages(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
 
 @statement
 def move_known(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
-    """The last signals that were sent under an id."""
+    """The last signals and requests that were sent under an id; a request that has no answer never gets one."""
     taken = [row for row in view.messages_of(run_id) if row.taken_by is not None]
-    known = [row for row in taken if row.message_id.startswith("signal:")]
+    known = [row for row in taken if row.message_id.startswith(("signal:", "request:"))]
     return (yield from _move(view, known[-_MOST_KNOWN:], run_id, to_run_id))
 
 
@@ -176,8 +191,14 @@ def _move(view: View, rows: list[InboxRow], run_id: str, to_run_id: str) -> Step
                 raise Refused(f"run {to_run_id} has a message {row.message_id} already")
             view.message_ids.put((row.run_id, row.message_id), None)
             view.message_ids.put(key, row.number)
-            view.inbox.put(row.number, replace(row, run_id=to_run_id))
+            view.inbox.put(row.number, replace(row, run_id=to_run_id, answer=_left(row)))
     return changed(moved)
+
+
+def _left(row: InboxRow) -> str | None:
+    """The answer of a request that goes on with a run: one that was taken and has none gets none any more."""
+    is_left = row.kind == "RequestSent" and row.taken_by is not None and row.message_id.startswith("request:")
+    return row.answer or ('{"type":"left"}' if is_left else None)
 
 
 @statement

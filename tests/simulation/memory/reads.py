@@ -14,6 +14,7 @@ from perdure.stores.records import (
     CallProgress,
     LoadedRun,
     NewMessage,
+    RequestRow,
     RunFilter,
     RunRow,
     UnreadPage,
@@ -34,6 +35,11 @@ class MemoryChannels:
         numbers = sorted(self.tables.inbox.by_run.get(run_id, ()))
         found = [self.tables.inbox.rows[number] for number in numbers]
         return [_message(row) for row in found if row.message_id.startswith("deferred:")]
+
+    async def answers(self, numbers: Sequence[int]) -> list[RequestRow]:
+        inbox, runs = self.tables.inbox.rows, self.tables.runs.rows
+        found = [inbox[number] for number in numbers if number in inbox]
+        return [RequestRow(row.number, row.answer, runs[row.run_id].closed_at is not None) for row in found]
 
     async def secret(self) -> bytes | None:
         return b"the secret of a simulated database"
@@ -62,9 +68,17 @@ class MemoryReads:
                 self._attempts(row.run_id),
                 frozenset(self.tables.runs.children.get(row.run_id, ())),
                 self._progress(row.run_id),
+                self._unanswered(row.run_id),
             )
         except Garbled as error:
             return RunUnreadable(self.url, row.run_id, row.workflow_id, str(error))
+
+    def _unanswered(self, run_id: str) -> frozenset[str]:
+        found = [self.tables.inbox.rows[number] for number in self.tables.inbox.by_run.get(run_id, ())]
+        is_open = [
+            row for row in found if row.kind == "RequestSent" and row.taken_by is not None and row.answer is None
+        ]
+        return frozenset(row.message_id for row in is_open)
 
     @contextmanager
     def _readable(self, run_id: str, id: str) -> Iterator[None]:

@@ -112,6 +112,7 @@ class SimulatedChannels(SimulatedQuestions):
     """Reads of channels."""
 
     deferreds = _question("deferreds")
+    answers = _question("answers")
     secret = _question("secret")
 
 

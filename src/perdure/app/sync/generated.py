@@ -6,13 +6,14 @@ Generated from the async classes by `make generate`; change those, not this.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from perdure.app.run import NOTHING, Run
 from perdure.app.sync.bridge import SyncApp, SyncHandle
 from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration
 from perdure.authoring.options import ConflictPolicy
+from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
 from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.errors import PerdureError
@@ -20,6 +21,7 @@ from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
 
+A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -72,6 +74,21 @@ class SyncRun(SyncHandle[R_co]):
         With a connection that is in a transaction of your own on Postgres it is resolved when you commit.
         """
         self._bridge.wait(self._inner.resolve(deferred, value, error=error, connection=connection))
+
+    @overload
+    def ask(self, request: Request[T, A], value: T, *, timeout: Duration | None = None, id: str | None = None) -> A: ...
+    @overload
+    def ask(self, request: str, value: object, *, timeout: Duration | None = None, id: str | None = None) -> object: ...
+    def ask(
+        self, request: Request[Any, Any] | str, value: object, *, timeout: Duration | None = None, id: str | None = None
+    ) -> object:
+        """Ask the running workflow, and wait for its answer; the `timeout` ends the waiting, not the request.
+
+        Asked again under the same `id` it is the same request with the same answer, also after the run has ended.
+        RequestRefused with the workflow's text; NotAnswered when the run ended or continued without an answer.
+        """
+        work = self._inner.ask(request, value, timeout=timeout, id=id)
+        return self._bridge.wait(work)
 
     def deferreds(self) -> list[DeferredInfo]:
         """The deferreds that the run waits for, as its row tells it, and those that were resolved."""

@@ -54,7 +54,7 @@ def resolve(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a deferred its value, or an error; it is on disk when this returns."""
+    """Give a deferred of a run its value, or an error."""
     wanted = _wanted(words or [], token, error)
     example = """true, 42, '"text"' or '{"by": "ann"}'"""
     value = None if wanted.value is None else msgspec.json.decode(json_given(wanted.value, "VALUE", example))

@@ -1,6 +1,6 @@
 """Children: how they are stopped when their parent ends, or no longer waits for them."""
 
-from perdure.stores.answers import Answer, Applied, Asked
+from perdure.stores.answers import Answer, Applied, StoppedChild
 from perdure.stores.operations import StopChildren
 from perdure.stores.rules.questions import Query, Steps
 
@@ -12,7 +12,7 @@ def stop_children(stop: StopChildren) -> Steps[Answer | None]:
     """Close the children whose code was never called, and ask the others to stop."""
     places = stop._asdict() | {"last_place": LAST_PLACE}
     yield Query("close_unbegun_children", places)
-    asked = [Asked(*row) for row in (yield Query("stop_children", places)).rows]
+    asked = [StoppedChild(*row) for row in (yield Query("stop_children", places)).rows]
     if not asked:
         return None
     run_ids = [child.run_id for child in asked]

@@ -25,6 +25,7 @@ from perdure.stores.records import (
     CallProgress,
     LoadedRun,
     NewMessage,
+    RequestRow,
     RunFilter,
     RunRow,
     UnreadPage,
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 # No run has so high a priority.
 ABOVE_ALL = 2**62
-PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of", "progress_of")
+PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of", "progress_of", "unanswered_of")
 
 
 class Ask(Protocol):
@@ -208,6 +209,10 @@ class ChannelReads:
     async def deferreds(self, run_id: str) -> list[Message]:
         return await _of_run(self, run_id, run_id, Query("deferreds_of", {"run_id": run_id}), rows.message_of)
 
+    async def answers(self, numbers: Sequence[int]) -> list[RequestRow]:
+        found = await _rows(self.ask, "answers", numbers=numbers)
+        return [RequestRow(number, answer, bool(has_ended)) for number, answer, has_ended in found]
+
     async def secret(self) -> bytes | None:
         found = await _rows(self.ask, "secret")
         return found[0][0] if found and isinstance(found[0][0], bytes) else None
@@ -332,7 +337,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     # Of one that may have many, messages are read a page at a time, while other runs go on.
     few = [row.run_id for row in owned if row.messages <= UNREAD_PAGE]
     asked = {"run_ids": ids, "few_ids": few, "most": EVENTS_PAGE}
-    of_children, of_events, unread, failed, under_way = (yield Several(PARTS_OF_RUNS, asked)).rows
+    of_children, of_events, unread, failed, under_way, unanswered = (yield Several(PARTS_OF_RUNS, asked)).rows
     children: dict[str, set[str]] = {}
     for parent_id, run_id in of_children:
         if type(run_id) is not str:
@@ -346,6 +351,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     messages |= _by_run(unread, rows.message_of)
     attempts = _by_run(failed, rows.attempt_of)
     progress = _by_run(under_way, rows.progress_of)
+    open_requests = _by_run(unanswered, str)
     return [
         LoadedRun(
             row,
@@ -354,6 +360,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
             attempts.get(row.run_id, []),
             frozenset(children.get(row.run_id, ())),
             progress.get(row.run_id, []),
+            frozenset(open_requests.get(row.run_id, ())),
         )
         for row in owned
     ]

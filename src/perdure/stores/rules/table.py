@@ -133,6 +133,8 @@ TABLE: dict[type[Operation], Rule] = {
     operations.NoteCancel: Rule(Stage.CANCELS, note_cancels),
     operations.AppendEvent: Rule(Stage.BULK, append_events, parts={"append_events": Part.PLAIN}),
     operations.TakeMessage: bulk("take_messages"),
+    # Callers in other processes wait for it, as they wait for ends.
+    operations.AnswerRequest: bulk("answer_requests", News.ENDS),
     operations.RecordAttempt: bulk("record_attempts"),
     operations.BeginAttempt: Rule(Stage.BULK, begin_attempts, parts={"begin_attempts": Part.PLAIN}),
     operations.RecordBeat: Rule(Stage.BULK, record_beats, parts={"record_beats": Part.PLAIN}),

@@ -8,16 +8,28 @@ update inbox
    and taken_by is null
    and kind in ('SignalSent', 'DeferredResult', 'DeferredFailure', 'RequestSent', 'CancelRequest', 'TerminateRequest');
 
--- move_known: so do the last signals that were sent under an id, taken or not, so that none counts twice.
+-- move_known: so do the last signals and requests that were sent under an id and taken, so that none counts twice.
+-- A request that has no answer by now never gets one.
 update inbox
-   set run_id = :to_run_id
+   set run_id = :to_run_id,
+       answer = case when kind = 'RequestSent' then coalesce(answer, '{"type":"left"}') else answer end
  where number in (
          select number
-           from inbox
-          where run_id = :run_id
-            and taken_by is not null
-            and message_id >= 'signal:'
-            and message_id < 'signal;'
+           from (
+                  select number
+                    from inbox
+                   where run_id = :run_id
+                     and taken_by is not null
+                     and message_id >= 'signal:'
+                     and message_id < 'signal;'
+                   union all
+                  select number
+                    from inbox
+                   where run_id = :run_id
+                     and taken_by is not null
+                     and message_id >= 'request:'
+                     and message_id < 'request;'
+                ) as known
           order by number desc
           limit 1000
        );
@@ -61,6 +73,21 @@ select number, message_id, kind, body, at
    and message_id >= 'deferred:'
    and message_id < 'deferred;'
  order by number;
+
+-- unanswered_of: the requests that several runs have taken and not answered.
+select run_id, message_id
+  from inbox
+ where run_id in (select value from json_each(:run_ids::text[]))
+   and kind = 'RequestSent'
+   and taken_by is not null
+   and answer is null
+ order by run_id, message_id;
+
+-- answers: what became of requests, by their numbers, and whether their run has ended.
+select inbox.number, inbox.answer, runs.closed_at is not null
+  from inbox
+  left join runs on runs.run_id = inbox.run_id
+ where inbox.number in (select value from json_each(:numbers::bigint[]));
 
 -- set_aside: the signals that are not what a run's code waits for; they became no event.
 select number, message_id, kind, body, at

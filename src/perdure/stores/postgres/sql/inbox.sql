@@ -7,6 +7,14 @@ update inbox
   from jsonb_array_elements(:rows::jsonb) as r
  where number = (r ->> 0)::bigint;
 
+-- answer_requests: what workflows say to callers that asked them; the first answer stays.
+update inbox
+   set answer = r ->> 2
+  from jsonb_array_elements(:rows::jsonb) as r
+ where run_id = r ->> 0
+   and message_id = r ->> 1
+   and answer is null;
+
 -- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice,
 -- and none into one that may be full.
 -- The runs are held before any number is given: of one run's messages none with a lower number comes later.

@@ -26,6 +26,14 @@ update inbox
   from (values :rows) as taken
  where number = taken.column1;
 
+-- answer_requests: what workflows say to callers that asked them; the first answer stays.
+update inbox
+   set answer = given.column3
+  from (values :rows) as given
+ where run_id = given.column1
+   and message_id = given.column2
+   and answer is null;
+
 -- post_messages: put messages into the inboxes of open runs, in order; those that are there already are not put twice,
 -- and none into one that may be full.
 insert into inbox (namespace, run_id, message_id, kind, body, at)

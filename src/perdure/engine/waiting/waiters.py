@@ -21,6 +21,7 @@ from perdure.engine.hindrances import Hindered
 from perdure.engine.leasing.lease import Lease
 from perdure.engine.ports import Ending, OwnedRun
 from perdure.engine.reads import StoreReader
+from perdure.engine.waiting.askers import Askers
 from perdure.errors import NotOpen, RunUnreadable
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
@@ -48,6 +49,7 @@ class Waiters:
         self._lease = lease
         self._reader = reader
         self.by_run: dict[str, list[Waiter]] = {}
+        self.askers = Askers(store, lease)
         self.turns = Turns(self.by_run, self._is_live)
         self._holds = Holds()
         self._hindered = hindered
@@ -88,6 +90,7 @@ class Waiters:
 
     def tell(self, run_id: str, ending: Ending) -> None:
         """The run has ended so."""
+        self.askers.ended(run_id)
         self._holds.forget(run_id)
         for _, future in self.by_run.pop(run_id, ()):
             if not future.done():
@@ -139,6 +142,7 @@ class Waiters:
 
     def close(self) -> None:
         """Tell everybody that nothing is waited for any more."""
+        self.askers.close()
         for _, future in [waiter for waiters in self.by_run.values() for waiter in waiters]:
             if not future.done():
                 future.set_exception(NotOpen())

@@ -1,0 +1,348 @@
+"""Requests: a running workflow is asked, and answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from perdure import (
+    AlreadyResolved,
+    Asked,
+    BadOption,
+    BadValue,
+    InboxFull,
+    NotAnswered,
+    NotInWorkflow,
+    NotOpen,
+    PerdureError,
+    Request,
+    RequestRefused,
+    RunClosed,
+    Signal,
+    continue_as_new,
+    select,
+    sleep,
+    workflow,
+)
+from perdure.testing import Environment
+
+
+@dataclass
+class Item:
+    name: str
+    quantity: int = 1
+
+
+add = Request("add", Item, int)
+ask_later = Request[str, str]("later")
+done = Signal("done", bool)
+
+
+@workflow(name="request_basket")
+async def basket() -> list[str]:
+    items: list[str] = []
+    while True:
+        match await select(add=add.receive(), done=done.receive()):
+            case "add", Asked() as asked:
+                if asked.value.quantity < 1:
+                    asked.refuse("quantity must be at least 1")
+                else:
+                    items.append(asked.value.name)
+                    asked.answer(len(items))
+            case _:
+                return items
+
+
+@workflow(name="request_one")
+async def one() -> str:
+    async for asked in add:
+        asked.answer(asked.value.quantity)
+        return asked.value.name
+    return ""
+
+
+@workflow(name="request_answers_twice")
+async def answers_twice() -> str:
+    asked = await add.receive()
+    asked.answer(1)
+    try:
+        asked.refuse("too late")
+    except AlreadyResolved as error:
+        return str(error)
+    return "nothing"
+
+
+@workflow(name="request_answers_later")
+async def answers_later() -> None:
+    asked = await ask_later.receive()
+
+    async def answer() -> None:
+        await sleep(5)
+        asked.answer(asked.value.upper())
+
+    await asyncio.create_task(answer())
+    await done.receive()
+
+
+@workflow(name="request_forgets")
+async def forgets(continues: bool) -> list[int]:
+    await add.receive()
+    await done.receive()
+    if continues:
+        continue_as_new(False)
+    return []
+
+
+@workflow(name="request_generations")
+async def generations(left: int) -> list[str]:
+    await done.receive()
+    if left:
+        asked = await add.receive()
+        asked.answer(left)
+        continue_as_new(left - 1)
+    return [asked.value.name async for asked in taken(2)]
+
+
+async def taken(count: int) -> AsyncIterator[Asked[Item, int]]:
+    for number in range(count):
+        asked = await add.receive()
+        asked.answer(100 + number)
+        yield asked
+
+
+@workflow(name="request_is_patient")
+async def is_patient() -> str:
+    try:
+        await add.receive(timeout=5)
+    except TimeoutError as error:
+        return str(error)
+    return "asked"
+
+
+@workflow(name="request_answers_wrong")
+async def answers_wrong() -> str:
+    asked = await add.receive()
+    try:
+        asked.answer("one")  # type: ignore[arg-type]  # that is the point
+    except BadValue:
+        asked.answer(1)
+    return "done"
+
+
+async def test_a_running_workflow_is_asked_and_answers(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(basket)
+        assert await run.ask(add, Item("book", 2)) == 1
+        assert await run.ask("add", {"name": "pen", "quantity": 1}) == 2
+        await run.signal(done, True)
+
+        assert await run.result() == ["book", "pen"]
+
+
+async def test_a_refusal_is_raised_where_the_caller_waits(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(basket)
+
+        with pytest.raises(RequestRefused, match="quantity must be at least 1"):
+            await run.ask(add, Item("book", 0))
+
+
+async def test_many_are_asked_at_once_and_each_is_received_once_in_order(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(basket)
+        counts = await asyncio.gather(*(run.ask(add, Item(str(number))) for number in range(120)))
+        await run.signal(done, True)
+
+        assert counts == list(range(1, 121))
+        assert await run.result() == [str(number) for number in range(120)]
+
+
+async def test_the_same_id_again_gets_the_same_answer_without_a_second_request(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(basket)
+        answers = await asyncio.gather(*(run.ask(add, Item("book"), id="web-81") for _ in range(3)))
+        assert answers == [1, 1, 1]
+        await run.signal(done, True)
+        assert await run.result() == ["book"]
+
+        assert await run.ask(add, Item("book"), id="web-81") == 1
+        with pytest.raises(RunClosed):
+            await run.ask(add, Item("book"), id="web-82")
+
+
+async def test_a_refusal_is_the_same_again(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(basket)
+        for _ in range(2):
+            with pytest.raises(RequestRefused):
+                await run.ask(add, Item("book", 0), id="r")
+
+
+async def test_the_last_answer_of_a_run_that_ends_with_it_reaches_its_caller(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(one)
+
+        assert await run.ask(add, Item("pen", 4)) == 4
+        assert await run.result() == "pen"
+
+
+async def test_answering_twice_raises_in_the_workflow(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(answers_twice)
+
+        assert await run.ask(add, Item("pen")) == 1
+        assert "the request 'add'" in await run.result()
+
+
+async def test_an_answer_may_come_later_from_another_branch(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(answers_later)
+        asking = asyncio.create_task(run.ask(ask_later, "hello"))
+        await env.pass_time(6)
+
+        assert await asking == "HELLO"
+
+
+async def test_a_timeout_ends_the_waiting_and_not_the_request(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(answers_later)
+        with pytest.raises(TimeoutError, match="has not answered 'later' within 0.01"):
+            await run.ask(ask_later, "hello", timeout=0.01, id="a")
+        await env.pass_time(6)
+
+        assert await run.ask(ask_later, "hello", id="a") == "HELLO"
+
+
+@pytest.mark.parametrize("continues", [False, True])
+async def test_every_caller_is_told_when_a_run_leaves_its_request_unanswered(env: Environment, continues: bool) -> None:
+    async with env:
+        run = await env.app.start(forgets, continues)
+        askers = [asyncio.create_task(run.ask(add, Item("pen"), id="a")) for _ in range(2)]
+        await env.settle()
+        await run.signal(done, True)
+        await env.settle()
+
+        for asker in askers:
+            with pytest.raises(NotAnswered, match="'add'"):
+                await asker
+        with pytest.raises(NotAnswered):
+            await run.ask(add, Item("pen"), id="a")
+
+
+@pytest.mark.parametrize("end", ["cancel", "terminate"])
+async def test_every_caller_is_told_when_a_run_is_stopped(env: Environment, end: str) -> None:
+    async with env:
+        run = await env.app.start(forgets, False)
+        asker = asyncio.create_task(run.ask(add, Item("pen")))
+        unread = asyncio.create_task(run.ask("other", 1))
+        await env.settle()
+        await (run.cancel() if end == "cancel" else run.terminate())
+        await env.settle()
+
+        for each in (asker, unread):
+            with pytest.raises(NotAnswered):
+                await each
+
+
+async def test_unread_requests_and_answered_ids_go_on_with_the_run(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(generations, 1)
+        first = asyncio.create_task(run.ask(add, Item("a"), id="first"))
+        await env.settle()
+        second = asyncio.create_task(run.ask(add, Item("b"), id="second"))
+        await env.settle()
+        await run.signal(done, True)
+        await env.settle()
+        assert await first == 1
+        assert not second.done()
+
+        assert await run.ask(add, Item("a"), id="first") == 1
+        await run.signal(done, True)
+        await env.pass_time(1)
+        assert await second == 100
+        assert await run.ask(add, Item("c")) == 101
+        assert await run.result() == ["b", "c"]
+
+
+async def test_a_request_that_does_not_fit_is_refused_and_the_run_waits_on(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(one)
+        with pytest.raises(RequestRefused, match="the request 'add'"):
+            await run.ask("add", 7)
+
+        assert await run.ask(add, Item("pen", 4)) == 4
+
+
+async def test_a_parked_run_wakes_and_answers(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(one)
+        await env.pass_time(30)
+        (wait,) = (await run.describe()).waiting_for
+        assert (wait.kind, wait.name, wait.accepts is not None) == ("request", "add", True)
+
+        assert await run.ask(add, Item("pen", 3)) == 3
+
+
+async def test_a_wait_for_a_request_may_take_too_long(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(is_patient)
+        await env.pass_time(6)
+
+        assert await run.result() == "no request 'add' came within 5"
+
+
+async def test_an_answer_of_another_type_is_refused_in_the_workflow(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(answers_wrong)
+
+        assert await run.ask(add, Item("pen")) == 1
+
+
+async def test_bad_requests_are_refused_before_anything_is_written(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(one)
+        with pytest.raises(BadValue):
+            await run.ask(add, "pen")  # type: ignore[misc]  # that is the point
+        with pytest.raises(BadOption, match="is not a request"):
+            await run.ask(done, True)  # type: ignore[call-overload]  # as above
+        with pytest.raises(PerdureError):
+            await run.ask(add, Item("pen"), id="")
+        with pytest.raises(BadOption):
+            await run.ask(add, Item("pen"), timeout=-1)
+        with pytest.raises(NotInWorkflow):
+            await add.receive()
+        assert await run.unread() == []
+
+
+async def test_a_full_inbox_takes_no_request(env: Environment) -> None:
+    env._max_unread = 2
+    async with env:
+        run = await env.app.start(answers_later)
+        for number in range(2):
+            await run.signal("nobody", number)
+
+        with pytest.raises(InboxFull):
+            await run.ask("other", 1)
+
+
+async def test_the_answer_reaches_a_caller_in_another_process(env: Environment) -> None:
+    async with env, Environment(env.path, clock=env.clock, worker=False) as client:
+        run = await env.app.start(basket)
+        await env.settle()
+        there = await client.app.get(run.id)
+        asking = asyncio.create_task(there.ask(add, Item("pen")))
+        while not asking.done():
+            await client.settle()
+            await env.pass_time(0.1)
+
+        assert await asking == 1
+
+
+async def test_an_app_that_closes_tells_its_callers(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(forgets, False)
+        asking = asyncio.create_task(run.ask(add, Item("pen")))
+        await env.settle()
+    with pytest.raises(NotOpen):
+        await asking
