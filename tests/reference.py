@@ -24,6 +24,8 @@ from perdure import (
     set_attributes,
     side_effect,
     sleep,
+    undo,
+    unwind,
     uuid4,
     workflow,
 )
@@ -194,6 +196,38 @@ async def until_told(number: int) -> str:
     return "no"
 
 
+@workflow
+async def undone_after_an_error(number: int) -> str:
+    undo(as_a_child, number)
+    undo(square, 2).drop()
+    undo(square, await square(number))
+    await unwind()
+    undo(square_in_a_thread, 5)
+    undo(never_succeeds, "for good")
+    undo(square_slowly, number)
+    raise LookupError(f"no {await square(7)}")
+
+
+@workflow
+async def undone_out_of_time(number: int) -> str:
+    undo(as_a_child, number)
+    undo(square, await square(number))
+    await sleep(timedelta(days=365))
+    return "no"
+
+
+@workflow
+async def undone_when_told(number: int) -> str:
+    undo(as_a_child, number)
+    try:
+        await sleep(1)
+        undo(never_succeeds, "for good")
+        await sleep(timedelta(days=365))
+    finally:
+        undo(square_slowly, number)
+    return "no"
+
+
 REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "in sequence": (in_sequence, 3),
     "in branches": (in_branches, 3),
@@ -204,4 +238,7 @@ REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "with children": (with_children, 3),
     "in generations": (in_generations, 1),
     "until told": (until_told, 8),
+    "undone after an error": (undone_after_an_error, 1),
+    "undone out of time": (undone_out_of_time.options(timeout=3), 1),
+    "undone when told": (undone_when_told, 1),
 }

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from perdure import Run, RunCancelled, RunClosed, RunEvent, StoreUnavailable, Workflow
+from perdure import Run, RunClosed, RunEnded, RunEvent, StoreUnavailable, Workflow
 from perdure.engine.ports import OwnedRun
 from perdure.stores import rows
 from perdure.testing import Crash, Environment, Fault
 from perdure.worker.program import Program
-from tests.reference import REFERENCES, answer, by_signal, calls, until_told
+from tests.reference import REFERENCES, answer, by_signal, calls, undone_when_told, until_told
 
 MODES = pytest.mark.parametrize("replay_always", [False, True], ids=["live", "replay always"])
 
@@ -55,7 +55,7 @@ class Story:
             with contextlib.suppress(RunClosed):
                 if self.workflow.name == by_signal.name:
                     await alive(run.signal(answer, 7))
-                elif self.workflow.name == until_told.name:
+                elif self.workflow.name in {until_told.name, undone_when_told.name}:
                     await alive(run.cancel("enough"))
             self.is_answered = True
         await self._settle()
@@ -70,8 +70,9 @@ class Story:
 async def _result(run: Run[Any]) -> object:
     try:
         return await run.result()
-    except RunCancelled as cancelled:
-        return str(cancelled)
+    except RunEnded as ended:
+        # What a failed run says of where it was raised is for people.
+        return f"{ended}, {getattr(ended.__cause__ or ended, '__notes__', [])}"
 
 
 def outcomes(history: list[RunEvent]) -> set[tuple[str, str, str]]:

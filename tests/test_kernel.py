@@ -22,6 +22,7 @@ from perdure.kernel.events import (
     RunTerminated,
     RunTimedOut,
     SignalReceived,
+    TimeoutReached,
     TimerFired,
     ValueRecorded,
 )
@@ -69,6 +70,7 @@ DECISIONS: list[tuple[str, RunState, Command, int, Event | Refusal]] = [
     ),
     ("a note has no place", RUNNING, TakeNote(Patched("c")), 1200, Event(4, 1200, "", Patched("c"))),
     ("a cancel is a note", RUNNING, TakeNote(CancelRequested("r")), 1200, Event(4, 1200, "", CancelRequested("r"))),
+    ("so is a timeout", RUNNING, TakeNote(TimeoutReached("r")), 1200, Event(4, 1200, "", TimeoutReached("r"))),
     ("a run is terminated", RUNNING, CloseRun(RunTerminated("x")), 1200, Event(4, 1200, "", RunTerminated("x"))),
     ("a run completes", RUNNING, CloseRun(RunCompleted(ONE)), 1200, Event(4, 1200, "", RunCompleted(ONE))),
 ]
@@ -101,6 +103,7 @@ def test_a_closed_run_refuses_everything(status: Status, command: Command) -> No
         (RunTimedOut("x"), Status.TIMED_OUT),
         (RunContinued("r"), Status.CONTINUED),
         (CancelRequested("x"), Status.RUNNING),
+        (TimeoutReached("x"), Status.RUNNING),
     ],
 )
 def test_evolve(fact: Fact, status: Status) -> None:

@@ -1,6 +1,7 @@
 """The contract of stores, further: parents and children, successors, ends from outside and by the clock."""
 
 import msgspec
+import pytest
 
 from perdure.kernel.messages import CancelRequest, ChildResult, TerminateRequest
 from perdure.stores import rows
@@ -22,9 +23,11 @@ from perdure.stores.operations import (
     ClaimRuns,
     CloseFreeRun,
     FreeRuns,
+    HoldRun,
     InsertRichRun,
     MoveMessages,
     NoteCancel,
+    NoteUndo,
     RaiseEpoch,
     RegisterWorker,
     StopChildren,
@@ -50,6 +53,10 @@ from tests.test_store_contract import (
 )
 
 __all__ = ["store"]
+
+
+# What a row says of something that is to be undone, and of something that is.
+WAITING, DONE = '[{"name":"f","state":"waiting"}]', '[{"name":"f","state":"done"}]'
 
 
 def a_rich_run(run_id: str, **changes: object) -> InsertRichRun:
@@ -338,6 +345,34 @@ async def test_only_the_owner_says_what_a_run_is_at(store: Store) -> None:
         row = await row_of(store, "r")
         assert (row.attributes, row.step) == ('{"a":2}', "packing")
         assert await write(store, Annotate("r", "w-2", "{}", None, 3000)) == Moved()
+
+
+async def test_only_the_owner_says_what_a_run_has_to_undo(store: Store) -> None:
+    async with opened(store):
+        await write(store, a_run("r"))
+        assert await write(store, NoteUndo("r", WORKER, WAITING)) == Applied()
+        assert (await row_of(store, "r")).undo == WAITING
+        assert await write(store, NoteUndo("r", "w-2", None)) == Moved()
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("undo", [None, WAITING, DONE], ids=["nothing", "something", "done"])
+@pytest.mark.parametrize("how", ["timeout", "cancel"])
+async def test_what_is_out_of_time_and_has_something_to_undo_is_left_to_a_worker(
+    store: Store, how: str, undo: str | None, *, held: bool
+) -> None:
+    """Only its code can undo it; but a request to stop by then holds, and one that is held goes nowhere."""
+    async with opened(store):
+        close_at = 2000 if how == "timeout" else None
+        await write(store, a_rich_run("r", owner=WORKER, status="RUNNING", wake_at=None, close_at=close_at))
+        await write(store, NoteUndo("r", WORKER, undo))
+        if how == "cancel":
+            await write(store, NoteCancel("r", "over", 2000, 1500))
+        if held:
+            await write(store, HoldRun("r", WORKER, "mismatch", "{}", 1500))
+        overdue = await store.reads.overdue("main", 2000, 10)
+        is_left = how == "timeout" and undo == WAITING and not held
+        assert [row.run_id for row in overdue] == ([] if is_left else ["r"])
 
 
 async def test_a_loaded_run_knows_its_children(store: Store) -> None:

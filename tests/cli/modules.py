@@ -4,7 +4,7 @@ SHOP = """
 import asyncio
 import os
 from pathlib import Path
-from perdure import Deferred, Request, Retry, Signal, activity, at, continue_as_new, sleep, workflow
+from perdure import Deferred, Request, Retry, Signal, activity, at, continue_as_new, sleep, undo, workflow
 
 approved = Signal("approved", bool)
 
@@ -87,6 +87,16 @@ async def waits_a_day(order: str) -> bool:
     await reserve(order)
     await reserve(order)
     return await approved.receive(timeout=86_400)
+
+@activity
+async def release(hold: str) -> None:
+    raise LookupError(f"no {hold}")
+
+@workflow
+async def books(order: str) -> None:
+    undo(reserve, order)
+    undo(release.options(retry=Retry(max_attempts=1)), await reserve(order))
+    raise ValueError("no money")
 
 @workflow
 async def greets_all(names: list[str]) -> list[str]:

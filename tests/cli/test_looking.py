@@ -101,3 +101,11 @@ def test_show_tells_every_error_of_a_group(shell: Shell) -> None:
     assert re.search(r"^  \+ Exception Group Traceback .*^    \| ValueError: the card", seen, re.DOTALL | re.MULTILINE)
     assert re.search(r'in the activity refuse:\n.*File ".*shop.py", line \d+, in refuse', seen, re.DOTALL)
     assert "perdure/worker" not in seen
+
+
+def test_show_tells_what_could_be_undone(shell: Shell) -> None:
+    shell("run", "shop:books", '["o-1"]', "--id", "o-1")
+
+    _, seen = shell.at_terminal("show", "o-1")
+
+    assert re.search(r"undo +release, failed: LookupError: no hold-o-1\n +reserve, done\n", seen)

@@ -29,6 +29,8 @@ from perdure import (
     Status,
     SyncPerdure,
     SyncRun,
+    Undo,
+    UndoInfo,
     UnreadMessage,
     Workflow,
     activity,
@@ -45,6 +47,8 @@ from perdure import (
     set_attributes,
     side_effect,
     sleep,
+    undo,
+    unwind,
     uuid4,
     workflow,
 )
@@ -216,6 +220,7 @@ async def outside(runs: list[Run[object]]) -> None:
         assert_type(await run.children(limit=3), Page)
         assert_type(await run.attempts(), list[FailedAttempt])
         assert_type(await run.unread(), list[UnreadMessage])
+        assert_type((await run.describe()).undo, tuple[UndoInfo, ...])
 
 
 # Inside a workflow.
@@ -265,6 +270,10 @@ async def everything(cursor: int = 0) -> list[int]:
     set_attributes(tenant="acme", lines=3, gone=None)
     await sleep(3)
     await sleep(timedelta(hours=1))
+    assert_type(undo(charge, "o-17", cents=4200), Undo)
+    assert_type(undo(checkout.options(id="o-17"), "o-17", 4200, gift=True), Undo)
+    undo(reserve, "o-17").drop()
+    await unwind()
     if cursor > 100:
         continue_as_new(cursor + 1)
     if cursor > 10:

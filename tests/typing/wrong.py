@@ -29,6 +29,8 @@ from perdure import (
     set_attributes,
     side_effect,
     sleep,
+    undo,
+    unwind,
     uuid4,
     workflow,
 )
@@ -160,6 +162,11 @@ async def inside(cursor: int) -> str:
     at(3)  # wrong: arg-type
     patched(2)  # wrong: arg-type
     set_attributes("tenant", "acme")  # wrong: call-arg
+    undo(charge, "o-17")  # wrong: call-arg
+    undo(charge, "o-17", "4200")  # wrong: arg-type
+    undo(charge("o-17", 4200))  # wrong: arg-type
+    await undo(charge, "o-17", 4200)  # wrong: misc
+    unwind()  # wrong: unused-coroutine
     if cursor:
         continue_as_new(checkout.call("o-17"))  # wrong: call-arg
     return cursor  # wrong: return-value

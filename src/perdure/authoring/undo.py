@@ -4,11 +4,10 @@ In:   an activity or a workflow that undoes something, and its arguments.
 Out:  a handle that forgets it again; nothing is called before the run fails, is cancelled or runs out of time.
 """
 
-from typing import Any, ParamSpec, overload
+from typing import ParamSpec
 
-from perdure.authoring.activity import Activity
+from perdure.authoring.function import DecoratedFunction
 from perdure.authoring.runtime import required
-from perdure.authoring.workflow import Workflow
 from perdure.errors import BadOption
 
 P = ParamSpec("P")
@@ -19,9 +18,7 @@ class Undo:
 
     __slots__ = ("_stack", "arguments", "error", "function", "is_begun", "state")
 
-    def __init__(
-        self, function: Activity[..., object] | Workflow[..., object], arguments: bytes, stack: "dict[Undo, None]"
-    ) -> None:
+    def __init__(self, function: DecoratedFunction[..., object], arguments: bytes, stack: "dict[Undo, None]") -> None:
         self.function = function
         self.arguments = arguments
         self.state = "waiting"
@@ -42,18 +39,14 @@ class Undo:
         return f"<undo {self.name}, {self.state}>"
 
 
-@overload
-def undo(function: Activity[P, object], /, *args: P.args, **kwargs: P.kwargs) -> Undo: ...
-@overload
-def undo(function: Workflow[P, object], /, *args: P.args, **kwargs: P.kwargs) -> Undo: ...
-def undo(function: Any, /, *args: Any, **kwargs: Any) -> Undo:
+def undo(function: DecoratedFunction[P, object], /, *args: P.args, **kwargs: P.kwargs) -> Undo:
     """Have this called with these arguments should the run fail, be cancelled or run out of time.
 
     All that a run has registered is called in reverse order once its code has ended, each as a durable call of its
     own, before the run is closed. A run that returns calls none of it.
     """
     runtime = required("undo()", "it registers what a workflow does when it fails")
-    if not isinstance(function, Activity | Workflow):
+    if not isinstance(function, DecoratedFunction):
         raise BadOption(f"undo() takes an activity or a workflow and its arguments, not {function!r}")
     data, _, _ = function.signature.record(args, kwargs)
     handle: Undo = runtime.undo(function, data)

@@ -12,9 +12,8 @@ from contextvars import Context
 
 import msgspec
 
-from perdure.authoring.activity import Activity
+from perdure.authoring.function import DecoratedFunction
 from perdure.authoring.undo import Undo
-from perdure.authoring.workflow import Workflow
 from perdure.worker.failures.failures import failure_of
 from perdure.worker.loop.loop import RunLoop, RunTask
 from perdure.worker.loop.places import current_branch
@@ -49,7 +48,7 @@ class UndoStack:
         """Whether the code has ended, and what it has done is being undone."""
         return self.last is not None and not self.last.done()
 
-    def add(self, function: Activity[..., object] | Workflow[..., object], arguments: bytes) -> Undo:
+    def add(self, function: DecoratedFunction[..., object], arguments: bytes) -> Undo:
         """Register a call."""
         entry = Undo(function, arguments, self.waiting)
         self.waiting[entry] = None
