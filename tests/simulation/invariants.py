@@ -18,6 +18,7 @@ from tests.simulation.sight import Memory, Seen, SeenEvent, SeenMessage, SeenRun
 from tests.simulation.simulator import Database, SqliteDatabase
 
 CLOSED = {"COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT", "CONTINUED"}
+OUTCOMES = {"ActivityCompleted", "ActivityFailed"}
 NOTES = {"CancelRequested", "Patched", "TimeoutReached"}
 
 
@@ -232,6 +233,7 @@ class Witness:
             raise Violation(
                 "I11", f"run {run.run_id} is closed, but owned by {run.owner} or to be woken at {run.wake_at}"
             )
+        self._check_undone(was, run, now)
         parent = now.runs.get(run.parent_id or "")
         if run.parent_id is not None and run.status != "CONTINUED" and parent is not None:
             told = [
@@ -247,6 +249,30 @@ class Witness:
             heirs = [other for other in now.runs.values() if other.continued_from == run.run_id]
             if len(heirs) != 1:
                 raise Violation("I34", f"run {run.run_id} is continued by {heirs}")
+
+    def _check_undone(self, was: SeenRun | None, run: SeenRun, now: Seen) -> None:
+        """What a run has booked is undone newest first and once, unless it ended well or had no time for it."""
+        booked, undone = self._numbers(run.run_id, "sim_book"), self._numbers(run.run_id, "sim_unbook")
+        wanted = [] if run.status == "COMPLETED" else booked[::-1]
+        is_right = undone == wanted
+        if not is_right and self._may_leave_undone(was, run, now):
+            is_right = undone == wanted[: len(undone)]
+        if not is_right:
+            raise Violation("I46", f"run {run.run_id} has booked {booked} and undone {undone}; it is {run.status}")
+
+    def _numbers(self, run_id: str, activity: str) -> list[int]:
+        """What the activities of this name were given, in the order of their ends."""
+        bodies = [json.loads(event.body) for event in self.histories.get(run_id, ()) if event.kind in OUTCOMES]
+        return [body["arguments"]["number"] for body in bodies if body["name"] == activity]
+
+    def _may_leave_undone(self, was: SeenRun | None, run: SeenRun, now: Seen) -> bool:
+        """Whether a run ended without the time to undo everything, or without anybody who knew that it has to."""
+        if run.status == "TIMED_OUT":
+            is_known = was is not None and '"state":"waiting"' in (was.undo or "")
+            return was is not None and was.owner is None and (was.held is not None or not is_known)
+        asked = [m.body for m in now.messages.values() if m.run_id == run.run_id and m.kind == "CancelRequest"]
+        has_deadline = run.close_as == "CANCELLED" or any("close_at" in json.loads(body) for body in asked)
+        return run.status == "TERMINATED" or (run.status == "CANCELLED" and has_deadline)
 
     def _check_open(self, run: SeenRun, unread: Iterable[SeenMessage], now: Seen) -> None:
         if run.last_seq is not None:

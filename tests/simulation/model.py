@@ -51,6 +51,8 @@ def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # no
             return None
         case ["quick" | "effect" | "other code", number], _:
             return None if value == outcome_of(number) else f"{part} came to {value!r}"
+        case ["book", number, _], ["booked", booked] if booked == number:
+            return None
         case ["sleep", ms], ["slept", int(slept)] if slept >= ms:
             return None
         case ["receive", name, _], ["got", payload] if payload in sent[name]:

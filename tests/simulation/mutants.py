@@ -14,26 +14,28 @@ from typing import Any, TypeAlias
 import msgspec
 
 from perdure import ids
+from perdure.authoring.undo import Undo
 from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
 from perdure.engine.committer import CallbackGroup, Committer
 from perdure.engine.leasing import heartbeat, lease, takeover
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
-from perdure.kernel.events import Event, TimerFired
+from perdure.kernel.events import Event, RunFailed, RunTimedOut, TimerFired
 from perdure.kernel.retry import Retry
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import TURN, queries
 from perdure.stores.rules import batch as batch_rules
 from perdure.stores.sqlite import executor, transactions, writes
-from perdure.worker import activities, effects, live_run, timers
+from perdure.worker import activities, effects, live_run, program, timers
 from perdure.worker import executor as moving
 from perdure.worker.calls import child, task
 from perdure.worker.calls.activity import ActivityCall
 from perdure.worker.calls.timer import TimerCall
 from perdure.worker.inbox import Inbox, key_of
 from perdure.worker.loop.places import Branch
+from perdure.worker.loop.undo import UndoStack
 from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
 from tests.simulation.memory import executor as memory
@@ -277,6 +279,29 @@ def _() -> list[Patch]:
 
     real_decide, real_add = kernel_run.decide, timers.Alarms.add
     return [(ownership, "decide", decide), (timers.Alarms, "add", add)]
+
+
+# Undo
+
+
+@mutant
+def _() -> list[Patch]:
+    """Undo repeated."""
+
+    async def undo(self: UndoStack, entry: Undo) -> None:
+        await real_undo(self, entry)
+        if entry.state == "failed" and entry.function.settings.retry.max_attempts > 1:  # type: ignore[attr-defined]  # an activity
+            again = Undo(entry.function.options(retry=Retry(max_attempts=1)), entry.arguments, self.waiting)  # type: ignore[attr-defined]  # as above
+            self.waiting[again] = None
+
+    real_undo = UndoStack._undo
+    return [(UndoStack, "_undo", undo)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Undo skipped."""
+    return [(program, "UNWELL", (RunFailed, RunTimedOut))]
 
 
 # Messages and parking

@@ -29,6 +29,8 @@ from perdure import (
     set_attributes,
     side_effect,
     sleep,
+    undo,
+    unwind,
     workflow,
 )
 from tests.simulation.simulator import Node, Tape
@@ -127,11 +129,26 @@ async def sim_far_poison(after: int) -> int:
     return await shop.die()
 
 
+@activity
+async def sim_book(number: int, after: int) -> int:
+    this = attempt()
+    resource(Workshop).begin(this.key, this.number, after)
+    return outcome_of(number)
+
+
+@activity(retry=RETRY)
+async def sim_unbook(number: int, fails: int, after: int) -> int:
+    shop, this = resource(Workshop), attempt()
+    shop.begin(this.key, this.number, after)
+    return await shop.work(number, fails if this.number <= fails else 0)
+
+
 @workflow
 async def sim_run(parts: list[Any], done: list[Any]) -> list[Any]:
     done = list(done)
     for number, part in enumerate(parts):
         if part[0] == "continue":
+            await unwind()
             continue_as_new(parts[number + 1 :], done)
         done.append(await perform(part))
     return done
@@ -148,6 +165,10 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case
             return await _task(number, fails, ms)
         case ["quick", number]:
             return await sim_quick(number, info().history_length)
+        case ["book", number, fails]:
+            await sim_book(number, info().history_length)
+            undo(sim_unbook, number, fails, info().history_length)
+            return ["booked", number]
         case ["sleep", ms]:
             began = now()
             await sleep(ms / 1000)
@@ -245,7 +266,7 @@ class Drawer:
             parts.insert(self._tape.between(1, len(parts)), ["continue"])
         if depth == 0 and self._tape.happens(10):
             parts.append(self._tape.one_of(["poison"], ["poison"], ["far poison"]))
-        elif self._tape.happens(40):
+        elif self._tape.happens(300 if any(part[0] == "book" for part in parts) else 40):
             parts.append(["raise"])
         return parts
 
@@ -258,7 +279,7 @@ class Drawer:
 
     def _leaf(self) -> Part:  # noqa: PLR0911 - one for each
         tape = self._tape
-        match tape.choose(13):
+        match tape.choose(15):
             case 0 | 1 | 2:
                 return ["step", self.number(), self._failures()]
             case 3 | 4 | 5:
@@ -273,6 +294,8 @@ class Drawer:
                 return ["task", self.number(), fails, ms]
             case 11:
                 return tape.one_of(["effect", self.number()], ["say", self.number()])
+            case 12 | 13:
+                return ["book", self.number(), self._failures()]
             case _:
                 return ["other code", self.number()]
 

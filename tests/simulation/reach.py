@@ -17,6 +17,7 @@ WANTED = (
     *("given the run that has the id", "took over the id"),
     *("a child told its parent", "a generation followed", "a cancelled run", "an attempt failed", "a zombie computed"),
     *("a task completed", "a task failed for good", "a task was tried again", "a task's worker was lost"),
+    *("undone, FAILED", "undone, CANCELLED", "undone, TIMED_OUT", "left undone"),
     *("a task was cancelled with its caller", "a task was called off", "a task was too slow"),
 )
 

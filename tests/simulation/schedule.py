@@ -487,6 +487,7 @@ class Schedule:
                 if (trouble := model.trouble_with(parts, value, sent)) is not None:
                     raise Violation("I25", f"run {run.run_id}: {trouble}")
             self._judge_end(run, parts)
+            self._see_undos(run)
             if run.status == "CANCELLED":
                 self.world.reach("a cancelled run")
         if any(message.kind == "ChildResult" and message.taken_by for message in self.witness.seen.messages.values()):
@@ -496,6 +497,12 @@ class Schedule:
                 raise Violation(
                     "I02", f"run {run_id} has {len(history)} events, but ended with {runs[run_id].last_seq}"
                 )
+
+    def _see_undos(self, run: SeenRun) -> None:
+        """How runs were undone, or not."""
+        for state in ("done", "failed", "waiting"):
+            if run.status not in {"COMPLETED", "CONTINUED"} and f'"state":"{state}"' in (run.undo or ""):
+                self.world.reach("left undone" if state == "waiting" else f"undone, {run.status}")
 
     def _judge_task(self, run: SeenRun) -> None:
         """An activity on a queue came to what it was asked for, or was stopped by whoever may."""

@@ -30,9 +30,11 @@ class SeenRun(NamedTuple):
     delayed_until: int | None
     timeout_ms: int | None
     close_at: int | None
+    close_as: str | None
     cancel_requested_at: int | None
     continued_from: str | None
     losses: int
+    undo: str | None
 
     @property
     def is_task(self) -> bool:

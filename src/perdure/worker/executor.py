@@ -265,7 +265,7 @@ class Executor:
 
     def _time_out(self, live: LiveRun) -> None:
         """End a run whose timeout is over, or have it undo first what it has done."""
-        if live.is_replaying and live.undo_noted is not None:
+        if live.is_replaying:
             # What there is to undo is known when the code has caught up; it is looked again then.
             return
         end = timed_out(live.owned.traits.timeout_ms)

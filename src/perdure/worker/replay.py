@@ -8,6 +8,7 @@ from perdure.engine.ports import Engine
 from perdure.kernel.events import Event
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.status import Status
+from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
 from perdure.worker.executor import Executor, others_had_their_turn
 from perdure.worker.inbox import NOT_COUNTED, InboxReading
@@ -105,22 +106,20 @@ class Replay:
     def _go_on_live(self, live: LiveRun) -> None:
         """Start what the code waits for; of a suspect it is written down first, for it may be its last words."""
         if live.under_way is None or not is_suspect(live.losses):
-            self._settle(live)
+            self._executor.settle(live, None)
+            if live.owned.traits is not PLAIN:
+                # Its time may have come while it was not known yet what it has to undo.
+                self._executor.expire(live)
             return
 
         def go_on() -> None:
             if not self._executor.runs.is_interrupted(live):
                 live.is_leaving = live.is_replaying = False
-                self._settle(live)
+                self._executor.settle(live, None)
+                self._executor.expire(live)
 
         live.is_leaving = live.is_replaying = True
         self._owner.note_waiting(live.owned, live.waiting(), go_on)
-
-    def _settle(self, live: LiveRun) -> None:
-        self._executor.settle(live, None)
-        if live.undo_noted is not None:
-            # Its time may have come while it was not known yet what it has to undo.
-            self._executor.expire(live)
 
     def _catch_up(self, live: LiveRun) -> None:
         """Up to here, what it waits for included, the code has been before."""
