@@ -22,8 +22,8 @@ _HOMES = {
     "perdure.authoring.undo": "Undo undo unwind",
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
-        "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadId BadInput BadOption BadToken "
-        "BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited NewerSchema "
+        "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadId BadInput BadOption "
+        "BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited NewerSchema "
         "NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
         "RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound RunNotHeld "
         "RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow ValueTooLarge "
@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from perdure.errors import AnotherLoop as AnotherLoop
     from perdure.errors import AttemptLost as AttemptLost
     from perdure.errors import BadArguments as BadArguments
+    from perdure.errors import BadFilter as BadFilter
     from perdure.errors import BadId as BadId
     from perdure.errors import BadInput as BadInput
     from perdure.errors import BadOption as BadOption

@@ -8,6 +8,7 @@
     │   │   └── ValueTooLarge
     │   ├── BadOption             an option, name or URL that makes no sense
     │   ├── BadToken              a token that was changed, or is of another database or namespace
+    │   ├── BadFilter             a filter that cannot be read, or compares what does not fit
     │   └── UnknownWorkflow       no such workflow is registered in this process
     ├── DuplicateName             two functions under one registered name
     ├── NotInWorkflow             only workflow code may call this
@@ -137,6 +138,26 @@ class BadToken(BadInput):
 
     def __str__(self) -> str:
         return "the token is not one of this database and namespace, or was changed; use it as token() gave it"
+
+
+class BadFilter(BadInput):
+    """A filter that cannot be read, or compares what does not fit; `position` counts characters from 0."""
+
+    _SHOWN_BEFORE, _SHOWN_AFTER = 60, 40
+
+    def __init__(self, text: str, position: int, trouble: str) -> None:
+        super().__init__(text, position, trouble)
+        self.text = text
+        self.position = position
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        begin, end = max(0, self.position - self._SHOWN_BEFORE), self.position + self._SHOWN_AFTER
+        # A line break or a tab would move the caret to another place.
+        shown = "".join(each if each.isprintable() else " " for each in self.text[begin:end])
+        before, after = "…" if begin else "", "…" if end < len(self.text) else ""
+        caret = " " * (len(before) + self.position - begin) + "^"
+        return f"bad filter, at character {self.position + 1}: {self.trouble}\n  {before}{shown}{after}\n  {caret}"
 
 
 class UnknownWorkflow(BadInput, LookupError):
