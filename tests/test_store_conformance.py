@@ -27,6 +27,7 @@ from perdure.stores.operations import (
     InsertRichRun,
     InsertRun,
     MoveMessages,
+    MoveStreams,
     NoteCancel,
     NoteLosses,
     NoteUndo,
@@ -35,6 +36,7 @@ from perdure.stores.operations import (
     Operation,
     ParkRun,
     PostMessage,
+    PublishValues,
     RaiseEpoch,
     RecordAttempt,
     RecordBeat,
@@ -44,6 +46,7 @@ from perdure.stores.operations import (
     SupersedeRun,
     TakeMessage,
     TellRun,
+    WriteSnapshot,
 )
 from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow, WorkerRow
@@ -149,6 +152,13 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(RecordAttempt, st.just("main"), runs, places, counts, st.just("f"), st.just(FAILURE), times, times),
     st.builds(BeginAttempt, st.just("main"), runs, places, times),
     st.builds(RecordBeat, st.just("main"), runs, places, st.sampled_from([None, "7"]), times),
+    st.builds(WriteSnapshot, runs, workers, st.just("main"), counts, times, st.sampled_from(["{}", "[1]"])),
+    st.builds(
+        PublishValues,
+        *(runs, st.just("main"), st.sampled_from(["s", "t"]), runs, st.sampled_from(["", "a"]), counts, times),
+        st.sampled_from([("1",), ("1", "2", "3")]),
+    ),
+    st.builds(MoveStreams, runs, runs),
     st.builds(ParkRun, runs, workers, statuses, some_time, st.sampled_from([None, "[]"]), st.none() | counts, times),
     st.builds(HoldRun, runs, workers, st.sampled_from(["mismatch", "paused"]), st.just("{}"), times),
     st.builds(NoteWaiting, runs, workers, st.just("[]"), times),
@@ -294,8 +304,11 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
             await store.reads.attempts(row.run_id),
             await store.reads.unread(row.run_id),
             await store.reads.set_aside(row.run_id),
+            await store.reads.channels.snapshot(row.run_id),
+            await store.reads.channels.stream_page(row.run_id, "s", 1, 3),
+            await store.reads.channels.stream_begin(row.run_id, "s"),
         ]
-    return [*seen, await store.reads.ended_or_held(RUNS)]
+    return [*seen, await store.reads.ended_or_held(RUNS), await store.reads.channels.heads(RUNS)]
 
 
 def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
@@ -312,6 +325,9 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
         "inbox": db.execute("select * from inbox order by number").fetchall(),
         "attempts": db.execute("select * from attempts order by run_id, place, attempt").fetchall(),
         "progress": db.execute("select * from progress order by run_id, place").fetchall(),
+        "snapshots": db.execute("select * from snapshots order by run_id").fetchall(),
+        "stream_heads": db.execute("select * from stream_heads order by run_id, name, source").fetchall(),
+        "streams": db.execute("select * from streams order by run_id, name, n").fetchall(),
         "deaths": db.execute("select run_id, deaths from runs where deaths is not null order by 1").fetchall(),
         "judged": db.execute(
             "select worker_id, judged_at from workers where judged_at is not null order by 1"
@@ -338,6 +354,15 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         "progress": [
             (namespace, run_id, place, known.begun_at, known.details, known.beat_at)
             for (run_id, place), (namespace, known) in dump["progress"].items()
+        ],
+        "snapshots": [(run_id, where, s.seq, s.at, s.body) for run_id, (where, s) in dump["snapshots"].items()],
+        "stream_heads": [
+            (run_id, where, head.name, head.source, head.n, head.own, head.attempt)
+            for (run_id, *_), (where, head) in dump["stream_heads"].items()
+        ],
+        "streams": [
+            (run_id, where, name, value.n, value.attempt, value.at, value.body)
+            for (run_id, name, _), (where, value) in dump["streams"].items()
         ],
         "deaths": list(dump["deaths"].items()),
         "judged": list(dump["judged"].items()),

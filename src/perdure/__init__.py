@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "DeferredInfo FailedAttempt Page Perdure Run RunEvent RunInfo SyncPerdure SyncRun UndoInfo UnreadMessage Wait"
+        "DeferredInfo FailedAttempt Page Perdure Run RunEvent RunInfo Snapshot StreamItem SyncPerdure SyncRun "
+        "UndoInfo UnreadMessage Wait"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
     "perdure.authoring.calls": (
-        "at continue_as_new info interrupted now patched rng select set_attributes side_effect sleep uuid4"
+        "at continue_as_new expose info interrupted now patched rng select set_attributes side_effect sleep uuid4"
     ),
     "perdure.authoring.deferreds": "Deferred",
     "perdure.authoring.info": "Info",
     "perdure.authoring.requests": "Asked Request",
     "perdure.authoring.signals": "Signal",
     "perdure.authoring.undo": "Undo undo unwind",
+    "perdure.authoring.streams": "Stream",
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
         "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadId BadInput BadOption "
         "BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited NewerSchema "
         "NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
-        "RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound RunNotHeld "
-        "RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable UnknownWorkflow ValueTooLarge "
-        "WouldDeadlock"
+        "QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound "
+        "RunNotHeld RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable StreamFull UnknownWorkflow "
+        "ValueTooLarge WouldDeadlock"
     ),
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from perdure.app import Run as Run
     from perdure.app import RunEvent as RunEvent
     from perdure.app import RunInfo as RunInfo
+    from perdure.app import Snapshot as Snapshot
+    from perdure.app import StreamItem as StreamItem
     from perdure.app import SyncPerdure as SyncPerdure
     from perdure.app import SyncRun as SyncRun
     from perdure.app import UndoInfo as UndoInfo
@@ -74,6 +78,7 @@ if TYPE_CHECKING:
     from perdure.authoring.activity_context import resource as resource
     from perdure.authoring.calls import at as at
     from perdure.authoring.calls import continue_as_new as continue_as_new
+    from perdure.authoring.calls import expose as expose
     from perdure.authoring.calls import info as info
     from perdure.authoring.calls import interrupted as interrupted
     from perdure.authoring.calls import now as now
@@ -89,6 +94,7 @@ if TYPE_CHECKING:
     from perdure.authoring.requests import Asked as Asked
     from perdure.authoring.requests import Request as Request
     from perdure.authoring.signals import Signal as Signal
+    from perdure.authoring.streams import Stream as Stream
     from perdure.authoring.undo import Undo as Undo
     from perdure.authoring.undo import undo as undo
     from perdure.authoring.undo import unwind as unwind
@@ -121,6 +127,7 @@ if TYPE_CHECKING:
     from perdure.errors import NotOpen as NotOpen
     from perdure.errors import OpenElsewhere as OpenElsewhere
     from perdure.errors import PerdureError as PerdureError
+    from perdure.errors import QueryNotFound as QueryNotFound
     from perdure.errors import RequestRefused as RequestRefused
     from perdure.errors import ResourceNotFound as ResourceNotFound
     from perdure.errors import RunCancelled as RunCancelled
@@ -134,6 +141,7 @@ if TYPE_CHECKING:
     from perdure.errors import RunUnreadable as RunUnreadable
     from perdure.errors import StoreError as StoreError
     from perdure.errors import StoreUnavailable as StoreUnavailable
+    from perdure.errors import StreamFull as StreamFull
     from perdure.errors import UnknownWorkflow as UnknownWorkflow
     from perdure.errors import ValueTooLarge as ValueTooLarge
     from perdure.errors import WouldDeadlock as WouldDeadlock

@@ -27,6 +27,8 @@
     ├── DeferredFailed            how wait() reports a deferred that got an error instead of a value
     ├── RequestRefused            the workflow refused what it was asked
     ├── NotAnswered               the run took the request, and ended or continued without an answer
+    ├── QueryNotFound             the run shows nothing under this name
+    ├── StreamFull                too many values of a stream are not on disk yet
     ├── RunNotHeld                the run is not held; there is nothing to resume
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── RunEnded                  how result() reports an end that is not a success
@@ -324,6 +326,41 @@ class RunNotFound(PerdureError, LookupError):
     def __str__(self) -> str:
         text = self.why or "`perdure list` shows the runs there are"
         return f"no run {self.id!r} in namespace {self.namespace!r}; {text}"
+
+
+class QueryNotFound(PerdureError, LookupError):
+    """The run shows nothing under this name."""
+
+    def __init__(self, id: str, name: str, known: tuple[str, ...], trouble: str | None = None) -> None:
+        super().__init__(id, name, known, trouble)
+        self.id = id
+        self.name = name
+        self.known = known
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        there = f"there are {', '.join(map(repr, self.known))}" if self.known else "it shows nothing else"
+        if self.trouble is not None:
+            return f"run {self.id!r} has no value for {self.name!r} ({self.trouble}); {there}"
+        if not self.known:
+            return f"run {self.id!r} shows no {self.name!r}, nor anything else; its code has to expose() it"
+        return f"run {self.id!r} shows no {self.name!r}; {there}"
+
+
+class StreamFull(PerdureError):
+    """Too many values of a stream are not on disk yet."""
+
+    def __init__(self, id: str, name: str, limit: int) -> None:
+        super().__init__(id, name, limit)
+        self.id = id
+        self.name = name
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.id!r} has published {self.limit:,} values that are not on disk yet, so {self.name!r} takes no "
+            "more; await something between them, or publish from a plain `def`, which waits by itself"
+        )
 
 
 class RunNotHeld(PerdureError):

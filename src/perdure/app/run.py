@@ -16,6 +16,7 @@ from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
+from perdure.authoring.streams import Stream
 from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType
 from perdure.engine.endings import ending_of, stopped
@@ -30,6 +31,7 @@ from perdure.kernel.status import Status
 from perdure.stores.records import RunFilter, RunRow
 from perdure.views import detail
 from perdure.views.detail import RunDetail
+from perdure.views.outputs import Snapshot, StreamItem, snapshot_of, stream_of, value_in
 from perdure.views.run import (
     DeferredInfo,
     FailedAttempt,
@@ -188,6 +190,42 @@ class Run(Generic[R_co]):
         """The deferreds that the run waits for, as its row tells it, and those that were resolved."""
         waits = (await self.describe()).waiting_for
         return deferred_views(waits, await self._engine.reader.deferreds(self.run_id))
+
+    @overload
+    async def query(self) -> dict[str, object]: ...
+    @overload
+    async def query(self, name: str | None) -> object: ...
+    async def query(self, name: str | None = None) -> object:
+        """What the workflow exposes under a name, or all of it by name; from disk, so no worker is needed.
+
+        QueryNotFound when there is no such value. Of a run that is continued, the newest.
+        """
+        if name is not None:
+            checked_id("query name", name)
+        found = await self.snapshot()
+        return dict(found.values) if name is None else value_in(found, self.id, name)
+
+    async def snapshot(self) -> Snapshot:
+        """All that the workflow exposes, which event that is of, and the errors of functions that failed."""
+        with self._told_by_id():
+            return await snapshot_of(self._engine, self._home.namespace, self.run_id)
+
+    @overload
+    def stream(self, stream: Stream[T], after: int = 0) -> AsyncIterator[StreamItem[T]]: ...
+    @overload
+    def stream(self, stream: str, after: int = 0) -> AsyncIterator[StreamItem[object]]: ...
+    async def stream(self, stream: Stream[T] | str, after: int = 0) -> AsyncIterator[StreamItem[object]]:
+        """The values of a stream after a number, in the order they were published, until the run has ended.
+
+        Runs that continue this one are followed, and the numbers go on in them.
+        """
+        name, kind = _named(stream, Stream)
+        after = options.count("after", after, 0)
+        at = (self._home.namespace, self.run_id, name)
+        with self._told_by_id():
+            async with aclosing(stream_of(self._engine, *at, kind, after)) as values:
+                async for item in values:
+                    yield item
 
     async def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
         """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.

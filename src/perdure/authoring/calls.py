@@ -1,6 +1,7 @@
 """Plain calls of workflow code: time, waiting and chance that replay the same."""
 
 import asyncio
+import inspect
 import random
 import uuid
 from collections.abc import Awaitable, Callable
@@ -81,6 +82,29 @@ def set_attributes(**patch: object) -> None:
 def at(step: str) -> None:
     """Say where the workflow stands, for people to see."""
     required("at()", "it shows the current step of a run").set_step(checked_id("step", step))
+
+
+def expose(name: str, function: Callable[[], object]) -> None:
+    """Let everybody see what a function of the workflow gives: `expose("done", lambda: done)`.
+
+    It is called without arguments, when the workflow waits and at most about once a second while it goes on; what it
+    gives is read by `run.query(name)`, also when no worker is there. Exposed again under a name it takes its place.
+    """
+    runtime = required("expose()", "read what a run exposes with `run.query(...)`")
+    runtime.outputs.expose(checked_id("query name", name), _shown_by(function))
+
+
+def _shown_by(function: Any) -> Callable[[], object]:
+    """A function that can be called without arguments; BadOption."""
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise BadOption(f"expose() takes a plain function, `lambda: done`, and not {function!r}")
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        raise BadOption(f"expose() calls its function without arguments, and {function!r} needs some") from None
+    except ValueError:
+        pass  # Some that are written in C do not say what they take.
+    return cast("Callable[[], object]", function)
 
 
 def info() -> Info:

@@ -33,6 +33,14 @@ class Undos(Protocol):
     async def unwind(self) -> None: ...
 
 
+class Outlets(Protocol):
+    """What a running workflow can show and publish."""
+
+    def expose(self, name: str, function: Callable[[], object]) -> None: ...
+
+    def publish(self, name: str, body: str) -> None: ...
+
+
 class Runtime(Protocol):
     """What a running workflow can ask for.
 
@@ -61,6 +69,9 @@ class Runtime(Protocol):
     def set_attributes(self, patch: dict[str, Any]) -> None: ...
 
     def set_step(self, step: str | None) -> None: ...
+
+    @property
+    def outputs(self) -> "Outlets": ...
 
     def info(self) -> Info: ...
 

@@ -17,6 +17,7 @@ from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.living import LivingWorkers
 from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
+from perdure.engine.outputs.outputs import StoreOutputs
 from perdure.engine.ownership import Ownership
 from perdure.engine.ports import MAX_UNREAD, Host
 from perdure.engine.reads import StoreReader
@@ -71,7 +72,8 @@ class StoreEngine:
             max_unread,
         )
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered)
-        self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping)
+        self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
+        self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)
         self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping)
@@ -117,6 +119,7 @@ class StoreEngine:
         self.committer.abandon()
         self._background.cancel()
         self.waiters.close()
+        self.outputs.followers.close()
         await self._store.close()
 
     def abandon(self) -> None:

@@ -17,6 +17,7 @@ from perdure.engine.committer import Committer, Dropped, OwnersGroup, Settlement
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
 from perdure.engine.leasing.lease import Lease
+from perdure.engine.outputs.followers import Followers
 from perdure.engine.ports import Ending, HandBack, Hold, OwnedRun, Park, Release, StartRequest
 from perdure.engine.starts import Starts, insertion
 from perdure.engine.stopping import Stopping, stop_child, stop_children
@@ -38,6 +39,7 @@ from perdure.stores.operations import (
     EndRun,
     HoldRun,
     MoveMessages,
+    MoveStreams,
     NoteLosses,
     NoteUndo,
     NoteWaiting,
@@ -70,6 +72,7 @@ class Ownership:
         arrivals: Arrivals,
         waiters: Waiters,
         stopping: Stopping,
+        followers: Followers,
     ) -> None:
         self._committer = committer
         self._clock = clock
@@ -78,6 +81,7 @@ class Ownership:
         self._arrivals = arrivals
         self._waiters = waiters
         self._stopping = stopping
+        self._followers = followers
 
     def advance(self, owned: OwnedRun, command: Command) -> StoreAdvance | Refusal:
         """Let the rules decide; the event is in the next batch."""
@@ -166,6 +170,7 @@ class Ownership:
             SupersedeRun(owned.run_id, self._lease.worker_id),
             insert,
             MoveMessages(owned.run_id, run_id),
+            *([MoveStreams(owned.run_id, run_id)] if owned.published or owned.has_children else []),
         )
         return self._close(owned, event, RunContinued(run_id), *beside)
 
@@ -318,3 +323,5 @@ class Ownership:
             self._waiters.askers.ended(owned.run_id)
         if owned.run_id in self._waiters.by_run:
             self._waiters.tell(owned.run_id, ending)
+        if owned.run_id in self._followers.by_run:
+            self._followers.look_at_once(owned.run_id)

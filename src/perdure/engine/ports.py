@@ -4,6 +4,7 @@ client    what people ask for: start, post, cancel, terminate, resume, wait
 reader    what everybody may read: runs, their events, attempts and messages
 claimer   what a worker asks for: ripe runs, and what other workers have code for
 owner     what only the owner of a run may ask for: advance, release, children, notes
+outputs   what runs show and publish: snapshots, streams
 
 Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
 so that an engine over HTTP can have the same nouns. A further noun is a protocol with its own file, and an attribute.
@@ -26,7 +27,17 @@ from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, Traits
-from perdure.stores.records import AttemptRow, CallProgress, LoadedRun, RunFilter, RunRow, UnreadPage
+from perdure.stores.records import (
+    AttemptRow,
+    CallProgress,
+    LoadedRun,
+    RunFilter,
+    RunRow,
+    SnapshotRow,
+    StreamHead,
+    StreamValue,
+    UnreadPage,
+)
 from perdure.tokens import Meant, run_key
 
 # A run that has so many unread messages takes no more signals, unless the app says otherwise.
@@ -115,6 +126,13 @@ class OwnedRun:
     progress: dict[str, CallProgress] | None = None
     # The only attempts that this owner is about to begin, by place, and whether that is on disk.
     begins: dict[str, bool] | None = None
+    # How many values its own code has published by stream, as far as that is on disk or on its way there; and how many
+    # attempts of an activity were lost that had published, by place.
+    published: dict[str, int] | None = None
+    lost_attempts: dict[str, int] | None = None
+    # What its activities publish by, and what of that is not on disk yet.
+    publishing: "Publisher | None" = None
+    outlet: "Outlet | None" = None
 
     def __init__(self, run_id: str, workflow_id: str, workflow: str, input: str, seed: int, created_at: int) -> None:
         self.run_id = run_id
@@ -130,6 +148,52 @@ class OwnedRun:
         known = (self.progress or {}).get(said.place, said)
         both = CallProgress(said.place, said.begun_at or known.begun_at, said.details or known.details, said.beat_at)
         self.progress = {**(self.progress or {}), said.place: both}
+
+
+class Published:
+    """Values that code has published in a stream of a run, in their order, as JSON.
+
+    Of an activity, `source` is its place; what has no time was published now. `settled` gets how many of them were
+    written, or dropped.
+    """
+
+    __slots__ = ("at", "attempt", "bodies", "name", "run_id", "settled", "source")
+
+    def __init__(
+        self,
+        run_id: str,
+        name: str,
+        bodies: tuple[str, ...],
+        *,
+        source: str = "",
+        attempt: int = 1,
+        at: int | None = None,
+        settled: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.run_id = run_id
+        self.name = name
+        self.bodies = bodies
+        self.source = source
+        self.attempt = attempt
+        self.at = at
+        self.settled = settled
+
+
+class Publisher(Protocol):
+    """What the activities of a worker publish by."""
+
+    def publish(self, owned: OwnedRun, source: str, attempt: int, name: str, body: str) -> None:
+        """A value of an activity at a place of a run. Any thread may call."""
+
+
+class Outlet(Protocol):
+    """The values of one run's activities that are not on disk yet."""
+
+    def add(self, key: tuple[str, str, int], body: str) -> None:
+        """Take a value in, by its stream, the place of its activity and the attempt."""
+
+    def flush(self) -> None:
+        """Give what was published so far to the engine."""
 
 
 class Advance:
@@ -376,6 +440,31 @@ class Owner(Protocol):
         """Let go of a run; `done(False)` when a message came first and it must go on."""
 
 
+class Outputs(Protocol):
+    """What runs show and publish; the first two are for the owner of a run alone."""
+
+    def show(self, owned: OwnedRun, seq: int, body: str) -> None:
+        """Show this of an owned run, as of an event that is written before."""
+
+    def publish(self, owned: OwnedRun, published: Sequence[Published]) -> None:
+        """Write values that an owned run has published, in their order."""
+
+    async def snapshot(self, namespace: str, run_id: str) -> SnapshotRow | None:
+        """What a run shows, or the one that continues it."""
+
+    async def holder(self, namespace: str, run_id: str, name: str, after: int) -> RunRow:
+        """The run in which the values of a stream after a number begin: this one, or one that it continues."""
+
+    async def stream_page(self, run_id: str, name: str, after: int, limit: int) -> Sequence[StreamValue]:
+        """The first values of a run's stream after a number."""
+
+    async def heads(self, run_id: str) -> Sequence[StreamHead]:
+        """How far the streams of a run are."""
+
+    async def wait_for_more(self, run_id: str, name: str, after: int) -> None:
+        """Until a run's stream has more than this number, or the run has ended, or may have."""
+
+
 class Engine(Protocol):
     """The nouns together, and the time between opening and closing; `url` names the database to people."""
 
@@ -395,6 +484,9 @@ class Engine(Protocol):
 
     @property
     def owner(self) -> Owner: ...
+
+    @property
+    def outputs(self) -> Outputs: ...
 
     async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
         """Begin, and see to the ends by the clock in a namespace; with a host, become a worker for its queues."""

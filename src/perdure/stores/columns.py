@@ -18,6 +18,9 @@ _NAMES = {
     "payloads": "'payload ' || seq || ': '",
     "attempts": "'attempt ' || attempt || ': '",
     "progress": "'progress at ' || place || ': '",
+    "snapshots": "'snapshot: '",
+    "streams": "'value ' || n || ' of the stream ' || name || ': '",
+    "stream_heads": "'stream ' || name || ': '",
     "workers": "'worker ' || worker_id || ': '",
 }
 _WHOSE = {"runs": "run_id, workflow_id", "workers": "null, null"}

@@ -205,6 +205,41 @@ class RecordBeat(NamedTuple):
     beat_at: int
 
 
+class WriteSnapshot(NamedTuple):
+    """What a run of this worker shows of itself, as of an event; of one that it does not own, nothing is written."""
+
+    run_id: str
+    worker_id: str
+    namespace: str
+    seq: int
+    at: int
+    body: str
+
+
+class PublishValues(NamedTuple):
+    """Values for a stream of a run, in their order: of its own code, or of an activity at the place `source`.
+
+    `source_run_id` is the run that the activity runs in: the run itself, or a task of it. What a task publishes after
+    its caller has ended is dropped.
+    """
+
+    run_id: str
+    namespace: str
+    name: str
+    source_run_id: str
+    source: str
+    attempt: int
+    at: int
+    bodies: tuple[str, ...]
+
+
+class MoveStreams(NamedTuple):
+    """The streams of a run go on in the run that continues it."""
+
+    run_id: str
+    to_run_id: str
+
+
 class PostMessage(NamedTuple):
     """A message for a run. Refused when the run is missing or closed; answered with Posted.
 
@@ -360,6 +395,9 @@ Operation: TypeAlias = (
     | RecordAttempt
     | BeginAttempt
     | RecordBeat
+    | WriteSnapshot
+    | PublishValues
+    | MoveStreams
     | PostMessage
     | ParkRun
     | HoldRun

@@ -26,6 +26,9 @@ from perdure.stores.records import (
     RequestRow,
     RunFilter,
     RunRow,
+    SnapshotRow,
+    StreamHead,
+    StreamValue,
     UnreadPage,
     WakingWorkflow,
     WorkerRow,
@@ -43,6 +46,18 @@ class StoreChannels(Protocol):
 
     async def secret(self) -> bytes | None:
         """What tokens are made from; None when the database has lost it."""
+
+    async def snapshot(self, run_id: str) -> SnapshotRow | None:
+        """What a run shows of itself."""
+
+    async def stream_page(self, run_id: str, name: str, after: int, limit: int) -> list[StreamValue]:
+        """The first values of a run's stream after a number."""
+
+    async def stream_begin(self, run_id: str, name: str) -> int:
+        """The number after which the values of a stream begin in a run; earlier ones are in those it continues."""
+
+    async def heads(self, run_ids: Sequence[str]) -> dict[str, list[StreamHead]]:
+        """How far the streams of these runs are, by run."""
 
 
 class StoreReads(Protocol):

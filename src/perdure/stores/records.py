@@ -75,6 +75,36 @@ class CallProgress(msgspec.Struct, frozen=True):
     beat_at: int | None = None
 
 
+class SnapshotRow(msgspec.Struct, frozen=True):
+    """What a run shows of itself, as JSON, as of an event."""
+
+    seq: int
+    at: int
+    body: str
+
+
+class StreamHead(msgspec.Struct, frozen=True):
+    """How far a stream is: its last number, and how many values are of the workflow itself.
+
+    With a source, the place of an activity: the attempt in which that has published last.
+    """
+
+    name: str
+    source: str
+    n: int
+    own: int
+    attempt: int
+
+
+class StreamValue(msgspec.Struct, frozen=True):
+    """A value of a stream, as JSON."""
+
+    n: int
+    attempt: int
+    at: int
+    body: str
+
+
 # So many messages, or events, of one run are read at once.
 UNREAD_PAGE = EVENTS_PAGE = 500
 
@@ -90,6 +120,7 @@ class LoadedRun(msgspec.Struct, frozen=True):
     progress: Sequence[CallProgress] = ()
     # The requests that it took and that have no answer on disk.
     unanswered: frozenset[str] = frozenset()
+    heads: Sequence[StreamHead] = ()
 
 
 class UnreadPage(NamedTuple):

@@ -23,7 +23,7 @@ from perdure.kernel.quarantine import Death
 from perdure.kernel.requests import LeftUnanswered, RequestAnswer
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, OnParentClose, Traits
-from perdure.stores.records import AttemptRow, CallProgress, RunRow
+from perdure.stores.records import AttemptRow, CallProgress, RunRow, SnapshotRow, StreamHead, StreamValue
 
 _encode = msgspec.json.Encoder().encode
 _decoders = {kind: msgspec.json.Decoder(fact) for kind, fact in FACTS.items()}
@@ -97,6 +97,25 @@ def progress_of(place: str, begun_at: int | None, details: str | None, beat_at: 
     if type(place) is not str:
         raise Garbled(f"the progress of a call cannot be read: {_misfit(place=place)}")
     return CallProgress(place, begun_at, details, beat_at)
+
+
+def snapshot_of(seq: int, at: int, body: str) -> SnapshotRow:
+    if type(seq) is not int or type(at) is not int or type(body) is not str:
+        raise Garbled(f"its snapshot cannot be read: {_misfit(seq=seq, at=at, body=body)}")
+    return SnapshotRow(seq, at, body)
+
+
+def head_of(name: str, source: str, n: int, own: int, attempt: int) -> StreamHead:
+    if type(name) is not str or type(source) is not str or not type(n) is type(own) is type(attempt) is int:
+        raise Garbled(f"how far the stream {_shown(name)} is cannot be read")
+    return StreamHead(name, source, n, own, attempt)
+
+
+def stream_value_of(n: int, attempt: int, at: int, body: str) -> StreamValue:
+    if type(attempt) is not int or type(at) is not int or type(body) is not str:
+        misfit = _misfit(attempt=attempt, at=at, body=body)
+        raise Garbled(f"value {_shown(n)} of the stream cannot be read: {misfit}")
+    return StreamValue(n, attempt, at, body)
 
 
 def _misfit(**columns: object) -> str:

@@ -11,12 +11,13 @@ Knows nothing of claims, room and parking; the worker does.
 import asyncio
 import logging
 from enum import Enum
+from itertools import groupby
 
 import msgspec
 
 from perdure.authoring.calls import ContinueAsNew
 from perdure.engine.background import Background
-from perdure.engine.ports import Advance, Engine, HandBack, StartRequest
+from perdure.engine.ports import Advance, Engine, HandBack, Published, StartRequest
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Patched, RunCancelled, RunTerminated, TimeoutReached
@@ -33,6 +34,7 @@ from perdure.worker.live_run import LiveRun, LiveRuns, Step
 from perdure.worker.loop.exits import EXITS
 from perdure.worker.loop.loop import NeverWaits
 from perdure.worker.loop.undo import UNKNOWN, WAITING
+from perdure.worker.outputs.snapshots import Snapshots
 from perdure.worker.suspects import Suspects
 
 log = logging.getLogger("perdure.worker")
@@ -73,6 +75,7 @@ class Executor:
         background: Background,
     ) -> None:
         self._owner = engine.owner
+        self._outputs = engine.outputs
         self._clock = engine.clock
         self.replays_always = settings.replay_always
         self.runs = runs
@@ -80,6 +83,7 @@ class Executor:
         self.background = background
         self._holding = holding
         self.runner = ActivityRunner(self._clock, settings.max_threads)
+        self.snapshots = Snapshots(engine)
         self.effects = Effects(engine, self.runner, self.advance, self.fail, self.expire)
 
     # One fact at a time
@@ -119,7 +123,7 @@ class Executor:
             return True
         return False
 
-    def settle(self, live: LiveRun, advance: Advance | None) -> None:
+    def settle(self, live: LiveRun, advance: Advance | None) -> None:  # noqa: C901 - one call for every step
         """After a drain: note what was said, do what messages ask for, close the run, or start what it asked for."""
         while True:
             program = live.program
@@ -143,6 +147,8 @@ class Executor:
             # What the last event made the program ask for starts with this one's effects.
             advance = read if isinstance(read, Advance) else advance
         live.is_noted = False
+        if runtime.exposed is not None:
+            self.snapshots.moved(live)
         if runtime.fresh:
             fresh, runtime.fresh = runtime.fresh, []
             if advance is None:
@@ -223,6 +229,8 @@ class Executor:
         if runtime.undos is not None and WAITING not in (live.undo_noted or ""):
             live.undo_noted = UNKNOWN
             self._owner.note_undo(live.owned, UNKNOWN)
+        if asides.published:
+            self._publish(live, asides.published)
         annotations = (runtime.attributes_text, runtime.step)
         if asides.is_annotated and annotations != live.annotated:
             live.annotated = annotations
@@ -230,6 +238,17 @@ class Executor:
         if asides.answers:
             self._owner.answer(live.owned, asides.answers)
         return advance
+
+    def _publish(self, live: LiveRun, values: list[tuple[str, int, str]]) -> None:
+        """Write what the code has published: a row of values for each stream it goes to, in the order they came."""
+        owned = live.owned
+        known = owned.published = owned.published or {}
+        published: list[Published] = []
+        for (name, at), of_stream in groupby(values, lambda value: value[:2]):
+            bodies = tuple(body for _, _, body in of_stream)
+            known[name] = known.get(name, 0) + len(bodies)
+            published.append(Published(owned.run_id, name, bodies, at=at))
+        self._outputs.publish(owned, published)
 
     # Being stopped, and ending
 
@@ -296,6 +315,7 @@ class Executor:
             owned.traits, attributes=program.runtime.attributes_text, continued_from=owned.run_id, delayed_until=None
         )
         request = StartRequest(owned.workflow, input, owned.workflow_id, owned.queue, owned.priority, traits=traits)
+        self.snapshots.take(live)
         self._owner.continue_run(owned, request)
         live.is_leaving = True
         program.evict()
@@ -306,6 +326,8 @@ class Executor:
     def _end(self, live: LiveRun, end: events.Closing) -> None:
         if live.program.runtime.undos is not None:
             live.note_undo(self._owner)
+        if live.program.runtime.exposed is not None:
+            self.snapshots.take(live)
         self._owner.advance(live.owned, CloseRun(end))
         live.is_leaving = True
         live.program.evict()

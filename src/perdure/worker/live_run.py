@@ -26,6 +26,18 @@ Step: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage
 MOST_SHOWN = 100
 
 
+class LastShown:
+    """What a run was last seen to show of itself, and when it may be looked at again."""
+
+    __slots__ = ("again_at", "is_due", "is_told", "text")
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.again_at = 0
+        self.is_due = False
+        self.is_told = False
+
+
 class LiveRun:
     """What the worker knows of one of its runs."""
 
@@ -52,6 +64,10 @@ class LiveRun:
     annotated: tuple[str | None, str | None] = (None, None)
     # What the row says of its undos.
     undo_noted: str | None = None
+    # Whether it came with a long history, or people were told of it.
+    is_long = False
+    # What it was last seen to show of itself.
+    shown: LastShown | None = None
     # How often its workers were lost before it got on, how often it was watched for that and lived; and the places
     # of the calls that were under way by then, as long as one of them is.
     losses = 0

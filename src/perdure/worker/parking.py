@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from perdure.engine.ports import Engine, HandBack, Park
+from perdure.worker import warnings
 from perdure.worker.live_run import LiveRun, LiveRuns
 from perdure.worker.messages import IncomingMessages
-from perdure.worker.warnings import Unworked
+from perdure.worker.outputs.snapshots import Snapshots
 
 SWEEP_MS = 1000
 # Beyond so many live runs, those that nobody has written to yet are parked as soon as they wait, and
@@ -26,12 +27,15 @@ NOTE_AFTER_MS = 1000
 class Parking:
     """Looks at quiet runs once a second."""
 
-    def __init__(self, engine: Engine, runs: LiveRuns, messages: IncomingMessages, park_after_ms: int) -> None:
+    def __init__(
+        self, engine: Engine, runs: LiveRuns, messages: IncomingMessages, snapshots: Snapshots, park_after_ms: int
+    ) -> None:
         self._engine = engine
         self._runs = runs
         self._messages = messages
+        self._snapshots = snapshots
         self._park_after_ms = park_after_ms
-        self._unworked = Unworked(engine)
+        self._unworked = warnings.Unworked(engine)
 
     def sweep(self, runs: Collection[LiveRun], now: int, *, is_crowded: bool) -> bool:
         """Show what quiet runs wait for; park those that have been quiet for long, or all when it is crowded.
@@ -43,6 +47,8 @@ class Parking:
             idle = now - max(live.owned.state.at, live.alive_since)
             if idle < 0:
                 idle = live.quiet_for(now)
+            if live.owned.state.seq > warnings.LONG_HISTORY and not live.is_long:
+                warnings.tell_long_history(live)
             hurries = is_crowded or (is_many and live.inbox is None)
             if live.is_leaving or (idle < NOTE_AFTER_MS and not hurries):
                 continue
@@ -61,6 +67,8 @@ class Parking:
         wake_at, ends_at = live.wake_at(now), live.ends_at
         if any(at is not None and at <= now + SWEEP_MS for at in (wake_at, ends_at)):
             return
+        if live.program.runtime.exposed is not None:
+            self._snapshots.take(live)
         self._release(live, Park(wake_at, live.waiting()), partial(self._parked, live))
 
     def _parked(self, live: LiveRun, is_gone: bool) -> None:
@@ -84,6 +92,8 @@ class Parking:
             and any(call.is_waiting for call in live.program.pending.values())
             and (live.inbox is None or not live.inbox.unread)
         )
+        if live.program.runtime.exposed is not None and not live.is_replaying:
+            self._snapshots.take(live)
         wake_at = live.wake_at(self._engine.clock.now())
         how = Park(wake_at, live.waiting()) if only_waits else HandBack()
         self._release(live, how, partial(self._handed_back, live))

@@ -190,7 +190,7 @@ class Program:
         self.loop.evict()
         # Calls hold their runtime; it would hold them until a collection finds both.
         runtime.pending.clear()
-        runtime.listening = None
+        runtime.listening = runtime.exposed = runtime.said = None
         if runtime.undos is not None:
             runtime.undos.clear()
         runtime.fresh = []

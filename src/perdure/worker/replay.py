@@ -10,6 +10,7 @@ from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
+from perdure.worker import warnings
 from perdure.worker.executor import Executor, others_had_their_turn
 from perdure.worker.inbox import NOT_COUNTED, InboxReading
 from perdure.worker.live_run import LiveRun
@@ -33,6 +34,7 @@ class Replay:
         """Give a run its past."""
         if loaded.row.losses:
             self._executor.suspects.bring_back(live, loaded.row)
+        live.is_long = len(loaded.events) >= warnings.LONG_HISTORY
         live.annotated = (loaded.row.attributes, loaded.row.step)
         live.undo_noted = loaded.row.undo
         live.children = set(loaded.children) or None

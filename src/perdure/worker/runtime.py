@@ -6,7 +6,8 @@ Out:  calls that wait, by their places; those that are new, those nobody waits f
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from perdure.authoring.options import recorded_attributes
 from perdure.authoring.undo import Undo
 from perdure.authoring.workflow import Workflow
 from perdure.engine.ports import OwnedRun
-from perdure.errors import NeverAwaited
+from perdure.errors import NeverAwaited, StreamFull
 from perdure.kernel.events import CancelRequested, DeferredFailed, DeferredResolved, TimeoutReached
 from perdure.kernel.failure import Failure
 from perdure.kernel.requests import RequestAnswer
@@ -26,6 +27,9 @@ from perdure.worker.calls.call import KINDS, DurableCall
 from perdure.worker.loop.loop import RunLoop, RunTask, RunTimer
 from perdure.worker.loop.places import current_branch
 from perdure.worker.loop.undo import UndoStack
+
+# So many values a workflow may publish between two waits.
+MOST_UNWRITTEN = 10_000
 
 
 class Asides:
@@ -36,6 +40,8 @@ class Asides:
         self.is_annotated = False
         # What is to be said to callers, by the ids of their messages.
         self.answers: dict[str, RequestAnswer] = {}
+        # Values for streams, with their time.
+        self.published: list[tuple[str, int, str]] = []
 
 
 class RunRuntime:
@@ -65,6 +71,9 @@ class RunRuntime:
     unanswered: frozenset[str] = frozenset()
     # The deferreds that the code has waited for, and what they came to.
     resolved: dict[str, DeferredResolved | DeferredFailed] | None = None
+    # What the code shows of itself, by name.
+    exposed: dict[str, Callable[[], object]] | None = None
+    said: "CodeOutputs | None" = None
     _rng: random.Random | None = None
     _attributes: dict[str, object] | None = None
     _keyed: dict[str, float] | None = None
@@ -148,14 +157,14 @@ class RunRuntime:
             # Code that went by here before knew nothing of the change; code that comes first takes the new way.
             known = self.patches[change_id] = not self.is_replaying
             if known:
-                self._aside().patches.append(change_id)
+                self.aside().patches.append(change_id)
         return known
 
     def set_attributes(self, patch: dict[str, Any]) -> None:
         merged = self.attributes | patch
         recorded_attributes(merged)
         self._attributes = {name: value for name, value in merged.items() if value is not None}
-        self._aside().is_annotated = True
+        self.aside().is_annotated = True
 
     @property
     def attributes(self) -> dict[str, object]:
@@ -171,17 +180,26 @@ class RunRuntime:
 
     def set_step(self, step: str | None) -> None:
         self.step = step
-        self._aside().is_annotated = True
+        self.aside().is_annotated = True
 
     def undo(self, function: Any, arguments: bytes) -> Undo:
         if self.undos is None:
             self.undos = UndoStack(self.loop)
         if not self.undos.waiting:
             # The row is to say that there is something now.
-            self._aside()
+            self.aside()
         return self.undos.add(function, arguments)
 
-    def _aside(self) -> Asides:
+    @property
+    def outputs(self) -> "CodeOutputs":
+        if self.loop.is_dead:
+            self.loop.refuse_when_dead()
+        if self.said is None:
+            self.said = CodeOutputs(self)
+        return self.said
+
+    def aside(self) -> Asides:
+        """What the code says by the way, for the worker to take when the code waits."""
         if self.loop.is_dead:
             self.loop.refuse_when_dead()
         if self.asides is None:
@@ -207,7 +225,7 @@ class RunRuntime:
         )
 
     def answer(self, message_id: str, answer: RequestAnswer) -> None:
-        asides = self._aside()
+        asides = self.aside()
         # What the code has said before it was replayed is on disk, but for what its last owner died over.
         if not self.is_replaying or message_id in self.unanswered:
             asides.answers[message_id] = answer
@@ -227,6 +245,34 @@ class RunRuntime:
         if self._rng is None:
             self._rng = random.Random(self.owned.seed)
         return self._rng
+
+
+class CodeOutputs:
+    """What the code of a run shows and publishes."""
+
+    def __init__(self, runtime: RunRuntime) -> None:
+        self._runtime = runtime
+        # How many values were published by stream; and the event that is handled, with how many of them since.
+        self._published: Counter[str] = Counter()
+        self._seq = self._since = 0
+
+    def expose(self, name: str, function: Callable[[], object]) -> None:
+        runtime = self._runtime
+        if runtime.exposed is None:
+            runtime.exposed = {}
+        runtime.exposed[name] = function
+
+    def publish(self, name: str, body: str) -> None:
+        """A value for a stream; one that was published before, by a worker that had the run, is not published again."""
+        runtime, owned = self._runtime, self._runtime.owned
+        if self._seq != runtime.seq:
+            self._seq, self._since = runtime.seq, 0
+        if self._since >= MOST_UNWRITTEN:
+            raise StreamFull(owned.workflow_id, name, MOST_UNWRITTEN)
+        self._since += 1
+        self._published[name] += 1
+        if owned.published is None or self._published[name] > owned.published.get(name, 0):
+            runtime.aside().published.append((name, runtime.loop.now, body))
 
 
 def _drop_answered(calls: deque[DurableCall]) -> None:

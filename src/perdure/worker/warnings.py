@@ -14,6 +14,8 @@ from perdure.worker.live_run import LiveRun
 log = logging.getLogger("perdure.worker")
 
 MOST_NAMED = 5
+# Beyond so many events people are told of a history.
+LONG_HISTORY = 10_000
 
 
 def tell_unfinished(runs: Iterable[LiveRun], grace_ms: int) -> None:
@@ -36,6 +38,18 @@ def _under_way(live: LiveRun) -> list[str]:
     calls = (live.program.pending.get(place) for place, attempt in live.running.items() if not attempt.is_over)
     names = [call.activity_here for call in calls if call is not None]
     return [f"{name} of run {live.owned.workflow_id!r}" for name in names if name is not None]
+
+
+def tell_long_history(live: LiveRun) -> None:
+    """Warn of a run whose history has grown long since it came here: every replay of it takes longer."""
+    live.is_long = True
+    log.warning(
+        "run %r has a history of %s events, all of which a worker that takes it over replays; let its code "
+        "`continue_as_new` when `info().history_length` is large",
+        live.owned.workflow_id,
+        f"{live.owned.state.seq:,}",
+        extra={"event": "history_long", "run_id": live.run_id, "events": live.owned.state.seq},
+    )
 
 
 class Unworked:

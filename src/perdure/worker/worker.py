@@ -25,6 +25,7 @@ from perdure.worker.loop.generators import watch_generators
 from perdure.worker.loop.guards import guarded
 from perdure.worker.loop.unawaited import watch_calls
 from perdure.worker.messages import IncomingMessages
+from perdure.worker.outputs.publishing import Publishing
 from perdure.worker.parking import MANY, SOON_MS, SWEEP_MS, Parking
 from perdure.worker.replay import Replay
 from perdure.worker.suspects import Suspects
@@ -64,7 +65,7 @@ class Worker:
         self._effects, self._runner = executor.effects, executor.runner
         messages = IncomingMessages(engine, executor)
         self._replay = Replay(engine, executor, messages)
-        self._parking = Parking(engine, runs, messages, settings.park_after_ms)
+        self._parking = Parking(engine, runs, messages, executor.snapshots, settings.park_after_ms)
         self._claims = Claims(
             engine,
             namespace,
@@ -73,6 +74,7 @@ class Worker:
             suspects=lambda: suspects.room,
             names=self.names,
         )
+        self._publishing: Publishing | None = None
         self._sweep_alarm: Alarm | None = None
         self._next_look_at = self._clock.now() + LOOK_MS
         self._hurries = False
@@ -87,6 +89,7 @@ class Worker:
 
     async def begin(self) -> None:
         """Start to work, once the engine is open."""
+        self._publishing = Publishing(self._engine.outputs)
         self._unwatch = watch_generators()
         watch_calls()
         self._workflow = guarded(self._workflow)
@@ -177,6 +180,7 @@ class Worker:
         if workflow is None:
             self._engine.owner.release(owned, HandBack(), lambda _: None)
             return
+        owned.publishing = self._publishing
         if self._resources:
             owned.resources = self._resources
         live = LiveRun(owned, workflow, owned.created_at if loaded is None else self._clock.now())
@@ -197,6 +201,7 @@ class Worker:
         for live in list(self._live.values()):
             self._runs.evict(live)
         self._effects.clear()
+        self._executor.snapshots.clear()
         self._suspects.clear()
 
     def names(self) -> tuple[str, ...]:
@@ -226,6 +231,7 @@ class Worker:
     def sweep(self) -> None:
         """Park runs that have been quiet for long; comes again by itself."""
         self._effects.tidy()
+        self._executor.snapshots.tidy()
         is_crowded = len(self._live) >= self._settings.max_live
         is_worth_it = self._parking.sweep(self._live.values(), self._clock.now(), is_crowded=is_crowded)
         self._schedule_sweep(SOON_MS if is_worth_it else SWEEP_MS)

@@ -22,14 +22,20 @@ from perdure.stores.rules.questions import (
     Text,
 )
 from perdure.stores.rules.questions import Steps as Questions
-from tests.simulation.memory import claim_statements, message_statements, run_statements, worker_statements
+from tests.simulation.memory import (
+    claim_statements,
+    message_statements,
+    output_statements,
+    run_statements,
+    worker_statements,
+)
 from tests.simulation.memory.statements import STATEMENTS
 from tests.simulation.memory.view import Progress, Refused, Steps, View
 
 T = TypeVar("T")
 
 # Each of them puts its statements into the list.
-ROOMS = (claim_statements, message_statements, run_statements, worker_statements)
+ROOMS = (claim_statements, message_statements, output_statements, run_statements, worker_statements)
 
 
 def write_batch(view: View, batch: Batch) -> Steps[Committed | Fenced]:

@@ -17,6 +17,9 @@ from perdure.stores.records import (
     RequestRow,
     RunFilter,
     RunRow,
+    SnapshotRow,
+    StreamHead,
+    StreamValue,
     UnreadPage,
     WakingWorkflow,
     WorkerRow,
@@ -44,6 +47,29 @@ class MemoryChannels:
     async def secret(self) -> bytes | None:
         return b"the secret of a simulated database"
 
+    async def snapshot(self, run_id: str) -> SnapshotRow | None:
+        found = self.tables.snapshots.rows.get(run_id)
+        return None if found is None else found[1]
+
+    async def stream_page(self, run_id: str, name: str, after: int, limit: int) -> list[StreamValue]:
+        found = [
+            value for (of, stream, _), (_, value) in self.tables.values.rows.items() if (of, stream) == (run_id, name)
+        ]
+        return sorted((value for value in found if value.n > after), key=lambda value: value.n)[:limit]
+
+    async def stream_begin(self, run_id: str, name: str) -> int:
+        first = await self.stream_page(run_id, name, 0, 1)
+        head = self.tables.heads.rows.get((run_id, name, ""))
+        return first[0].n - 1 if first else 0 if head is None else head[1].n
+
+    async def heads(self, run_ids: Sequence[str]) -> dict[str, list[StreamHead]]:
+        return {run_id: found for run_id in run_ids if (found := heads_of(self.tables, run_id))}
+
+
+def heads_of(tables: Tables, run_id: str) -> list[StreamHead]:
+    """How far the streams of a run are."""
+    return [tables.heads.rows[key][1] for key in sorted(tables.heads.rows) if key[0] == run_id]
+
 
 class MemoryReads:
     """What can be read of the store."""
@@ -69,6 +95,7 @@ class MemoryReads:
                 frozenset(self.tables.runs.children.get(row.run_id, ())),
                 self._progress(row.run_id),
                 self._unanswered(row.run_id),
+                heads_of(self.tables, row.run_id) or (),
             )
         except Garbled as error:
             return RunUnreadable(self.url, row.run_id, row.workflow_id, str(error))

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.operations import AppendEvent, RecordAttempt
-from perdure.stores.records import CallProgress, RunRow, WorkerRow
+from perdure.stores.records import CallProgress, RunRow, SnapshotRow, StreamHead, StreamValue, WorkerRow
 
 if TYPE_CHECKING:
     from tests.simulation.memory.view import View
@@ -197,6 +197,10 @@ class Tables:
         self.message_ids: Table[tuple[str, str], int] = Table()
         self.attempts = Attempts()
         self.progress = ProgressOfCalls()
+        # What runs show and publish, with the namespace of the run.
+        self.snapshots: Table[str, tuple[str, SnapshotRow]] = Table()
+        self.heads: Table[tuple[str, str, str], tuple[str, StreamHead]] = Table()
+        self.values: Table[tuple[str, str, int], tuple[str, StreamValue]] = Table()
         self.payloads: Table[tuple[str, int], str] = Table()
         # How many messages a run had read when they were counted last; who holds the run's row holds this.
         self.messages_read: Table[str, int] = Table()
@@ -222,6 +226,9 @@ class Tables:
             "message_ids": _sorted(self.message_ids),
             "attempts": _sorted(self.attempts),
             "progress": _sorted(self.progress),
+            "snapshots": _sorted(self.snapshots),
+            "stream_heads": _sorted(self.heads),
+            "streams": _sorted(self.values),
             "deaths": _sorted(self.deaths),
             "judged": _sorted(self.judged),
             "workers": _sorted(self.workers),

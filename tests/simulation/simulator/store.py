@@ -114,6 +114,10 @@ class SimulatedChannels(SimulatedQuestions):
     deferreds = _question("deferreds")
     answers = _question("answers")
     secret = _question("secret")
+    snapshot = _question("snapshot")
+    stream_page = _question("stream_page")
+    stream_begin = _question("stream_begin")
+    heads = _question("heads")
 
 
 class SimulatedReads(SimulatedQuestions):

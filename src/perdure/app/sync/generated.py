@@ -15,10 +15,12 @@ from perdure.authoring.durations import Duration
 from perdure.authoring.options import ConflictPolicy
 from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
+from perdure.authoring.streams import Stream
 from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
+from perdure.views.outputs import Snapshot, StreamItem
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
 
 A = TypeVar("A")
@@ -93,6 +95,34 @@ class SyncRun(SyncHandle[R_co]):
     def deferreds(self) -> list[DeferredInfo]:
         """The deferreds that the run waits for, as its row tells it, and those that were resolved."""
         return self._bridge.wait(self._inner.deferreds())
+
+    @overload
+    def query(self) -> dict[str, object]: ...
+    @overload
+    def query(self, name: str | None) -> object: ...
+    def query(self, name: str | None = None) -> object:
+        """What the workflow exposes under a name, or all of it by name; from disk, so no worker is needed.
+
+        QueryNotFound when there is no such value. Of a run that is continued, the newest.
+        """
+        work = self._inner.query(name)
+        return self._bridge.wait(work)
+
+    def snapshot(self) -> Snapshot:
+        """All that the workflow exposes, which event that is of, and the errors of functions that failed."""
+        return self._bridge.wait(self._inner.snapshot())
+
+    @overload
+    def stream(self, stream: Stream[T], after: int = 0) -> Iterator[StreamItem[T]]: ...
+    @overload
+    def stream(self, stream: str, after: int = 0) -> Iterator[StreamItem[object]]: ...
+    def stream(self, stream: Stream[T] | str, after: int = 0) -> Iterator[StreamItem[object]]:
+        """The values of a stream after a number, in the order they were published, until the run has ended.
+
+        Runs that continue this one are followed, and the numbers go on in them.
+        """
+        work = self._inner.stream(stream, after)
+        return self._bridge.iterate(work)
 
     def cancel(self, reason: str | None = None, *, deadline: Duration | None = None, force: bool = False) -> None:
         """Ask the run to stop; its code gets CancelledError where it waits, and may clean up.

@@ -5,6 +5,7 @@ Out:  owned runs, handed to the host with their past; a warning of free runs tha
 """
 
 import logging
+from collections import Counter
 
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals, deliver
@@ -137,6 +138,17 @@ class StoreClaimer:
         await self._committer.apply(FreeMismatches(namespace, workflows, self._clock.now()))
 
 
+def know_published(owned: OwnedRun, loaded: LoadedRun) -> None:
+    """Note what a run has published before; an attempt that did so and did not fail was lost with its worker."""
+    owned.published = {head.name: head.own for head in loaded.heads if not head.source}
+    failed: Counter[str] = Counter(attempt.place for attempt in loaded.attempts)
+    lost: dict[str, int] = {}
+    for head in loaded.heads:
+        if head.attempt > failed[head.source]:
+            lost[head.source] = max(head.attempt - failed[head.source], lost.get(head.source, 0))
+    owned.lost_attempts = lost or None
+
+
 def owned_from(loaded: LoadedRun) -> OwnedRun:
     """The handle of a run that was claimed, in the state its history leads to."""
     row = loaded.row
@@ -149,6 +161,8 @@ def owned_from(loaded: LoadedRun) -> OwnedRun:
     owned.has_children = bool(loaded.children)
     if loaded.progress:
         owned.progress = {known.place: known for known in loaded.progress}
+    if loaded.heads:
+        know_published(owned, loaded)
     if row.begun_at is not None and row.begun_at != row.created_at:
         owned.begun_at = row.begun_at
         owned.state = RunState(Status.RUNNING, 1, row.begun_at)

@@ -28,6 +28,9 @@ from perdure.stores.records import (
     RequestRow,
     RunFilter,
     RunRow,
+    SnapshotRow,
+    StreamHead,
+    StreamValue,
     UnreadPage,
     WakingWorkflow,
     WorkerRow,
@@ -40,7 +43,7 @@ T = TypeVar("T")
 
 # No run has so high a priority.
 ABOVE_ALL = 2**62
-PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of", "progress_of", "unanswered_of")
+PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of", "progress_of", "unanswered_of", "heads_of")
 
 
 class Ask(Protocol):
@@ -217,6 +220,27 @@ class ChannelReads:
         found = await _rows(self.ask, "secret")
         return found[0][0] if found and isinstance(found[0][0], bytes) else None
 
+    async def snapshot(self, run_id: str) -> SnapshotRow | None:
+        found = await _of_run(self, run_id, run_id, Query("snapshot", {"run_id": run_id}), rows.snapshot_of)
+        return found[0] if found else None
+
+    async def stream_page(self, run_id: str, name: str, after: int, limit: int) -> list[StreamValue]:
+        asked = {"run_id": run_id, "name": name, "after": after, "limit": limit}
+        return await _of_run(self, run_id, run_id, Query("stream_page", asked), rows.stream_value_of)
+
+    async def stream_begin(self, run_id: str, name: str) -> int:
+        ((n,),) = await self.ask(lambda: _found(Query("stream_begin", {"run_id": run_id, "name": name})))
+        return int(n)
+
+    async def heads(self, run_ids: Sequence[str]) -> dict[str, list[StreamHead]]:
+        def ask() -> Steps[dict[str, list[StreamHead]]]:
+            return _by_run((yield Query("heads_of", {"run_ids": run_ids})).rows, rows.head_of)
+
+        try:
+            return await self.ask(ask)
+        except Garbled as error:
+            raise unreadable(self.url, run_ids[0], run_ids[0], error) from None
+
 
 def _found(question: Question) -> Steps[Sequence[Any]]:
     return (yield question).rows
@@ -337,7 +361,8 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     # Of one that may have many, messages are read a page at a time, while other runs go on.
     few = [row.run_id for row in owned if row.messages <= UNREAD_PAGE]
     asked = {"run_ids": ids, "few_ids": few, "most": EVENTS_PAGE}
-    of_children, of_events, unread, failed, under_way, unanswered = (yield Several(PARTS_OF_RUNS, asked)).rows
+    parts = (yield Several(PARTS_OF_RUNS, asked)).rows
+    of_children, of_events, unread, failed, under_way, unanswered, published = parts
     children: dict[str, set[str]] = {}
     for parent_id, run_id in of_children:
         if type(run_id) is not str:
@@ -352,6 +377,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
     attempts = _by_run(failed, rows.attempt_of)
     progress = _by_run(under_way, rows.progress_of)
     open_requests = _by_run(unanswered, str)
+    heads = _by_run(published, rows.head_of)
     return [
         LoadedRun(
             row,
@@ -361,6 +387,7 @@ def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
             frozenset(children.get(row.run_id, ())),
             progress.get(row.run_id, []),
             frozenset(open_requests.get(row.run_id, ())),
+            heads.get(row.run_id, ()),
         )
         for row in owned
     ]

@@ -17,6 +17,7 @@ from perdure.stores.operations import Operation
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
 from perdure.stores.rules.inbox import move_messages, post_messages
+from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
 from perdure.stores.rules.progress import begin_attempts, record_beats
 from perdure.stores.rules.questions import Bulk, Query, Steps
 from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
@@ -122,6 +123,7 @@ def many_rows(statement: str) -> Callable[[Any], Steps[Answer]]:
 
 
 INSERTS = {"insert_runs": Part.COUNTED, "insert_rich_runs": Part.COUNTED, "put_payloads": Part.PLAIN}
+PUBLISHES = {"open_runs": Part.RETURNING, "move_heads": Part.PLAIN, "append_values": Part.PLAIN}
 POSTS = {"post_messages": Part.POSTING}
 
 TABLE: dict[type[Operation], Rule] = {
@@ -138,6 +140,8 @@ TABLE: dict[type[Operation], Rule] = {
     operations.RecordAttempt: bulk("record_attempts"),
     operations.BeginAttempt: Rule(Stage.BULK, begin_attempts, parts={"begin_attempts": Part.PLAIN}),
     operations.RecordBeat: Rule(Stage.BULK, record_beats, parts={"record_beats": Part.PLAIN}),
+    operations.WriteSnapshot: Rule(Stage.BULK, write_snapshots, parts={"write_snapshots": Part.PLAIN}),
+    operations.PublishValues: Rule(Stage.BULK, publish_values, parts=PUBLISHES),
     operations.ParkRun: update("park_runs", News.WORK),
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),
@@ -145,6 +149,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.NoteUndo: update("note_undos"),
     operations.NoteLosses: update("note_losses"),
     operations.MoveMessages: single(move_messages, News.WORK),
+    operations.MoveStreams: single(move_streams),
     operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS),
     operations.StopChildren: single(stop_children, News.WORK | News.ENDS),
     operations.ResumeRun: single(one_row("resume_run"), News.WORK),

@@ -3,7 +3,7 @@
 -- trouble_in_fact, …_message, …_outcome, …_failure, …_deaths and …_json are functions of the auditor; they read as the
 -- engine does, and say why that fails, if it does. They are given bytes, for what is no text could not be given to them.
 
--- homeless: every event, message, payload, attempt and progress belongs to a run that is there.
+-- homeless: every event, message, payload, attempt, progress, snapshot and stream belongs to a run that is there.
 select run_id, null, 'has ' || what || ', but no row of its own'
   from (
          select run_id, 'events' as what from (select distinct run_id from events)
@@ -15,6 +15,12 @@ select run_id, null, 'has ' || what || ', but no row of its own'
          select run_id, 'attempts' from (select distinct run_id from attempts)
           union all
          select run_id, 'progress' from (select distinct run_id from progress)
+          union all
+         select run_id, 'a snapshot' from snapshots
+          union all
+         select run_id, 'streams' from (select distinct run_id from stream_heads)
+          union all
+         select run_id, 'values in streams' from (select distinct run_id from streams)
        ) as rows
  where not exists (select 1 from runs where runs.run_id = rows.run_id);
 
@@ -30,6 +36,12 @@ select runs.run_id, runs.workflow_id, 'is in ' || runs.namespace || ', but its '
          select run_id, namespace, 'attempt ' || attempt || ' at ' || place from attempts
           union all
          select run_id, namespace, 'progress at ' || place from progress
+          union all
+         select run_id, namespace, 'snapshot' from snapshots
+          union all
+         select run_id, namespace, 'stream ' || name from stream_heads
+          union all
+         select run_id, namespace, 'value ' || n || ' of the stream ' || name from streams
        ) as rows
   join runs on runs.run_id = rows.run_id
  where runs.namespace <> rows.namespace

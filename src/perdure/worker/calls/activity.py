@@ -54,6 +54,11 @@ class ActivityAttempt(BeatingAttempt):
     def attempt(self) -> Attempt:
         return attempt_of(self._call, self, self._number)
 
+    def publish(self, name: str, body: str) -> None:
+        """A value for a stream; of an attempt that nobody waits for any more, it is dropped."""
+        if not self.is_over:
+            publish(self._call, self._number, name, body)
+
     @property
     def resources(self) -> Sequence[object]:
         return self._call.resources
@@ -120,6 +125,9 @@ class ActivityCall(AwaitedCall, kind="activity"):
         given = None if details is SAME_DETAILS else recorded_details(details)
         self.said = CallProgress(self.place, details=given, beat_at=self.runtime.loop.now)
 
+    def publish(self, name: str, body: str) -> None:
+        publish(self, getattr(self, "attempts", 1), name, body)
+
     @property
     def resources(self) -> Sequence[object]:
         return self.runtime.owned.resources
@@ -166,6 +174,9 @@ class ActivityCall(AwaitedCall, kind="activity"):
         if live.is_gone:
             return
         attempt = live.running.pop(self.place, None) if live.running else None
+        if live.owned.outlet is not None:
+            # Before the outcome, which may be the end of the run.
+            live.owned.outlet.flush()
         if error is None:
             try:
                 data, restored = self.activity.signature.result.record(value, self.activity.result_name)
@@ -213,6 +224,13 @@ def attempt_of(call: ActivityCall, source: AttemptSource, number: int) -> Attemp
     details = restored_details(None if owned.progress is None else owned.progress.get(call.place))
     key = f"{owned.run_id}/{call.place}"
     return Attempt(name, key, number, owned.workflow_id, owned.run_id, owned.workflow, details, source)
+
+
+def publish(call: ActivityCall, number: int, name: str, body: str) -> None:
+    """Publish a value of an attempt."""
+    owned = call.runtime.owned
+    assert owned.publishing is not None, "workers hand it to their runs"
+    owned.publishing.publish(owned, call.place, number, name, body)
 
 
 def has_begun(call: ActivityCall, live: CallingRun, services: CallServices) -> bool:

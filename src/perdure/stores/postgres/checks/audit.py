@@ -34,6 +34,9 @@ INDEXES = {
     "inbox": ["run_id, message_id"],
     "attempts": ["run_id, place, attempt"],
     "progress": ["run_id, place"],
+    "snapshots": ["run_id"],
+    "streams": ["run_id, name, n"],
+    "stream_heads": ["run_id, name, source"],
     "workers": ["worker_id"],
 }
 

@@ -24,3 +24,38 @@ update {schema}.perdure_schema
 
 -- Undo: what a run would have to undo, and what it has undone, as a list in JSON; empty when there is nothing.
 alter table {schema}.runs add column undo text collate "C";
+
+-- snapshots: what a run shows of itself, as JSON; `seq` is the event it is of.
+create table {schema}.snapshots (
+    run_id    text collate "C" not null,
+    namespace text collate "C" not null,
+    seq       bigint not null,
+    at        bigint not null,
+    body      text collate "C" not null,
+    constraint snapshots_key primary key (run_id)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+
+-- streams: what runs publish, numbered by `n` in each stream without a gap; `attempt` is that of the activity.
+create table {schema}.streams (
+    run_id    text collate "C" not null,
+    namespace text collate "C" not null,
+    name      text collate "C" not null,
+    n         bigint not null,
+    attempt   bigint not null,
+    at        bigint not null,
+    body      text collate "C" not null,
+    constraint streams_key primary key (run_id, name, n)
+) with (autovacuum_vacuum_insert_scale_factor = 0.1);
+
+-- stream_heads: of each stream the last number, and how many values are of the workflow itself. A `source` is the
+-- place of an activity in the run that published: of that, the attempt that has published last.
+create table {schema}.stream_heads (
+    run_id    text collate "C" not null,
+    namespace text collate "C" not null,
+    name      text collate "C" not null,
+    source    text collate "C" not null,
+    n         bigint not null,
+    own       bigint not null,
+    attempt   bigint not null,
+    constraint stream_heads_key primary key (run_id, name, source)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);

@@ -36,14 +36,20 @@ def pieces_of(groups: Sequence[Sequence[Operation]]) -> list[range]:
     """The groups in their order, in pieces that are not too large."""
     pieces, first, size = [], 0, 0
     for place, group in enumerate(groups):
-        values = (value for operation in group for value in operation if isinstance(value, str))
-        more = sum(len(value) for value in values if len(value) > SHORT_VALUE)
+        more = sum(_size(value) for operation in group for value in operation)
         if size + more > LARGEST_PIECE and place > first:
             pieces.append(range(first, place))
             first, size = place, 0
         size += more
     pieces.append(range(first, len(groups)))
     return pieces
+
+
+def _size(value: object) -> int:
+    """About how many bytes a value takes, as far as that matters."""
+    if isinstance(value, str):
+        return len(value) if len(value) > SHORT_VALUE else 0
+    return sum(map(len, value)) if isinstance(value, tuple) else 0
 
 
 def halves_of(groups: Sequence[object]) -> list[range]:

@@ -23,3 +23,37 @@ update perdure_schema set secret = randomblob(32);
 
 -- Undo: what a run would have to undo, and what it has undone, as a list in JSON; empty when there is nothing.
 alter table runs add column undo text;
+
+-- snapshots: what a run shows of itself, as JSON; `seq` is the event it is of.
+create table snapshots (
+    run_id    text not null primary key,
+    namespace text not null,
+    seq       integer not null,
+    at        integer not null,
+    body      text not null
+) without rowid;
+
+-- streams: what runs publish, numbered by `n` in each stream without a gap; `attempt` is that of the activity.
+create table streams (
+    run_id    text not null,
+    namespace text not null,
+    name      text not null,
+    n         integer not null,
+    attempt   integer not null,
+    at        integer not null,
+    body      text not null,
+    primary key (run_id, name, n)
+) without rowid;
+
+-- stream_heads: of each stream the last number, and how many values are of the workflow itself. A `source` is the
+-- place of an activity in the run that published: of that, the attempt that has published last.
+create table stream_heads (
+    run_id    text not null,
+    namespace text not null,
+    name      text not null,
+    source    text not null,
+    n         integer not null,
+    own       integer not null,
+    attempt   integer not null,
+    primary key (run_id, name, source)
+) without rowid;

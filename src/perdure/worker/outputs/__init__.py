@@ -1,0 +1,1 @@
+"""What runs show and publish while they live in this process."""
