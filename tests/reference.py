@@ -10,13 +10,16 @@ from datetime import timedelta
 from typing import Any
 
 from perdure import (
+    AttemptLost,
     Retry,
     RunCancelled,
     Signal,
     Workflow,
     activity,
     at,
+    attempt,
     continue_as_new,
+    heartbeat,
     info,
     now,
     patched,
@@ -63,6 +66,41 @@ async def succeeds_third_time(key: str) -> str:
 @activity(retry=Retry(max_attempts=2, initial_interval=1))
 async def never_succeeds(text: str) -> str:
     raise LookupError(text)
+
+
+@activity(heartbeat=30, retry=Retry(max_attempts=9, initial_interval=1))
+async def goes_on_from_there() -> int:
+    found = attempt().details
+    done = found if isinstance(found, int) else 0
+    heartbeat(min(done + 1, 2))
+    await asyncio.sleep(0)
+    if done < 2:
+        raise ConnectionError(f"after {done}")
+    return done
+
+
+@activity(at_most_once=True)
+async def pays_once(key: str) -> str:
+    calls[key] += 1
+    await asyncio.sleep(0)
+    return "paid"
+
+
+@workflow
+async def with_heartbeats(number: int) -> list[int]:
+    return [await square(number), *await asyncio.gather(goes_on_from_there(), square_slowly(number))]
+
+
+@workflow
+async def at_most_once(key: str) -> list[str]:
+    """Is none of those below: what was lost is lost."""
+    seen: list[str] = []
+    for step in (pays_once, pays_once.options(key="in a queue", queue="default")):
+        try:
+            seen.append(await step(f"{key} {len(seen)}"))
+        except AttemptLost:
+            seen.append("lost")
+    return seen
 
 
 @workflow
@@ -231,6 +269,7 @@ async def undone_when_told(number: int) -> str:
 REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "in sequence": (in_sequence, 3),
     "in branches": (in_branches, 3),
+    "with heartbeats": (with_heartbeats, 3),
     "in time": (in_time, 4),
     "by signal": (by_signal, 5),
     "by luck": (by_luck, "key"),

@@ -13,7 +13,7 @@ from perdure.engine.ports import OwnedRun
 from perdure.stores import rows
 from perdure.testing import Crash, Environment, Fault
 from perdure.worker.program import Program
-from tests.reference import REFERENCES, answer, by_signal, calls, undone_when_told, until_told
+from tests.reference import REFERENCES, answer, at_most_once, by_signal, calls, undone_when_told, until_told
 
 MODES = pytest.mark.parametrize("replay_always", [False, True], ids=["live", "replay always"])
 
@@ -146,3 +146,36 @@ def test_a_fault_at_any_commit_changes_nothing(name: str, quick_path: Path, *, r
         return count
 
     assert asyncio.run(all_faults()) >= 18
+
+
+@MODES
+def test_what_is_begun_at_most_once_is_begun_at_most_once(quick_path: Path, *, replay_always: bool) -> None:
+    """Every commit, every kind of fault: what a caller hears is true, and nothing runs twice."""
+
+    async def all_faults() -> set[str]:
+        _, commits = await pay(quick_path / "plain.db", None, replay_always=replay_always)
+        heard = set[str]()
+        for fault, number in itertools.product(Fault, range(1, commits + 1)):
+            path = quick_path / f"{fault.name}-{number}.db"
+            told, _ = await pay(path, (number, fault), replay_always=replay_always)
+            for n, said in enumerate(told):
+                began = calls[f"pay {n}"]
+                assert began <= 1, f"{fault} at commit {number}: it began {began} times"
+                assert said == "lost" or began == 1, f"{fault} at commit {number}: nothing was paid"
+            heard |= {*told}
+        return heard
+
+    assert asyncio.run(all_faults()) == {"paid", "lost"}
+
+
+async def pay(path: Path, fault: tuple[int, Fault] | None, *, replay_always: bool) -> tuple[list[str], int]:
+    """What a run heard that pays twice, and the number of commits it took."""
+    calls.clear()
+    env = Environment(str(path), replay_always=replay_always)
+    await env.open(fault)
+    told = await Story(env, at_most_once, "pay").run()
+    assert await replays_itself(env, at_most_once)
+    commits = env.commits + env.store.commits
+    await env.__aexit__()
+    assert isinstance(told, list)
+    return told, commits

@@ -14,6 +14,7 @@ from typing import Any
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.answers import Committed
 from perdure.stores.operations import Batch, StopChildren
+from tests.simulation.programs import sim_once
 from tests.simulation.sight import Memory, Seen, SeenEvent, SeenMessage, SeenRun, look
 from tests.simulation.simulator import Database, SqliteDatabase
 
@@ -44,6 +45,7 @@ class Witness:
         self.histories: dict[str, list[SeenEvent]] = {}
         self.outcomes: set[tuple[str, str]] = set()
         self.attempts: dict[tuple[str, str], int] = {}
+        self.begun_once: set[tuple[str, str]] = set()
         self._last_event = 0
         self._last_message = 0
         self._workers: dict[str, int] = {}
@@ -341,6 +343,11 @@ class Witness:
 
     def began(self, run_id: str, place: str, number: int, after: int, worker_id: str) -> None:
         """An attempt begins in some process: what made the code ask for it must be on disk, its outcome must not."""
+        if sim_once.name in place:
+            # By whichever process, be it one that has lost the run.
+            if (run_id, place) in self.begun_once:
+                raise Violation("I46", f"the step {place!r} of run {run_id}, made at most once, began a second time")
+            self.begun_once.add((run_id, place))
         if run_id not in self.seen.runs:
             raise Violation("I06", f"a step of run {run_id} began, which is not on disk")
         run = self.seen.runs[run_id]

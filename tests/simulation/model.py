@@ -47,6 +47,9 @@ def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # no
             return None if value == wanted else f"{part} came to {value!r}"
         case ["task", number, failures, _], _:
             return _of_task(number, failures, value)
+        case ["once", number, queue], _:
+            given_up = [] if queue is None else [["no task"]]
+            return None if value in [outcome_of(number), ["lost", number], *given_up] else f"{part} came to {value!r}"
         case ["far poison"], ["no task"]:
             return None
         case ["quick" | "effect" | "other code", number], _:

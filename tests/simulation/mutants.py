@@ -30,7 +30,7 @@ from perdure.stores.rules import batch as batch_rules
 from perdure.stores.sqlite import executor, transactions, writes
 from perdure.worker import activities, effects, live_run, program, timers
 from perdure.worker import executor as moving
-from perdure.worker.calls import child, task
+from perdure.worker.calls import activity, child, task
 from perdure.worker.calls.activity import ActivityCall
 from perdure.worker.calls.timer import TimerCall
 from perdure.worker.inbox import Inbox, key_of
@@ -380,6 +380,16 @@ def _() -> list[Patch]:
         self._ask_as_owner(owned, lambda answer: then() if isinstance(answer, Applied) else None)
 
     return [(ownership.Ownership, "record_attempt", record_attempt)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Only attempt begun twice."""
+
+    def has_begun(*_: object) -> bool:
+        return True
+
+    return [(activity, "has_begun", has_begun)]
 
 
 # Children and cancelling

@@ -11,6 +11,7 @@ import asyncio
 from typing import Any, TypeAlias
 
 from perdure import (
+    AttemptLost,
     Retry,
     RunCancelled,
     RunFailed,
@@ -115,6 +116,13 @@ async def sim_quick(number: int, after: int) -> int:
     return outcome_of(number)
 
 
+@activity(at_most_once=True)
+async def sim_once(number: int, after: int) -> int:
+    shop, this = resource(Workshop), attempt()
+    shop.begin(this.key, this.number, after)
+    return await shop.work(number, 0)
+
+
 @activity
 async def sim_poison(after: int) -> int:
     shop, this = resource(Workshop), attempt()
@@ -163,6 +171,15 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case
                 return ["failed", number]
         case ["task", number, fails, ms]:
             return await _task(number, fails, ms)
+        case ["once", number, queue]:
+            step = sim_once if queue is None else sim_once.options(queue=queue)
+            try:
+                return await step(number, info().history_length)
+            except AttemptLost:
+                return ["lost", number]
+            except RunTerminated:
+                # A client gave up the task, which was held.
+                return ["no task"]
         case ["quick", number]:
             return await sim_quick(number, info().history_length)
         case ["book", number, fails]:
@@ -279,7 +296,7 @@ class Drawer:
 
     def _leaf(self) -> Part:  # noqa: PLR0911 - one for each
         tape = self._tape
-        match tape.choose(15):
+        match tape.choose(17):
             case 0 | 1 | 2:
                 return ["step", self.number(), self._failures()]
             case 3 | 4 | 5:
@@ -296,8 +313,10 @@ class Drawer:
                 return tape.one_of(["effect", self.number()], ["say", self.number()])
             case 12 | 13:
                 return ["book", self.number(), self._failures()]
-            case _:
+            case 14:
                 return ["other code", self.number()]
+            case _:
+                return ["once", self.number(), tape.one_of(None, None, FAR)]
 
     def _failures(self) -> int:
         return self._tape.one_of(0, 0, 0, 1, 2, MOST_ATTEMPTS)

@@ -19,6 +19,7 @@ WANTED = (
     *("a task completed", "a task failed for good", "a task was tried again", "a task's worker was lost"),
     *("undone, FAILED", "undone, CANCELLED", "undone, TIMED_OUT", "left undone"),
     *("a task was cancelled with its caller", "a task was called off", "a task was too slow"),
+    "an only attempt was lost",
 )
 
 

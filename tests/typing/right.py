@@ -37,6 +37,7 @@ from perdure import (
     at,
     attempt,
     continue_as_new,
+    heartbeat,
     info,
     interrupted,
     now,
@@ -223,6 +224,14 @@ async def outside(runs: list[Run[object]]) -> None:
         assert_type((await run.describe()).undo, tuple[UndoInfo, ...])
 
 
+charge_elsewhere = charge.options(queue="bank", queue_timeout=timedelta(minutes=1), heartbeat=30, timeout=7200)
+
+
+@activity(heartbeat=timedelta(seconds=30), at_most_once=True)
+def letter(to: str) -> bytes:
+    return to.encode()
+
+
 # Inside a workflow.
 
 
@@ -238,6 +247,8 @@ async def roll_slowly() -> float:
 async def everything(cursor: int = 0) -> list[int]:
     assert_type(await reserve("o-17"), str)
     assert_type(await charge("o-17", 4200), str)
+    assert_type(await charge_elsewhere.options(at_most_once=True)("o-17", 4200), str)
+    assert_type(await letter("Ann"), bytes)
     assert_type(await pick("o-17", 1), int)
     assert_type(await asyncio.gather(*(pick("o-17", shelf) for shelf in range(10))), list[int])
     assert_type(await asyncio.gather(pick("o-17", 1), price("a"), checkout("o-17", 1)), tuple[int, float, str])
@@ -287,6 +298,10 @@ async def everything(cursor: int = 0) -> list[int]:
 @activity
 def looks_around() -> str:
     assert_type(attempt(), Attempt)
+    assert_type(attempt().is_cancelled, bool)
+    assert_type(attempt().details, object)
+    heartbeat({"done": 3})
+    heartbeat()
     assert_type(attempt().number, int)
     assert_type(resource(Pool), Pool)
     return attempt().key
