@@ -14,11 +14,13 @@ from perdure import (
     Retry,
     RunCancelled,
     Signal,
+    Stream,
     Workflow,
     activity,
     at,
     attempt,
     continue_as_new,
+    expose,
     heartbeat,
     info,
     now,
@@ -266,6 +268,33 @@ async def undone_when_told(number: int) -> str:
     return "no"
 
 
+counted = Stream("counted", int)
+
+
+@workflow
+async def shown_and_published(number: int) -> list[int]:
+    seen: list[int] = []
+    expose("seen", lambda: [*seen])
+    for step in range(number):
+        counted.publish(step)
+        counted.publish(-step)
+        seen.append(await square(step))
+    await sleep(1)
+    counted.publish(number)
+    return seen
+
+
+@workflow
+async def published_in_generations(number: int) -> int:
+    expose("number", lambda: number)
+    counted.publish(number)
+    await square(number)
+    counted.publish(number)
+    if number < 3:
+        continue_as_new(number + 1)
+    return number
+
+
 REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "in sequence": (in_sequence, 3),
     "in branches": (in_branches, 3),
@@ -277,6 +306,8 @@ REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "with children": (with_children, 3),
     "in generations": (in_generations, 1),
     "until told": (until_told, 8),
+    "shown and published": (shown_and_published, 3),
+    "published in generations": (published_in_generations, 1),
     "undone after an error": (undone_after_an_error, 1),
     "undone out of time": (undone_out_of_time.options(timeout=3), 1),
     "undone when told": (undone_when_told, 1),

@@ -13,7 +13,7 @@ from perdure.engine.ports import OwnedRun
 from perdure.stores import rows
 from perdure.testing import Crash, Environment, Fault
 from perdure.worker.program import Program
-from tests.reference import REFERENCES, answer, at_most_once, by_signal, calls, undone_when_told, until_told
+from tests.reference import REFERENCES, answer, at_most_once, by_signal, calls, counted, undone_when_told, until_told
 
 MODES = pytest.mark.parametrize("replay_always", [False, True], ids=["live", "replay always"])
 
@@ -75,6 +75,11 @@ async def _result(run: Run[Any]) -> object:
         return f"{ended}, {getattr(ended.__cause__ or ended, '__notes__', [])}"
 
 
+async def _published(run: Run[Any]) -> list[tuple[int, int]]:
+    """What the workflow has published, in all its generations."""
+    return [(item.n, item.value) async for item in run.stream(counted)]
+
+
 def outcomes(history: list[RunEvent]) -> set[tuple[str, str, str]]:
     """What a history says, without its times, attempts and order."""
     told = ("result", "value", "payload", "failure")
@@ -124,10 +129,14 @@ async def take(path: Path, name: str, fault: tuple[int, Fault] | None, *, replay
     assert [event.seq for event in history] == list(range(1, len(history) + 1))
     assert await replays_itself(env, workflow)
     await env.pass_time(5)
+    newest = await env.app.get("story")
+    published = await _published(newest)
+    assert [n for n, _ in published] == list(range(1, len(published) + 1))
+    told = (result, await newest.query(), published)
     everybody = sorted((run.id, run.status.value, run.step, str(run.attributes)) for run in await env.app.list())
     commits = env.commits + env.store.commits
     await env.__aexit__()
-    return (result, everybody), outcomes(history), commits
+    return (told, everybody), outcomes(history), commits
 
 
 @MODES

@@ -4,7 +4,8 @@ SHOP = """
 import asyncio
 import os
 from pathlib import Path
-from perdure import Deferred, Request, Retry, Signal, activity, at, continue_as_new, sleep, undo, workflow
+from perdure import Deferred, Request, Retry, Signal, Stream, activity, at, continue_as_new, expose, sleep, undo
+from perdure import workflow
 
 approved = Signal("approved", bool)
 
@@ -53,6 +54,18 @@ async def decides() -> bool:
     at(decision.token())
     await sleep(0.01)
     return await decision.wait()
+
+counted = Stream("counted", int)
+
+@workflow
+async def shows(size: int = 0) -> None:
+    expose("progress", lambda: {"done": 1, "of": 2})
+    expose("text", lambda: "x" * size)
+    expose("bad", lambda: 1 // 0)
+    counted.publish(1)
+    counted.publish(2)
+    await sleep(0.01)
+    await approved.receive()
 
 double = Request("double", int, int)
 

@@ -12,15 +12,15 @@ from tests.cli.shell import Shell, Zygote
 # What is typed, the exit code, what is said.
 MODULES: list[tuple[str, int, str]] = [
     ("run", 64, "Missing argument 'MODULE:WORKFLOW'; see `perdure run --help`"),
-    ("run shop", 64, "shop names no workflow; write shop:checkout (workflows in shop: checkout, counts_down"),
+    ("run shop", 64, "shop names no workflow; write shop:checkout (workflows in shop: books, checkout, counts_down"),
     ("run shop:", 64, "shop: names no workflow; write shop:checkout"),
     (
         "run shop:chekout",
         64,
-        "there is no 'chekout' in shop (did you mean checkout?) (workflows in shop: checkout, coun",
+        "there is no 'chekout' in shop (did you mean checkout?) (workflows in shop: books, checkout, coun",
     ),
-    ("run shop:zzz", 64, "there is no 'zzz' in shop (workflows in shop: checkout"),
-    ("run shop:reserve", 64, "shop:reserve is an activity, not a workflow (workflows in shop: checkout"),
+    ("run shop:zzz", 64, "there is no 'zzz' in shop (workflows in shop: books, checkout"),
+    ("run shop:reserve", 64, "shop:reserve is an activity, not a workflow (workflows in shop: books, checkout"),
     ("run shop:plain", 64, "shop:plain is a plain function without @workflow, not a workflow"),
     ("run shop:os", 64, "shop:os is of type module, not a workflow"),
     ("run sop:greet", 64, "no module named 'sop' can be imported from"),

@@ -12,6 +12,7 @@ from perdure.engine.ports import Engine
 from perdure.errors import RunNotFound, RunUnreadable
 from perdure.stores.records import RunFilter, RunRow
 from perdure.views.held import report_of
+from perdure.views.outputs import snapshot_of
 from perdure.views.run import (
     FailedAttempt,
     RunEvent,
@@ -51,6 +52,9 @@ class RunDetail(NamedTuple):
     set_aside: list[UnreadMessage]
     children: list[RunInfo]
     has_more_children: bool
+    # What it shows of itself takes so many bytes; how many values it has published, by stream.
+    shown_bytes: int = 0
+    streams: dict[str, int] = {}  # noqa: RUF012 - nobody changes it
 
     @property
     def input(self) -> object:
@@ -97,6 +101,8 @@ def fields_of(detail: RunDetail) -> dict[str, object]:
         "unread": detail.unread,
         "unread_count": detail.unread_count,
         "set_aside": detail.set_aside,
+        "shown_bytes": detail.shown_bytes,
+        "streams": detail.streams,
         "children": [
             {"id": child.id, "run_id": child.run_id, "workflow": child.workflow, "status": child.status}
             for child in detail.children
@@ -112,6 +118,7 @@ async def detail_of(engine: Engine, namespace: str, run_id: str, most_unread: in
     attempts: list[FailedAttempt] = []
     unread, unread_count = list[UnreadMessage](), 0
     set_aside: list[UnreadMessage] = []
+    shown_bytes, streams = 0, dict[str, int]()
     try:
         async for last in history_of(engine, namespace, run_id):
             first = first or last
@@ -123,6 +130,8 @@ async def detail_of(engine: Engine, namespace: str, run_id: str, most_unread: in
         if unread_count == most_unread:
             unread_count = await engine.reader.count_unread(run_id, MOST_COUNTED)
         set_aside = [message_view(each) for each in await engine.reader.misfits(run_id)]
+        shown_bytes = (await snapshot_of(engine, namespace, run_id)).size
+        streams = {head.name: head.n for head in await engine.outputs.heads(run_id)}
     except RunUnreadable as error:
         # What can be read of it is shown all the same.
         trouble = error
@@ -139,6 +148,8 @@ async def detail_of(engine: Engine, namespace: str, run_id: str, most_unread: in
         set_aside=set_aside,
         children=list(children),
         has_more_children=children.cursor is not None,
+        shown_bytes=shown_bytes,
+        streams=streams,
     )
 
 

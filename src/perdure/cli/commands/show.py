@@ -18,6 +18,7 @@ from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import grid, is_for_people, print_json, print_lines, screen, status_text
 from perdure.diagnostics.unworked import unworked
 from perdure.kernel.quarantine import is_suspect
+from perdure.kernel.snapshots import LARGE, MUCH
 from perdure.views.detail import MOST_UNREAD, RunDetail, fields_of
 from perdure.views.run import RunEvent, RunInfo, UndoInfo, UnreadMessage
 from perdure.views.timeline import error_in, line_of, traceback_in, wait_texts
@@ -172,8 +173,19 @@ def _inbox(detail: RunDetail) -> list[Fact]:
         *_labelled("unread", unread),
         *_labelled("set aside", aside),
         *_labelled("children", children),
+        *_labelled("shows", _shown(detail)),
+        *_labelled("streams", [Text(f"{name}, {counted(n, 'value')}") for name, n in detail.streams.items()]),
         ("history", counted(detail.events, "event") + ("" if detail.trouble is None else ", as far as it can be read")),
     ]
+
+
+def _shown(detail: RunDetail) -> list[Text]:
+    """How much the run shows of itself, if that is much."""
+    size = f"{detail.shown_bytes / 1024:,.0f} KiB"
+    if detail.shown_bytes > LARGE:
+        advice = f"{size}, written again whenever it changes; expose less: {hint('query', detail.info.id)}"
+        return [Text(advice, style="yellow")]
+    return [Text(f"{size}, which is much: {hint('query', detail.info.id)}")] if detail.shown_bytes > MUCH else []
 
 
 def _message(message: UnreadMessage) -> str:
