@@ -273,10 +273,13 @@ class Ownership:
         elif isinstance(answer, Broken) and self._lease.host is not None:
             self._lease.host.broken(owned.run_id, answer.trouble)
 
-    def record_beat(self, owned: OwnedRun, said: CallProgress, then: Callable[[], None] = lambda: None) -> None:
-        """Write down the newest details of an activity under way, then go on."""
-        beat = RecordBeat(owned.namespace, owned.run_id, said.place, said.details, said.beat_at or 0)
-        self._ask_as_owner(owned, lambda _: then(), beat)
+    def record_beats(
+        self, owned: OwnedRun, said: Sequence[CallProgress], then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write down the newest details of activities under way, then go on."""
+        namespace, run_id = owned.namespace, owned.run_id
+        beats = [RecordBeat(namespace, run_id, each.place, each.details, each.beat_at or 0) for each in said]
+        self._ask_as_owner(owned, lambda _: then(), *beats)
 
     def note_waiting(self, owned: OwnedRun, waiting: str, then: Callable[[], None] = lambda: None) -> None:
         """Show what a live run waits for, then go on."""

@@ -427,8 +427,10 @@ class Owner(Protocol):
     def begin_attempt(self, owned: OwnedRun, place: str, then: Callable[[], None]) -> None:
         """Write down that the only attempt of a call begins, then begin it."""
 
-    def record_beat(self, owned: OwnedRun, said: CallProgress, then: Callable[[], None] = lambda: None) -> None:
-        """Write down the newest details of an activity under way, then go on."""
+    def record_beats(
+        self, owned: OwnedRun, said: Sequence[CallProgress], then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write down the newest details of activities under way, then go on."""
 
     def note_waiting(self, owned: OwnedRun, waiting: str, then: Callable[[], None] = lambda: None) -> None:
         """Show what a live run waits for, then go on."""

@@ -23,6 +23,8 @@ from perdure.worker.activities import Ended, RunningAttempt
 WRITE_AFTER_MS = 1000
 # So long those that are due wait for each other.
 TOGETHER_MS = 100
+# What counts beyond this is encoded with more care.
+MANY = 2**53
 # Of details that are on their way to disk.
 NOT_BEFORE_THAT = 2**62
 
@@ -51,7 +53,7 @@ def restored_details(known: CallProgress | None) -> object:
 class BeatingAttempt(RunningAttempt):
     """An attempt whose code may say that it is alive, and how far it is."""
 
-    __slots__ = ("_heartbeats", "details", "gap_ms", "is_unwritten", "owned", "place", "written_ms")
+    __slots__ = ("_count", "_heartbeats", "details", "gap_ms", "is_unwritten", "owned", "place", "written_ms")
 
     def __init__(
         self,
@@ -68,23 +70,33 @@ class BeatingAttempt(RunningAttempt):
         self.place = place
         known = None if owned.progress is None else owned.progress.get(place)
         self.details = None if known is None else known.details
+        self._count: int | None = None
         self.gap_ms = max(WRITE_AFTER_MS, math.ceil((heartbeat or 0) * 1000 / 3))
         self.is_unwritten = False
         self.written_ms: int | None = None
 
     def heartbeat(self, details: object) -> None:
         """The code is alive; CancelledError when nobody waits for it any more. Any thread may call."""
-        if self.is_cancelled:
-            raise asyncio.CancelledError("nobody waits for this activity any more")
-        if self.is_over:
+        if self._ended is None:
+            if self.is_cancelled:
+                raise asyncio.CancelledError("nobody waits for this activity any more")
             return
-        heartbeats = self._heartbeats
-        self.beat_ms = heartbeats.clock.monotonic()
-        if details is not SAME_DETAILS:
+        self.beat_ms = self._heartbeats.monotonic()
+        if type(details) is int and -MANY < details < MANY:
+            # Most count something; what cannot change, nor be refused, is encoded when it is written.
+            self._count = details
+        elif details is not SAME_DETAILS:
             self.details = recorded_details(details)
+            self._count = None
         if not self.is_unwritten:
             self.is_unwritten = True
-            heartbeats.add(self)
+            self._heartbeats.add(self)
+
+    @property
+    def newest_details(self) -> str | None:
+        """The newest details as JSON."""
+        count = self._count
+        return self.details if count is None else str(count)
 
     @property
     def write_ms(self) -> int:
@@ -106,6 +118,7 @@ class Heartbeats:
     def __init__(self, services: BeatServices) -> None:
         self._owner = services.engine.owner
         self.clock = services.clock
+        self.monotonic = services.clock.monotonic
         self._loop = asyncio.get_running_loop()
         self._unwritten: list[BeatingAttempt] = []
         self._alarm: Alarm | None = None
@@ -128,24 +141,27 @@ class Heartbeats:
             self._unwritten.append(attempt)
             self._set_alarm()
 
-    def write(self, attempt: BeatingAttempt) -> None:
-        """Write the newest details of an attempt that is still wanted."""
-        attempt.is_unwritten = False
-        if attempt.is_over or attempt.owned.state.status not in OPEN:
-            return
-        now = self.clock.monotonic()
-        attempt.written_ms = NOT_BEFORE_THAT
+    def write(self, *attempts: BeatingAttempt) -> None:
+        """Write the newest details of attempts of one run, as far as they are still wanted."""
+        now, owned = self.clock.monotonic(), attempts[0].owned
+        for attempt in attempts:
+            attempt.is_unwritten = False
+        wanted = [attempt for attempt in attempts if not attempt.is_over] if owned.state.status in OPEN else []
+        for attempt in wanted:
+            attempt.written_ms = NOT_BEFORE_THAT
 
         def written() -> None:
-            attempt.written_ms = now
+            for attempt in wanted:
+                attempt.written_ms = now
             self._set_alarm()
 
-        self._owner.record_beat(attempt.owned, self.progress_of(attempt), written)
+        if wanted:
+            self._owner.record_beats(owned, [self.progress_of(attempt) for attempt in wanted], written)
 
     def progress_of(self, attempt: BeatingAttempt) -> CallProgress:
         """What there is to know of an attempt's call."""
         at = self.clock.now() - (self.clock.monotonic() - attempt.beat_ms)
-        return CallProgress(attempt.place, details=attempt.details, beat_at=at)
+        return CallProgress(attempt.place, details=attempt.newest_details, beat_at=at)
 
     def _set_alarm(self) -> None:
         if self._alarm is None and self._unwritten:
@@ -158,9 +174,12 @@ class Heartbeats:
         self._alarm = None
         now, waiting = self.clock.monotonic(), self._unwritten
         self._unwritten = [attempt for attempt in waiting if attempt.write_ms > now and not attempt.is_over]
+        due: dict[str, list[BeatingAttempt]] = {}
         for attempt in waiting:
             if attempt.write_ms <= now:
-                self.write(attempt)
+                due.setdefault(attempt.owned.run_id, []).append(attempt)
+        for attempts in due.values():
+            self.write(*attempts)
         self._set_alarm()
 
     def clear(self) -> None:

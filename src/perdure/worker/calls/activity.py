@@ -285,7 +285,7 @@ def try_again(
     if said is not None:
         # In the batch of the failure, or one before: the next attempt begins after that.
         live.owned.know(said)
-        services.engine.owner.record_beat(live.owned, said)
+        services.engine.owner.record_beats(live.owned, [said])
     services.engine.owner.record_attempt(live.owned, record, partial(services.start, live, [call]))
 
 
