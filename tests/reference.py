@@ -11,6 +11,8 @@ from typing import Any
 
 from perdure import (
     AttemptLost,
+    Deferred,
+    Request,
     Retry,
     RunCancelled,
     Signal,
@@ -23,6 +25,7 @@ from perdure import (
     expose,
     heartbeat,
     info,
+    interrupted,
     now,
     patched,
     rng,
@@ -36,6 +39,8 @@ from perdure import (
 )
 
 answer = Signal("answer", int)
+decision = Deferred("decision", int)
+question = Request("question", int, int)
 calls: Counter[str] = Counter()
 
 
@@ -153,6 +158,22 @@ async def by_signal(number: int) -> list[int]:
     taken.append(await square(number))
     taken.append(await answer.receive())
     return [*taken, await square(taken[-1])]
+
+
+@workflow
+async def when_asked(number: int) -> list[object]:
+    """Waits for a decision, twice; answers a question at once and another one later; ends when it is told to."""
+    seen: list[object] = []
+    try:
+        await decision.wait(timeout=1)
+    except TimeoutError:
+        seen.append(await square(number))
+    seen += [await decision.wait(), await decision.wait()]
+    asked = await question.receive()
+    asked.answer(asked.value + 1)
+    later = await question.receive()
+    later.answer(await square(later.value))
+    return [*seen, asked.value, later.value, await interrupted()]
 
 
 @workflow
@@ -301,6 +322,7 @@ REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "with heartbeats": (with_heartbeats, 3),
     "in time": (in_time, 4),
     "by signal": (by_signal, 5),
+    "when asked": (when_asked, 2),
     "by luck": (by_luck, "key"),
     "by chance": (by_chance, 6),
     "with children": (with_children, 3),

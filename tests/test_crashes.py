@@ -13,7 +13,19 @@ from perdure.engine.ports import OwnedRun
 from perdure.stores import rows
 from perdure.testing import Crash, Environment, Fault
 from perdure.worker.program import Program
-from tests.reference import REFERENCES, answer, at_most_once, by_signal, calls, counted, undone_when_told, until_told
+from tests.reference import (
+    REFERENCES,
+    answer,
+    at_most_once,
+    by_signal,
+    calls,
+    counted,
+    decision,
+    question,
+    undone_when_told,
+    until_told,
+    when_asked,
+)
 
 MODES = pytest.mark.parametrize("replay_always", [False, True], ids=["live", "replay always"])
 
@@ -27,6 +39,7 @@ class Story:
         self.argument = argument
         self.prefixes: list[tuple[str, list[RunEvent]]] = []
         self.is_answered = False
+        self.heard: list[int] = []
 
     async def run(self) -> object:
         for _ in range(200):
@@ -55,6 +68,10 @@ class Story:
             with contextlib.suppress(RunClosed):
                 if self.workflow.name == by_signal.name:
                     await alive(run.signal(answer, 7))
+                elif self.workflow.name == when_asked.name:
+                    await alive(run.resolve(decision, 7))
+                    self.heard = [await alive(run.ask(question, number, id=f"q-{number}")) for number in (4, 5)]
+                    await alive(run.cancel("enough"))
                 elif self.workflow.name in {until_told.name, undone_when_told.name}:
                     await alive(run.cancel("enough"))
             self.is_answered = True
@@ -122,6 +139,7 @@ async def take(path: Path, name: str, fault: tuple[int, Fault] | None, *, replay
     await env.open(fault)
     story = Story(env, workflow, argument)
     result = await story.run()
+    assert story.heard == ([5, 25] if workflow.name == when_asked.name else [])
     history = await env.events("story")
     for run_id, prefix in story.prefixes:
         run = await env.app.get(run_id=run_id)

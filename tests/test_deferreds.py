@@ -14,6 +14,7 @@ from perdure import (
     Deferred,
     DeferredFailed,
     NotInWorkflow,
+    Perdure,
     PerdureError,
     RunClosed,
     RunNotFound,
@@ -336,3 +337,24 @@ async def test_a_missing_run_is_told(env: Environment) -> None:
 
         with pytest.raises(RunNotFound):
             await run.resolve(approval, Decision(ok=True))
+
+
+def test_code_that_does_not_await_resolves_as_well() -> None:
+    with Perdure("sqlite://").sync() as app:
+        run = app.start(asks)
+        run.resolve(approval, Decision(ok=True, by="ann"))
+        assert run.result() == "True by ann"
+
+        token = app.run(gives_token)
+        with pytest.raises(RunClosed):
+            app.resolve(token, 1)
+
+
+async def test_a_token_of_another_namespace_or_database_is_none(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(with_token, True)
+        await env.settle()
+        token = (await run.describe()).step or ""
+    async with Perdure("sqlite://") as other:
+        with pytest.raises(BadToken):
+            await other.resolve(token, 1)

@@ -15,6 +15,7 @@ from perdure import (
     NotAnswered,
     NotInWorkflow,
     NotOpen,
+    Perdure,
     PerdureError,
     Request,
     RequestRefused,
@@ -346,3 +347,11 @@ async def test_an_app_that_closes_tells_its_callers(env: Environment) -> None:
         await env.settle()
     with pytest.raises(NotOpen):
         await asking
+
+
+def test_code_that_does_not_await_asks_as_well() -> None:
+    with Perdure("sqlite://").sync() as app:
+        run = app.start(one)
+        assert run.ask(add, Item("pen", 3), timeout=30, id="a") == 3
+        assert run.result() == "pen"
+        assert run.ask("add", {"name": "pen", "quantity": 3}, id="a") == 3

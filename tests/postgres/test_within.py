@@ -11,17 +11,23 @@ import asyncpg
 import psycopg
 import pytest
 
-from perdure import Perdure, Signal, workflow
-from perdure.errors import BadOption, IdConflict, InboxFull, RunClosed, RunNotFound
+from perdure import Deferred, Perdure, Signal, workflow
+from perdure.errors import AlreadyResolved, BadOption, IdConflict, InboxFull, RunClosed, RunNotFound
 from perdure.ids import RandomIds
 from perdure.stores.postgres.address import address_of
 
 paid = Signal("paid", int)
+price = Deferred("price", int)
 
 
 @workflow
 async def settles(order: str) -> str:
     return f"{order}: {await paid.receive()}"
+
+
+@workflow
+async def prices() -> int:
+    return await price.wait()
 
 
 @workflow
@@ -65,6 +71,26 @@ async def test_a_run_and_a_row_commit_together(postgres_url: str) -> None:
             with pytest.raises(RunNotFound):
                 await app.get("o-1")
         assert await run.result() == "o-1: 7"
+        await db.close()
+
+
+async def test_a_deferred_and_a_row_commit_together(postgres_url: str) -> None:
+    """Another value is refused inside the transaction, which goes on."""
+    async with Perdure(postgres_url) as app:
+        db = await orders_of(postgres_url)
+        run = await app.start(prices)
+        with contextlib.suppress(ZeroDivisionError):
+            async with db.transaction():
+                await run.resolve(price, 1, connection=db)
+                raise ZeroDivisionError
+        async with db.transaction():
+            await db.execute("insert into orders values ('o-2')")
+            await run.resolve(price, 2, connection=db)
+            await run.resolve(price, 2, connection=db)
+            with pytest.raises(AlreadyResolved):
+                await run.resolve(price, 3, connection=db)
+        assert await run.result() == 2
+        assert await db.fetchval("select count(*) from orders where id = 'o-2'") == 1
         await db.close()
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from perdure.app import Perdure, Run
 from perdure.errors import (
+    AlreadyResolved,
     IdConflict,
+    NotAnswered,
     NotOpen,
     RunCancelled,
     RunClosed,
@@ -23,9 +25,10 @@ from perdure.errors import (
     RunTimedOut,
     StoreUnavailable,
 )
-from tests.simulation.programs import Part, sim_run, sim_signals
+from tests.simulation.programs import Part, sim_deferreds, sim_request, sim_run, sim_signals
 from tests.simulation.simulator import Node
 
+REFUSALS = (RunClosed, RunNotFound, IdConflict, AlreadyResolved, NotAnswered)
 ENDS = (RunCancelled, RunTerminated, RunTimedOut, RunFailed)
 
 
@@ -67,7 +70,7 @@ class Request:
         self.under_way = None
         if isinstance(error, StoreUnavailable | NotOpen):
             return
-        if error is not None and not isinstance(error, (RunClosed, RunNotFound, IdConflict, *ENDS)):
+        if error is not None and not isinstance(error, (*REFUSALS, *ENDS)):
             self.is_surprised = True
         self.is_done = True
         self.answer = None if error is not None else task.result()
@@ -111,6 +114,31 @@ class SendSignal(OfRun):
 
     async def of(self, run: Run[Any]) -> None:
         await run.signal(sim_signals[self.name], self.payload, id=self.payload)
+
+
+class ResolveDeferred(OfRun):
+    """Resolve a deferred; another client may have done so with another value."""
+
+    def __init__(self, key: str, after_step: int, name: str, payload: str) -> None:
+        super().__init__(key, after_step)
+        self.name = name
+        self.payload = payload
+
+    async def of(self, run: Run[Any]) -> None:
+        await run.resolve(sim_deferreds[self.name], self.payload)
+
+
+class AskRun(OfRun):
+    """Ask a run, under an id of its own, and wait for its answer."""
+
+    name = "asked"
+
+    def __init__(self, key: str, after_step: int, payload: str) -> None:
+        super().__init__(key, after_step)
+        self.payload = payload
+
+    async def of(self, run: Run[Any]) -> str:
+        return await run.ask(sim_request, self.payload, id=self.payload)
 
 
 class CancelRun(OfRun):

@@ -133,12 +133,12 @@ class Witness:
                 raise Violation(
                     "I20", f"the timer {event.place!r} of run {event.run_id} fired {fire_at - event.at} ms early"
                 )
-        if event.kind in {"SignalReceived", "ChildCompleted", "ChildFailed"}:
+        if event.kind in {"SignalReceived", "RequestReceived", "ChildCompleted", "ChildFailed"}:
             self._check_received(now, event)
 
     def _check_received(self, now: Seen, event: SeenEvent) -> None:
         body = json.loads(event.body)
-        if event.kind == "SignalReceived":
+        if event.kind in {"SignalReceived", "RequestReceived"}:
             taken = [m for m in now.messages.values() if m.message_id == body["message_id"] and m.taken_by == event.seq]
             if len(taken) != 1:
                 raise Violation("I26", f"event {event.seq} of run {event.run_id} has no message of its own: {taken}")
@@ -154,7 +154,7 @@ class Witness:
         for other in now.messages.values():
             if (
                 other.run_id == event.run_id
-                and other.kind == "SignalSent"
+                and other.kind == taken.kind
                 and other.number < taken.number
                 and other.taken_by is None
                 and json.loads(other.body)["name"] == name
@@ -170,6 +170,8 @@ class Witness:
                 self._check_new_message(message)
             elif was.taken_by is not None and message.taken_by != was.taken_by:
                 raise Violation("I26", f"message {number} was taken by event {was.taken_by}, now by {message.taken_by}")
+            else:
+                _check_kept(was, message)
             if message.taken_by == 0:
                 raise Violation("I26", f"message {number} was set aside, though nothing is wrong with it")
             if message.taken_by and (was is None or was.taken_by is None):
@@ -364,6 +366,14 @@ class Witness:
             raise Violation("I18", f"attempt {number} of {place!r} began after {recorded} recorded ones")
 
 
+def _check_kept(was: SeenMessage, message: SeenMessage) -> None:
+    """What was said once stays, and so does what was answered."""
+    if was.body != message.body:
+        raise Violation("I48", f"message {was.number} said {was.body}, and says {message.body} now")
+    if was.answer is not None and message.answer != was.answer:
+        raise Violation("I49", f"the answer to message {was.number} was {was.answer}, and is {message.answer} now")
+
+
 def _came_to(run: SeenRun, result: Any) -> bool:
     return run.status == "COMPLETED" and json.loads(run.outcome or "null") == result
 
@@ -382,6 +392,10 @@ def _is_wanted(message: SeenMessage, waits: list[dict[str, Any]]) -> bool:
     match message.kind:
         case "SignalSent":
             return any(wait["kind"] == "signal" and wait["name"] == body["name"] for wait in waits)
+        case "DeferredResult":
+            return any(wait["kind"] == "deferred" and wait["name"] == body["name"] for wait in waits)
+        case "RequestSent":
+            return any(wait["kind"] == "request" and wait["name"] == body["name"] for wait in waits)
         case "ChildResult" | "ChildFailure":
             return any(wait["kind"] in {"child", "activity"} and wait["place"] == body["place"] for wait in waits)
         case _:
@@ -390,6 +404,8 @@ def _is_wanted(message: SeenMessage, waits: list[dict[str, Any]]) -> bool:
 
 _BECOMES: dict[str, set[Any]] = {
     "SignalSent": {"SignalReceived"},
+    "DeferredResult": {"DeferredResolved"},
+    "RequestSent": {"RequestReceived"},
     "ChildResult": {"ChildCompleted"},
     "ChildFailure": {"ChildFailed"},
     "CancelRequest": {"CancelRequested"},

@@ -4,6 +4,9 @@ from typing import Any
 
 from tests.simulation.programs import HANGS, MOST_ATTEMPTS, Part, outcome_of
 
+# What is sent to runs: signals and deferreds by their names, and what they are asked.
+SENT = ("red", "blue", "north", "south", "asked")
+
 
 def trouble_with(parts: list[Part], value: Any, sent: dict[str, set[str]]) -> str | None:
     """Why a program cannot have come to this value; `sent` is what was sent to its runs, by signal."""
@@ -62,6 +65,14 @@ def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # no
             return None
         case ["receive", _, int()], ["got nothing"]:
             return None
+        case ["defer", name, _], ["resolved", payload] if payload in sent[name]:
+            return None
+        case ["defer", _, int()], ["not resolved"]:
+            return None
+        case ["asked", _], ["asked", question] if question in sent["asked"]:
+            return None
+        case ["asked", int()], ["not asked"]:
+            return None
         case ["gather", parts], _:
             return _each(parts, value, sent)
         case ["race", parts], [str(way), won]:
@@ -72,7 +83,7 @@ def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # no
             return None
         case ["child", parts, _, _], ["child", got]:
             # What was sent to the child is not known here; its own row is checked for that.
-            return trouble_with(parts, got, {"red": _Anything(), "blue": _Anything()})
+            return trouble_with(parts, got, {name: _Anything() for name in SENT})
         case ["child", _, _, _], ["no child", _]:
             return None
         case ["cleaning up", _, inner], _:

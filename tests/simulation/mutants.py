@@ -27,12 +27,14 @@ from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import TURN, queries
 from perdure.stores.rules import batch as batch_rules
+from perdure.stores.rules import inbox as inbox_rules
 from perdure.stores.sqlite import executor, transactions, writes
 from perdure.worker import activities, effects, live_run, program, timers
 from perdure.worker import executor as moving
 from perdure.worker.calls import activity, child, task
 from perdure.worker.calls.activity import ActivityCall
 from perdure.worker.calls.timer import TimerCall
+from perdure.worker.executor import Executor
 from perdure.worker.inbox import Inbox, key_of
 from perdure.worker.loop.places import Branch
 from perdure.worker.loop.undo import UndoStack
@@ -526,3 +528,43 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Lease renewed by a stalled loop."""
     return [(heartbeat, "GIVE_UP_SECONDS", math.inf)]
+
+
+# Deferreds and requests
+
+
+@mutant
+def _() -> list[Patch]:
+    """Deferred overwritten."""
+
+    def is_same(post: Any, kind: str, body: str) -> bool:
+        return True
+
+    return [(inbox_rules, "_is_same", is_same)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Answer to a request lost."""
+    take_asides = Executor._take_asides
+
+    def forgets(self: Any, live: Any, advance: Any) -> Any:
+        program = live.program
+        if program.runtime.asides is not None and program.main is not None and program.main.done():
+            program.runtime.asides.answers.clear()
+        return take_asides(self, live, advance)
+
+    return [(Executor, "_take_asides", forgets)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Answer to a request before its commit."""
+    answer = ownership.Ownership.answer
+
+    def tells_first(self: Any, owned: Any, answers: Any, *refused: Any) -> None:
+        for message_id, said in answers.items():
+            self._waiters.askers.tell(owned.run_id, message_id, said)
+        answer(self, owned, answers, *refused)
+
+    return [(ownership.Ownership, "answer", tells_first)]

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 from perdure import (
     AttemptLost,
+    Deferred,
+    Request,
     Retry,
     RunCancelled,
     RunFailed,
@@ -45,6 +47,8 @@ HANGS = MOST_ATTEMPTS + 1
 TIMES_MS = (500, 1, 2000, 6000, 20_000, 501, 2001)
 # The queue of the activities that any process may take, if it works that queue.
 NEAR, FAR = "default", "far"
+sim_deferreds = {name: Deferred(f"sim-{name}", str) for name in ("north", "south")}
+sim_request = Request("sim-ask", str, str)
 sim_signals = {name: Signal(f"sim-{name}", str) for name in ("red", "blue")}
 
 
@@ -83,6 +87,11 @@ class Workshop:
 def version() -> int:
     """Which code the process has whose turn it is."""
     return Node.running.version if Node.running is not None else 1
+
+
+def answer_to(question: str) -> str:
+    """What a run answers when it is asked this."""
+    return f"answer to {question}"
 
 
 def outcome_of(number: int) -> int:
@@ -162,7 +171,7 @@ async def sim_run(parts: list[Any], done: list[Any]) -> list[Any]:
     return done
 
 
-async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case for each thing a program can do
+async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one case for each thing a program can do
     match part:
         case ["step", number, fails]:
             try:
@@ -195,6 +204,18 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912 - one case
                 return ["got", await sim_signals[name].receive(timeout=None if ms is None else ms / 1000)]
             except TimeoutError:
                 return ["got nothing"]
+        case ["defer", name, ms]:
+            try:
+                return ["resolved", await sim_deferreds[name].wait(timeout=None if ms is None else ms / 1000)]
+            except TimeoutError:
+                return ["not resolved"]
+        case ["asked", ms]:
+            try:
+                asked = await sim_request.receive(timeout=None if ms is None else ms / 1000)
+            except TimeoutError:
+                return ["not asked"]
+            asked.answer(answer_to(asked.value))
+            return ["asked", asked.value]
         case ["gather", parts]:
             return list(await asyncio.gather(*(perform(each) for each in parts)))
         case ["race", parts]:
@@ -294,9 +315,9 @@ class Drawer:
             return self._branch(depth)
         return self._leaf()
 
-    def _leaf(self) -> Part:  # noqa: PLR0911 - one for each
+    def _leaf(self) -> Part:  # noqa: C901, PLR0911 - one for each
         tape = self._tape
-        match tape.choose(17):
+        match tape.choose(19):
             case 0 | 1 | 2:
                 return ["step", self.number(), self._failures()]
             case 3 | 4 | 5:
@@ -309,6 +330,10 @@ class Drawer:
                 ms = tape.one_of(None, None, None, self.ms())
                 fails = HANGS if ms is not None and tape.choose(2) == 1 else self._failures()
                 return ["task", self.number(), fails, ms]
+            case 17:
+                return ["defer", tape.one_of("north", "south"), tape.one_of(None, self.ms())]
+            case 18:
+                return ["asked", tape.one_of(None, self.ms())]
             case 11:
                 return tape.one_of(["effect", self.number()], ["say", self.number()])
             case 12 | 13:

@@ -14,6 +14,7 @@ WANTED = (
     *("died at a commit", "died in a loop", "opening failed", "closed", "read failed"),
     *("takeover", "recovery of the own runs", "parked", "not parked", "mismatch", "poison", "quarantine", "a rest"),
     *("RunClosed", "IdConflict", "RunCancelled", "RunTerminated", "RunTimedOut", "RunFailed"),
+    *("a request was answered", "AlreadyResolved", "NotAnswered"),
     *("given the run that has the id", "took over the id"),
     *("a child told its parent", "a generation followed", "a cancelled run", "an attempt failed", "a zombie computed"),
     *("a task completed", "a task failed for good", "a task was tried again", "a task's worker was lost"),

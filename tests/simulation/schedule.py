@@ -12,13 +12,24 @@ from typing import Any
 import msgspec
 
 from perdure.engine.leasing.heartbeat import GIVE_UP_SECONDS
-from perdure.errors import IdConflict
+from perdure.errors import IdConflict, NotAnswered
 from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun
 from tests.simulation import model, plans
-from tests.simulation.clients import ENDS, AwaitResult, CancelRun, OfRun, Request, SendSignal, StartRun, TerminateRun
+from tests.simulation.clients import (
+    ENDS,
+    AskRun,
+    AwaitResult,
+    CancelRun,
+    OfRun,
+    Request,
+    ResolveDeferred,
+    SendSignal,
+    StartRun,
+    TerminateRun,
+)
 from tests.simulation.invariants import Violation, Witness
 from tests.simulation.programs import (
     FAR,
@@ -27,6 +38,7 @@ from tests.simulation.programs import (
     Drawer,
     WorkFailed,
     Workshop,
+    answer_to,
     outcome_of,
     sim_far_poison,
     sim_once,
@@ -178,7 +190,7 @@ class Schedule:
             options["delay"] = drawer.ms() / 1000
         start = StartRun(key, tape.choose(120), drawer.program(), options)
         self.starts[key] = start
-        self.sent[key] = {"red": set(), "blue": set()}
+        self.sent[key] = {name: set() for name in model.SENT}
         self._ask(start)
         if tape.happens(150):
             self._ask(StartRun(key, tape.choose(300), start.program, options))
@@ -188,6 +200,8 @@ class Schedule:
             self._ask(StartRun(key, start.after_step + tape.choose(300), program, options | {"on_conflict": policy}))
         for _ in range(tape.choose(4)):
             self._ask(self._signal(key, start.after_step + tape.choose(200)))
+        for _ in range(tape.choose(3)):
+            self._ask(self._word(key, start.after_step + tape.choose(200)))
         if tape.happens(120):
             self._ask(CancelRun(key, start.after_step + tape.choose(250), tape.one_of(None, None, 3.0)))
         if tape.happens(40):
@@ -198,6 +212,13 @@ class Schedule:
     def _signal(self, key: str, after_step: int) -> SendSignal:
         self._signals += 1
         return SendSignal(key, after_step, self.tape.one_of("red", "blue"), f"s{self._signals}")
+
+    def _word(self, key: str, after_step: int) -> ResolveDeferred | AskRun:
+        """A value for a deferred, which may be another one than it has, or a question."""
+        self._signals += 1
+        name = self.tape.one_of("asked", "north", "south")
+        payload = f"w{self._signals}"
+        return AskRun(key, after_step, payload) if name == "asked" else ResolveDeferred(key, after_step, name, payload)
 
     def _ask(self, request: Request) -> None:
         request.acknowledged = self._acknowledged  # type: ignore[method-assign]  # what this schedule does with it
@@ -272,7 +293,7 @@ class Schedule:
 
     def _make_request(self, request: Request, ready: list[Node]) -> None:
         node = ready[self.tape.choose(len(ready))]
-        if isinstance(request, SendSignal):
+        if isinstance(request, SendSignal | ResolveDeferred | AskRun):
             self.sent[request.key][request.name].add(request.payload)
         self.world.say(lambda: f"node {node.number} is asked: {type(request).__name__} {request.key}")
         request.begin(node)
@@ -366,13 +387,45 @@ class Schedule:
             case StartRun():
                 if not isinstance(refusal, IdConflict):
                     raise Violation("I10", f"the start of {request.key} was refused: {refusal!r}")
-            case SendSignal() if refusal is None:
-                if not any(m.message_id == f"signal:{request.payload}" for m in self.witness.seen.messages.values()):
-                    raise Violation("I01", f"the signal {request.payload} was acknowledged, but it is not on disk")
+            case SendSignal() | ResolveDeferred() | AskRun():
+                self._check_word(request)
             case CancelRun() | TerminateRun() if refusal is None:
                 self._check_stopped(request)
             case AwaitResult():
                 self._check_result(request)
+
+    def _check_word(self, request: SendSignal | ResolveDeferred | AskRun) -> None:
+        refusal = request.refusal
+        if isinstance(request, SendSignal) and refusal is None:
+            if not any(m.message_id == f"signal:{request.payload}" for m in self.witness.seen.messages.values()):
+                raise Violation("I01", f"the signal {request.payload} was acknowledged, but it is not on disk")
+            return
+        if isinstance(request, AskRun) and (refusal is None or isinstance(refusal, NotAnswered)):
+            self._check_asked(request)
+        elif isinstance(request, ResolveDeferred) and refusal is None:
+            self._check_resolved(request)
+
+    def _check_resolved(self, request: ResolveDeferred) -> None:
+        """The value of a deferred that was acknowledged is the one on disk, in one of the runs of its id."""
+        found = [
+            json.loads(message.body)["value"]
+            for message in self.witness.seen.messages.values()
+            if message.message_id == f"deferred:sim-{request.name}"
+            and self.witness.seen.runs[message.run_id].workflow_id == request.key
+        ]
+        if request.payload not in found:
+            raise Violation("I48", f"{request.payload} for {request.name} was acknowledged, but on disk is {found}")
+
+    def _check_asked(self, request: AskRun) -> None:
+        """The answer that a caller heard is on disk; one that hears that there is none is right."""
+        (message,) = [m for m in self.witness.seen.messages.values() if m.message_id == f"request:{request.payload}"]
+        answer = None if message.answer is None else json.loads(message.answer)
+        if request.refusal is None:
+            self.world.reach("a request was answered")
+            if answer is None or answer.get("value") != request.answer or request.answer != answer_to(request.payload):
+                raise Violation("I49", f"{request.payload} was answered {request.answer!r}, but on disk is {answer}")
+        elif answer is not None or self.witness.seen.runs[message.run_id].closed_at is None:
+            raise Violation("I49", f"{request.payload} was said to have no answer, but on disk is {message}")
 
     def _check_started(self, request: StartRun) -> None:
         run = self.witness.seen.runs.get(request.answer.run_id)
@@ -462,11 +515,24 @@ class Schedule:
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 self._ask(TerminateRun(run.workflow_id, 0))
             if run.closed_at is None and run.held is None and run.cancel_requested_at is None and not run.is_task:
-                self.sent.setdefault(run.workflow_id, {"red": set(), "blue": set()})
+                self.sent.setdefault(run.workflow_id, {name: set() for name in model.SENT})
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 for name in ("red", "blue"):
                     self._signals += 1
                     self._ask(SendSignal(run.workflow_id, 0, name, f"s{self._signals}"))
+                self._feed_waits(run)
+
+    def _feed_waits(self, run: SeenRun) -> None:
+        """Resolve the deferreds that a run waits for, and ask what it waits to be asked."""
+        waits = json.loads(run.waiting or "[]")
+        for wait in waits:
+            self._signals += 1
+            payload = f"w{self._signals}"
+            if wait["kind"] == "deferred":
+                name = wait["name"].removeprefix("sim-")
+                self._ask(ResolveDeferred(run.workflow_id, 0, name, payload))
+            elif wait["kind"] == "request":
+                self._ask(AskRun(run.workflow_id, 0, payload))
 
     def _known(self, key: str) -> StartRun:
         start = StartRun(key, 0, [], {})
@@ -491,6 +557,7 @@ class Schedule:
             self._see_undos(run)
             if run.status == "CANCELLED":
                 self.world.reach("a cancelled run")
+        self._judge_requests()
         if any(message.kind == "ChildResult" and message.taken_by for message in self.witness.seen.messages.values()):
             self.world.reach("a child told its parent")
         for run_id, history in self.witness.histories.items():
@@ -504,6 +571,19 @@ class Schedule:
         for state in ("done", "failed", "waiting"):
             if run.status not in {"COMPLETED", "CONTINUED"} and f'"state":"{state}"' in (run.undo or ""):
                 self.world.reach("left undone" if state == "waiting" else f"undone, {run.status}")
+
+    def _judge_requests(self) -> None:
+        """A program answers what it takes, in the same breath; only one that was stopped from outside may not."""
+        for message in self.witness.seen.messages.values():
+            is_answered = message.answer is not None and "answered" in message.answer
+            status = self.witness.seen.runs[message.run_id].status
+            if (
+                message.kind == "RequestSent"
+                and message.taken_by
+                and not is_answered
+                and status in {"COMPLETED", "FAILED"}
+            ):
+                raise Violation("I49", f"{message} was taken by a run that is {status}, and has no answer")
 
     def _judge_task(self, run: SeenRun) -> None:
         """An activity on a queue came to what it was asked for, or was stopped by whoever may."""
@@ -530,7 +610,7 @@ class Schedule:
                 raise Violation("I29", f"the task {run.run_id} is {run.status}, but nobody asked for it")
 
     def _sent_to(self, key: str) -> dict[str, set[str]]:
-        return self.sent.get(key, {"red": set(), "blue": set()})
+        return self.sent.get(key, {name: set() for name in model.SENT})
 
     def _judge_end(self, run: Any, parts: list[Any]) -> None:
         match run.status:

@@ -59,6 +59,7 @@ class SeenMessage(NamedTuple):
     kind: str
     body: str
     taken_by: int | None
+    answer: str | None
 
 
 class SeenAttempt(NamedTuple):
@@ -137,7 +138,7 @@ def _look_into(tables: Tables, after_event: int, known: Mapping[str, Sequence[Se
             for number, event in enumerate(new, start=after_event + 1)
         ],
         {
-            number: SeenMessage(number, row.run_id, row.message_id, row.kind, row.body, row.taken_by)
+            number: SeenMessage(number, row.run_id, row.message_id, row.kind, row.body, row.taken_by, row.answer)
             for number, row in sorted(tables.inbox.rows.items())
         },
         [SeenAttempt(*key) for key in tables.attempts.rows],
