@@ -21,7 +21,7 @@ from perdure.engine.committer import CallbackGroup, Committer
 from perdure.engine.leasing import heartbeat, lease, takeover
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
-from perdure.kernel.events import Event, RunFailed, RunTimedOut, TimerFired
+from perdure.kernel.events import Event, TimerFired
 from perdure.kernel.retry import Retry
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns
@@ -29,7 +29,7 @@ from perdure.stores.queries import TURN, queries
 from perdure.stores.rules import batch as batch_rules
 from perdure.stores.rules import inbox as inbox_rules
 from perdure.stores.sqlite import executor, transactions, writes
-from perdure.worker import activities, effects, live_run, program, timers
+from perdure.worker import activities, effects, live_run, timers
 from perdure.worker import executor as moving
 from perdure.worker.calls import activity, child, task
 from perdure.worker.calls.activity import ActivityCall
@@ -38,6 +38,7 @@ from perdure.worker.executor import Executor
 from perdure.worker.inbox import Inbox, key_of
 from perdure.worker.loop.places import Branch
 from perdure.worker.loop.undo import UndoStack
+from perdure.worker.program import Program
 from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
 from tests.simulation.memory import executor as memory
@@ -290,20 +291,24 @@ def _() -> list[Patch]:
 def _() -> list[Patch]:
     """Undo repeated."""
 
-    async def undo(self: UndoStack, entry: Undo) -> None:
-        await real_undo(self, entry)
-        if entry.state == "failed" and entry.function.settings.retry.max_attempts > 1:  # type: ignore[attr-defined]  # an activity
-            again = Undo(entry.function.options(retry=Retry(max_attempts=1)), entry.arguments, self.waiting)  # type: ignore[attr-defined]  # as above
-            self.waiting[again] = None
+    def fail(self: UndoStack, entry: Undo, error: Exception) -> None:
+        real_fail(self, entry, error)
+        if self._failed == 1:
+            self.waiting[Undo(entry.function, entry.args, entry.kwargs, self.waiting)] = None
 
-    real_undo = UndoStack._undo
-    return [(UndoStack, "_undo", undo)]
+    real_fail = UndoStack._fail
+    return [(UndoStack, "_fail", fail)]
 
 
 @mutant
 def _() -> list[Patch]:
     """Undo skipped."""
-    return [(program, "UNWELL", (RunFailed, RunTimedOut))]
+
+    def is_unwell(self: Program, undos: UndoStack) -> bool:
+        return self.runtime.cancelled is None and real_is_unwell(self, undos)
+
+    real_is_unwell = Program._is_unwell
+    return [(Program, "_is_unwell", is_unwell)]
 
 
 # Messages and parking

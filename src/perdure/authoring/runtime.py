@@ -26,7 +26,10 @@ class PendingCall(Protocol):
 
 
 class Undos(Protocol):
-    """What a run has registered to undo: the names of what is left, newest first, and a way to undo it now."""
+    """What a run has registered to undo: the calls that are left, their names, newest first, and a way to make them."""
+
+    @property
+    def waiting(self) -> dict[Any, None]: ...
 
     def names(self) -> str: ...
 
@@ -79,8 +82,8 @@ class Runtime(Protocol):
 
     def answer(self, message_id: str, answer: RequestAnswer) -> None: ...
 
-    # Register a call of an activity or a workflow that undoes something; all that are registered, if any ever was.
-    def undo(self, function: Any, arguments: bytes) -> Any: ...
+    # Where the first call that undoes something is to be registered; all that are, if any ever was.
+    def begin_undos(self) -> dict[Any, None]: ...
 
     @property
     def undos(self) -> "Undos | None": ...

@@ -4,11 +4,12 @@ In:   an activity or a workflow that undoes something, and its arguments.
 Out:  a handle that forgets it again; nothing is called before the run fails, is cancelled or runs out of time.
 """
 
+from asyncio.events import _get_running_loop
 from typing import ParamSpec
 
 from perdure.authoring.function import DecoratedFunction
-from perdure.authoring.runtime import required
-from perdure.errors import BadOption
+from perdure.authoring.runtime import Runtime, required
+from perdure.errors import BadOption, NotInWorkflow
 
 P = ParamSpec("P")
 
@@ -16,14 +17,21 @@ P = ParamSpec("P")
 class Undo:
     """A call that undoes something, registered with `undo()`."""
 
-    __slots__ = ("_stack", "arguments", "error", "function", "is_begun", "state")
+    # Its state, once it is over; and what it failed with.
+    state = "waiting"
+    error: str | None = None
+    is_begun = False
 
-    def __init__(self, function: DecoratedFunction[..., object], arguments: bytes, stack: "dict[Undo, None]") -> None:
+    def __init__(
+        self,
+        function: DecoratedFunction[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        stack: "dict[Undo, None]",
+    ) -> None:
         self.function = function
-        self.arguments = arguments
-        self.state = "waiting"
-        self.error: str | None = None
-        self.is_begun = False
+        self.args = args
+        self.kwargs = kwargs
         self._stack = stack
 
     @property
@@ -45,11 +53,17 @@ def undo(function: DecoratedFunction[P, object], /, *args: P.args, **kwargs: P.k
     All that a run has registered is called in reverse order once its code has ended, each as a durable call of its
     own, before the run is closed. A run that returns calls none of it.
     """
-    runtime = required("undo()", "it registers what a workflow does when it fails")
+    runtime: Runtime | None = getattr(_get_running_loop(), "runtime", None)
+    if runtime is None:
+        raise NotInWorkflow("undo()", "it registers what a workflow does when it fails")
     if not isinstance(function, DecoratedFunction):
         raise BadOption(f"undo() takes an activity or a workflow and its arguments, not {function!r}")
-    data, _, _ = function.signature.record(args, kwargs)
-    handle: Undo = runtime.undo(function, data)
+    # As a replay would restore them: whatever becomes of what is given here, they stay as they are.
+    _, given, named = function.signature.record(args, kwargs)
+    undos = runtime.undos
+    waiting = runtime.begin_undos() if undos is None or not undos.waiting else undos.waiting
+    handle = Undo(function, given, named, waiting)
+    waiting[handle] = None
     return handle
 
 

@@ -28,9 +28,6 @@ from perdure.worker.loop.loop import RunTask
 from perdure.worker.loop.undo import UndoStack
 from perdure.worker.runtime import RunRuntime
 
-# The ends of code after which is undone what it has done.
-UNWELL = (events.RunFailed, events.RunCancelled, events.RunTimedOut)
-
 
 class Program:
     """Workflow code on its event loop: driven by events, up to its end."""
@@ -55,8 +52,8 @@ class Program:
             raise Mismatch(None, [], f"the run's input does not fit the code: {error}") from None
         self.main = self.loop.begin(work)
         self.loop.drain()
-        if self.runtime.undos is not None:
-            self._unwind_if_ended(self.runtime.undos)
+        if self.runtime.undos is not None and self.main.done():
+            self._unwind(self.runtime.undos)
 
     def replay(self, history: list[Event]) -> None:
         """Be told that the code has been here before, and what the history says of changes to it."""
@@ -78,8 +75,8 @@ class Program:
         self.loop.now = event.at
         call.answer(event, restored)
         self.loop.drain()
-        if self.runtime.undos is not None:
-            self._unwind_if_ended(self.runtime.undos)
+        if self.runtime.undos is not None and self.main is not None and self.main.done():
+            self._unwind(self.runtime.undos)
 
     def redeliver(self, event: Event) -> None:
         """Hand over an event of the past; Mismatch when the code has ended by now."""
@@ -108,15 +105,28 @@ class Program:
         if not is_told:
             self.main.cancel(reason)
         self.loop.drain()
-        if self.runtime.undos is not None:
-            self._unwind_if_ended(self.runtime.undos)
+        if self.runtime.undos is not None and self.main.done():
+            self._unwind(self.runtime.undos)
 
-    def _unwind_if_ended(self, undos: UndoStack) -> None:
-        """Begin to undo what the code has done, if it has ended and not well."""
-        assert self.main is not None
-        if undos.last is None and undos.waiting and self.main.done() and isinstance(self._outcome(), UNWELL):
+    def _unwind(self, undos: UndoStack) -> None:
+        """Begin to undo what the code has done, if it has not ended well."""
+        if undos.last is None and undos.waiting and self._is_unwell(undos):
             undos.finish()
             self.loop.drain()
+
+    def _is_unwell(self, undos: UndoStack) -> bool:
+        """Whether the code has ended with an error, a cancel or its time over."""
+        main, runtime = self.main, self.runtime
+        assert main is not None
+        if runtime.timed_out is not None or main.cancelled():
+            return True
+        error = main.exception() or runtime.forgotten
+        if error is None:
+            # Its result may be one that cannot be kept.
+            return isinstance(self._outcome(), events.RunFailed)
+        if not isinstance(error, Exception):
+            self._refused(undos)
+        return True
 
     @property
     def is_ending(self) -> bool:

@@ -182,13 +182,12 @@ class RunRuntime:
         self.step = step
         self.aside().is_annotated = True
 
-    def undo(self, function: Any, arguments: bytes) -> Undo:
+    def begin_undos(self) -> dict[Undo, None]:
+        # The row is to say that there is something now.
+        self.aside()
         if self.undos is None:
             self.undos = UndoStack(self.loop)
-        if not self.undos.waiting:
-            # The row is to say that there is something now.
-            self.aside()
-        return self.undos.add(function, arguments)
+        return self.undos.waiting
 
     @property
     def outputs(self) -> "CodeOutputs":

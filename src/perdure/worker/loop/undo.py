@@ -8,11 +8,11 @@ recorded. Knows nothing of how a run ends; its program decides whether to unwind
 """
 
 import asyncio
+from collections import deque
 from contextvars import Context
 
 import msgspec
 
-from perdure.authoring.function import DecoratedFunction
 from perdure.authoring.undo import Undo
 from perdure.worker.failures.failures import failure_of
 from perdure.worker.loop.loop import RunLoop, RunTask
@@ -37,7 +37,7 @@ class UndoStack:
         self._loop = loop
         self._unwinders: list[RunTask] = []
         # Those that are over, in the order of their ends, and how many failed.
-        self._over: list[Undo] = []
+        self._over: deque[Undo] = deque(maxlen=MOST_SHOWN)
         self._failed = 0
         self._notes: list[str] = []
         # A set in the order of the calls.
@@ -48,12 +48,6 @@ class UndoStack:
         """Whether the code has ended, and what it has done is being undone."""
         return self.last is not None and not self.last.done()
 
-    def add(self, function: DecoratedFunction[..., object], arguments: bytes) -> Undo:
-        """Register a call."""
-        entry = Undo(function, arguments, self.waiting)
-        self.waiting[entry] = None
-        return entry
-
     def names(self) -> str:
         """What is left to be undone, newest first."""
         return ", ".join(entry.name for entry in reversed(self.waiting))
@@ -63,13 +57,13 @@ class UndoStack:
     async def unwind(self) -> None:
         """Undo what is registered by now; a cancellation meanwhile is felt when that is over."""
         if self.waiting:
-            await _over(self._begin(list(self.waiting)))
+            await _over(self._begin(dict(self.waiting)))
 
     def finish(self) -> None:
         """Undo everything: the code has ended, and not well."""
         self.last = self._begin(None)
 
-    def _begin(self, wanted: list[Undo] | None) -> RunTask:
+    def _begin(self, wanted: dict[Undo, None] | None) -> RunTask:
         # Its branch is the run's own, whoever asks for it: its calls have the same places whatever they undo.
         context = Context()
         context.run(current_branch.set, self._loop.root.undo())
@@ -78,17 +72,26 @@ class UndoStack:
         self._unwinders = [unwinder for unwinder in self._unwinders if not unwinder.done()] + [task]
         return task
 
-    async def _unwind(self, wanted: list[Undo] | None, before: list[RunTask]) -> None:
+    async def _unwind(self, wanted: dict[Undo, None] | None, before: list[RunTask]) -> None:
         if wanted is None:
             await self._stop_branches()
         for unwinder in before:
             await _over(unwinder)
-        if wanted is None:
-            while self.waiting:
-                await self._undo(next(reversed(self.waiting)))
-        for entry in reversed(wanted or ()):
+        left = self.waiting if wanted is None else wanted
+        while left:
+            entry = next(reversed(left))
+            # The code, or another branch of it, may have dropped it meanwhile.
             if entry in self.waiting:
-                await self._undo(entry)
+                entry.is_begun = True
+                try:
+                    await entry.function(*entry.args, **entry.kwargs)
+                except Exception as error:  # noqa: BLE001 - one that fails for good does not stop the next
+                    self._fail(entry, error)
+                else:
+                    entry.state = "done"
+                self._over.append(entry)
+                del self.waiting[entry]
+            left.pop(entry, None)
 
     async def _stop_branches(self) -> None:
         """Cancel the tasks that the code has left behind: what they have done is to be undone as well."""
@@ -98,22 +101,10 @@ class UndoStack:
         if left:
             await asyncio.wait(left)
 
-    async def _undo(self, entry: Undo) -> None:
-        entry.is_begun = True
-        try:
-            args, kwargs = entry.function.signature.restore(entry.arguments)
-            await entry.function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - one that fails for good does not stop the next
-            entry.state, entry.error = "failed", _cut(failure_of(error).summary)
-            self._note(entry)
-        else:
-            entry.state = "done"
-        del self.waiting[entry]
-        self._over = [*self._over[1 - MOST_SHOWN :], entry]
-
     # What is told of them
 
-    def _note(self, entry: Undo) -> None:
+    def _fail(self, entry: Undo, error: Exception) -> None:
+        entry.state, entry.error = "failed", _cut(failure_of(error).summary)
         self._failed += 1
         if self._failed <= MOST_NOTES:
             self._notes.append(f"undo {entry.name} failed: {entry.error}")
@@ -126,7 +117,12 @@ class UndoStack:
 
     def text(self) -> str | None:
         """All of them as JSON, in the order in which they are undone; None when there is none."""
-        shown = [_shown(entry) for entry in (*self._over, *reversed(self.waiting))]
+        shown = [
+            {"name": entry.function.name, "state": entry.state}
+            if entry.error is None
+            else {"name": entry.function.name, "state": entry.state, "error": entry.error}
+            for entry in (*self._over, *reversed(self.waiting))
+        ]
         if not shown:
             return None
         if len(shown) > MOST_SHOWN:
@@ -151,11 +147,6 @@ async def _over(task: RunTask) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
-
-
-def _shown(entry: Undo) -> dict[str, str]:
-    shown = {"name": entry.name, "state": entry.state}
-    return shown if entry.error is None else shown | {"error": entry.error}
 
 
 def _cut(text: str) -> str:
