@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
-from perdure import Retry, Signal, activity, attempt, continue_as_new, sleep, workflow
+from perdure import Retry, Signal, activity, attempt, continue_as_new, sleep, undo, workflow
 
 EFFECTS = "PERDURE_TEST_EFFECTS"
 FAR_FUTURE = timedelta(days=3)
@@ -187,3 +187,10 @@ async def dawdling(key: str, seconds: float) -> list[str]:
 @workflow
 async def deadly(key: str, delay: float = 0.0) -> list[str]:
     return [await step(key, 0), await deadly_step(key, 1, delay), await step(key, 2)]
+
+
+@workflow
+async def undoing(key: str, steps: int) -> None:
+    for number in range(steps):
+        undo(slow_step, key, number)
+    raise ValueError(f"{key} is to be undone")

@@ -134,6 +134,9 @@ class Incarnation:
                 return bytes(result).decode()
             case events.RunFailed(failure):
                 return re.sub("0x[0-9a-f]+", "0x", failure.summary)
+            case events.RunCancelled(reason, ()):
+                # As those have it that were recorded before there were notes.
+                return f"RunCancelled(reason={reason!r})"
             case ContinueAsNew(call=call):
                 return f"continued with {call.arguments[0].decode()}"
             case _:

@@ -73,3 +73,17 @@ async def select(part: Part, scope: Scope) -> object:
 @ability(lambda a: {"change": a.number(3)}, is_leaf=True)
 async def ask_for_a_change(part: Part, scope: Scope) -> object:
     return perdure.patched(f"change-{part['change']}")
+
+
+@ability(lambda a: {"number": a.number(99), "is_child": a.coin(0.2), "drops": a.coin(0.2)}, weight=3, is_leaf=True)
+async def register_undo(part: Part, scope: Scope) -> object:
+    handle = perdure.undo(drawn_child if part["is_child"] else drawn_step, part["number"])
+    if part["drops"]:
+        handle.drop()
+    return handle.state
+
+
+@ability(is_leaf=True)
+async def unwind(part: Part, scope: Scope) -> object:
+    await perdure.unwind()
+    return "unwound"
