@@ -33,6 +33,7 @@ async def run_kills(site: Site, kills: int) -> None:
             successor.go()
             await successor.hears("ready")
             worker = successor
+            started = await start_runs(app, site, started)
             await is_undoing(site, worker)
             assert repeated(before, site.effects()[executed:]) == []
         await site.until_all_ended()
@@ -44,11 +45,9 @@ async def run_kills(site: Site, kills: int) -> None:
 async def start_runs(app: Perdure, site: Site, started: int) -> int:
     """So many that there is something to undo until the next kill; answers how many there were ever."""
     wanted = RUNS - site.open_runs()
-    if wanted > RUNS // 2:
-        for number in range(started, started + wanted):
-            await app.start(undoing.options(id=f"undoing-{number}"), f"undoing-{number}", UNDOS)
-        return started + wanted
-    return started
+    for number in range(started, started + wanted):
+        await app.start(undoing.options(id=f"undoing-{number}"), f"undoing-{number}", UNDOS)
+    return started + wanted
 
 
 async def is_undoing(site: Site, worker: Node) -> None:
