@@ -39,7 +39,7 @@ def _nothing_undone() -> None:
 
 
 @activity
-async def reserve(what: str) -> str:
+async def reserve_held(what: str) -> str:
     return f"held {what}"
 
 
@@ -75,14 +75,14 @@ async def kinds(env: Environment, run: Run[Any]) -> list[str]:
 @workflow
 async def fails_after(things: list[str]) -> None:
     for thing in things:
-        undo(release, await reserve(thing))
+        undo(release, await reserve_held(thing))
     raise ValueError("no money")
 
 
 @workflow
 async def waits_after(things: list[str]) -> str:
     for thing in things:
-        undo(release, await reserve(thing))
+        undo(release, await reserve_held(thing))
     return await go.receive()
 
 
@@ -113,9 +113,9 @@ async def test_a_run_that_returns_undoes_nothing(env: Environment) -> None:
 
 
 @workflow
-async def catches(thing: str) -> str:
+async def catches_and_goes_on(thing: str) -> str:
     try:
-        undo(release, await reserve(thing))
+        undo(release, await reserve_held(thing))
         await release_in_vain("money")
     except LookupError as error:
         return str(error)
@@ -124,7 +124,7 @@ async def catches(thing: str) -> str:
 
 async def test_an_error_that_the_code_catches_undoes_nothing(env: Environment) -> None:
     async with env:
-        assert await env.run(catches, "hotel") == "no money"
+        assert await env.run(catches_and_goes_on, "hotel") == "no money"
         assert undone == ["money?", "money?"]
 
 
@@ -142,7 +142,7 @@ async def test_a_cancelled_run_is_undone_before_it_is_closed(env: Environment) -
 
 @workflow
 async def undoes_by_a_child(thing: str) -> None:
-    undo(release_slowly, await reserve(thing))
+    undo(release_slowly, await reserve_held(thing))
     undo(release.options(key="k"), "a key")
     raise ValueError("no money")
 
@@ -165,7 +165,7 @@ async def test_a_workflow_undoes_as_a_child_and_may_wait(env: Environment) -> No
 async def fails_in_a_branch() -> None:
     async def book(thing: str, delay: float) -> None:
         await sleep(delay)
-        undo(release, await reserve(thing))
+        undo(release, await reserve_held(thing))
         await sleep(delay)
         raise ValueError(thing)
 
@@ -389,16 +389,16 @@ async def test_what_nobody_has_written_down_is_left_as_unknown(env: Environment)
 
 
 @workflow
-async def waits_in_vain() -> None:
-    undo(release, await reserve("hotel"))
-    undo(release, await reserve("flight"))
+async def waits_then_fails() -> None:
+    undo(release, await reserve_held("hotel"))
+    undo(release, await reserve_held("flight"))
     await sleep(timedelta(days=1))
 
 
 @pytest.mark.parametrize("timeout", [5, 60], ids=["live", "parked"])
 async def test_a_run_out_of_time_is_undone_before_it_is_closed(env: Environment, timeout: int) -> None:
     async with env:
-        run = await env.start(waits_in_vain.options(timeout=timeout))
+        run = await env.start(waits_then_fails.options(timeout=timeout))
         with pytest.raises(RunTimedOut, match="longer than its timeout"):
             await env.result(run)
 
@@ -450,18 +450,18 @@ async def test_out_of_time_and_killed_while_unwinding_it_goes_on_where_it_was(en
 async def test_an_overdue_run_with_a_stack_waits_for_a_worker_with_its_code(env: Environment) -> None:
     """Whoever closes it without its code would leave everything booked."""
     async with env:
-        await env.start(waits_in_vain.options(id="r", timeout=60))
+        await env.start(waits_then_fails.options(id="r", timeout=60))
         await env.start(waits_after.options(id="without", timeout=60), [])
         await env.pass_time(30)
         known, env.workflows = env.workflows, []
         await env.crash()
         await env.pass_time(100)
-        run = await env.app.get("r", workflow=waits_in_vain)
+        run = await env.app.get("r", workflow=waits_then_fails)
         assert (await run.describe()).closed_at is None
         assert (await (await env.app.get("without")).describe()).status is Status.TIMED_OUT
         env.workflows = known
         await env.crash()
-        run = await env.app.get("r", workflow=waits_in_vain)
+        run = await env.app.get("r", workflow=waits_then_fails)
         with pytest.raises(RunTimedOut):
             await env.result(run)
 

@@ -262,7 +262,7 @@ class Witness:
         if not is_right and self._may_leave_undone(was, run, now):
             is_right = undone == wanted[: len(undone)]
         if not is_right:
-            raise Violation("I46", f"run {run.run_id} has booked {booked} and undone {undone}; it is {run.status}")
+            raise Violation("I47", f"run {run.run_id} has booked {booked} and undone {undone}; it is {run.status}")
 
     def _numbers(self, run_id: str, activity: str) -> list[int]:
         """What the activities of this name were given, in the order of their ends."""
