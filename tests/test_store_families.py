@@ -375,6 +375,18 @@ async def test_what_is_out_of_time_and_has_something_to_undo_is_left_to_a_worker
         assert [row.run_id for row in overdue] == ([] if is_left else ["r"])
 
 
+async def test_a_deadline_ends_a_run_that_undoes_after_its_timeout(store: Store) -> None:
+    """Its timeout is over, and must not be what holds for ever."""
+    async with opened(store):
+        await write(store, a_rich_run("r", owner=WORKER, status="RUNNING", wake_at=None, close_at=2000))
+        await write(store, NoteUndo("r", WORKER, WAITING))
+        await write(store, NoteCancel("r", "over", 5000, 3000))
+        row = await row_of(store, "r")
+        assert (row.close_at, row.close_as) == (5000, "CANCELLED")
+        assert await store.reads.overdue("main", 4999, 10) == []
+        assert [row.run_id for row in await store.reads.overdue("main", 5000, 10)] == ["r"]
+
+
 async def test_a_loaded_run_knows_its_children(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("p"))

@@ -468,6 +468,21 @@ async def test_an_overdue_run_with_a_stack_waits_for_a_worker_with_its_code(env:
         assert undone == ["held flight", "held hotel"]
 
 
+async def test_a_deadline_ends_an_overdue_run_without_its_code(env: Environment) -> None:
+    async with env:
+        await env.start(waits_in_vain.options(id="r", timeout=60))
+        await env.pass_time(30)
+        env.workflows = []
+        await env.crash()
+        await env.pass_time(100)
+        run = await env.app.get("r", workflow=waits_in_vain)
+        await run.cancel("enough", deadline=60)
+        with pytest.raises(RunCancelled, match="enough"):
+            await env.result(run)
+
+        assert await undos(run) == [("release", "left"), ("release", "left")]
+
+
 async def test_code_that_returns_when_its_time_is_over_is_undone_all_the_same(env: Environment) -> None:
     async with env:
         run = await env.start(shrugs.options(timeout=5))

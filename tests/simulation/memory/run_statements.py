@@ -275,7 +275,9 @@ def note_cancel(view: View, *, run_id: str, reason: str | None, close_at: int | 
     row = yield from find_run(view, run_id, lambda row: row.closed_at is None)
     if row is None:
         return changed(0)
-    is_earlier = close_at is not None and (row.close_at is None or close_at < row.close_at)
+    is_over = row.close_as == "TIMED_OUT" and row.close_at is not None and row.close_at <= at
+    is_undoing = is_over and '"state":"waiting"' in (row.undo or "")
+    is_earlier = close_at is not None and (row.close_at is None or close_at < row.close_at or is_undoing)
     view.runs.put(
         row.run_id,
         replace(

@@ -66,11 +66,19 @@ update runs
  where run_id in (select value from json_each(:run_ids::text[]));
 
 -- note_cancel: a run was asked to stop; the earliest end by the clock is the one that holds.
+-- But a timeout that is over does not end a run that has something to undo: there a deadline is the end.
 update runs
    set cancel_requested_at = coalesce(cancel_requested_at, :at::bigint),
        cancel_reason = coalesce(cancel_reason, :reason),
-       close_as = case when :close_at::bigint < coalesce(close_at, :close_at::bigint + 1) then 'CANCELLED' else close_as end,
-       close_at = coalesce(least(close_at, :close_at::bigint), close_at, :close_at::bigint)
+       close_as = case
+                    when :close_at::bigint < coalesce(close_at, :close_at::bigint + 1) then 'CANCELLED'
+                    when :close_at::bigint is not null and close_as = 'TIMED_OUT' and close_at <= :at::bigint and undo like '%"state":"waiting"%' then 'CANCELLED'
+                    else close_as
+                  end,
+       close_at = case
+                    when close_as = 'TIMED_OUT' and close_at <= :at::bigint and undo like '%"state":"waiting"%' then coalesce(:close_at::bigint, close_at)
+                    else coalesce(least(close_at, :close_at::bigint), close_at, :close_at::bigint)
+                  end
  where run_id = :run_id
    and closed_at is null;
 
