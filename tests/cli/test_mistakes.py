@@ -12,8 +12,8 @@ from tests.cli.shell import Shell, Zygote
 # What is typed, the exit code, what is said.
 MODULES: list[tuple[str, int, str]] = [
     ("run", 64, "Missing argument 'MODULE:WORKFLOW'; see `perdure run --help`"),
-    ("run shop", 64, "shop names no workflow; write shop:checkout (workflows in shop: books, checkout, counts_down"),
-    ("run shop:", 64, "shop: names no workflow; write shop:checkout"),
+    ("run shop", 64, "shop names no workflow; write shop:books (workflows in shop: books, checkout, counts_down"),
+    ("run shop:", 64, "shop: names no workflow; write shop:books"),
     (
         "run shop:chekout",
         64,

@@ -35,13 +35,20 @@ class Violation(Exception):  # noqa: N818 - it names the trouble
         return f"{self.invariant}: {self.trouble}"
 
 
+def _first(now: Seen, run: SeenRun) -> str:
+    """The first of the runs that this one continues, or it itself."""
+    while run.continued_from is not None:
+        run = now.runs[run.continued_from]
+    return run.run_id
+
+
 class Witness:
     """Sees every write and remembers what was on disk before it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._memory = Memory()
-        self.seen = Seen({}, [], {}, [], {})
+        self.seen = Seen({}, [], {}, [], {}, {}, [])
         self.histories: dict[str, list[SeenEvent]] = {}
         self.outcomes: set[tuple[str, str]] = set()
         self.attempts: dict[tuple[str, str], int] = {}
@@ -66,6 +73,53 @@ class Witness:
         self._check_messages(before, now)
         self._check_runs(batch, before, now)
         self._check_attempts(before, now)
+        if now.snapshots != before.snapshots:
+            self._check_snapshots(now)
+        if len(now.values) != len(before.values):
+            self._check_streams(now)
+
+    # What runs show and publish
+
+    def _check_snapshots(self, now: Seen) -> None:
+        for snapshot in now.snapshots.values():
+            last = 1 + len(self.histories.get(snapshot.run_id, ()))
+            if snapshot.seq > last:
+                raise Violation(
+                    "I50", f"run {snapshot.run_id} shows what it was after event {snapshot.seq}, and has {last}"
+                )
+
+    def _check_streams(self, now: Seen) -> None:
+        """Values are numbered without a gap; each of the workflow is there once, those of an attempt in order."""
+        last: dict[tuple[str, str], int] = {}
+        told: dict[tuple[str, int, int], int] = {}
+        said: set[str] = set()
+        for value in now.values:
+            run, stream = now.runs[value.run_id], (value.run_id, value.name)
+            if value.n != last.get(stream, value.n - 1) + 1 or (
+                stream not in last and value.n > 1 and not run.continued_from
+            ):
+                raise Violation("I51", f"{value} follows {last.get(stream)}")
+            last[stream] = value.n
+            if value.name == "sim-said":
+                key = f"{_first(now, run)} {value.body}"
+                if key in said:
+                    raise Violation("I51", f"{value} was published before")
+                said.add(key)
+            else:
+                number, count, attempt = json.loads(value.body)
+                of_attempt = (_first(now, run), number, value.attempt)
+                if told.get(of_attempt, 0) != count or value.attempt < attempt:
+                    raise Violation("I51", f"{value} follows {told.get(of_attempt, 0)} values of its attempt")
+                told[of_attempt] = count + 1
+
+    def shown_by(self, run: SeenRun) -> int:
+        """How many parts a run says it has done."""
+        snapshot = self.seen.snapshots.get(run.run_id)
+        return -1 if snapshot is None else int(json.loads(snapshot.body)["values"]["done"])
+
+    def said_by(self, run: SeenRun) -> set[int]:
+        """What the workflow of a run has published itself."""
+        return {int(value.body) for value in self.seen.values if value[:2] == (run.run_id, "sim-said")}
 
     # Workers and epochs
 

@@ -18,7 +18,7 @@ from perdure.authoring.undo import Undo
 from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
 from perdure.engine.committer import CallbackGroup, Committer
-from perdure.engine.leasing import heartbeat, lease, takeover
+from perdure.engine.leasing import claims, heartbeat, lease, takeover
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
@@ -38,6 +38,7 @@ from perdure.worker.executor import Executor
 from perdure.worker.inbox import Inbox, key_of
 from perdure.worker.loop.places import Branch
 from perdure.worker.loop.undo import UndoStack
+from perdure.worker.outputs.snapshots import Snapshots
 from perdure.worker.program import Program
 from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
@@ -309,6 +310,45 @@ def _() -> list[Patch]:
 
     real_is_unwell = Program._is_unwell
     return [(Program, "_is_unwell", is_unwell)]
+
+
+# What runs show and publish
+
+
+@mutant
+def _() -> list[Patch]:
+    """Stale snapshot shown."""
+
+    def take(self: Snapshots, live: live_run.LiveRun) -> None:
+        if live.shown is None or self._clock.now() >= live.shown.again_at:
+            real_take(self, live)
+
+    real_take = Snapshots.take
+    return [(Snapshots, "take", take)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Value published again by a replay."""
+
+    def know_published(owned: Any, loaded: Any) -> None:
+        real_know(owned, loaded)
+        owned.published = None
+
+    real_know = claims.know_published
+    return [(claims, "know_published", know_published)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Values of a lost attempt taken for those of the next."""
+
+    def know_published(owned: Any, loaded: Any) -> None:
+        real_know(owned, loaded)
+        owned.lost_attempts = None
+
+    real_know = claims.know_published
+    return [(claims, "know_published", know_published)]
 
 
 # Messages and parking

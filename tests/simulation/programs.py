@@ -20,10 +20,12 @@ from perdure import (
     RunTerminated,
     RunTimedOut,
     Signal,
+    Stream,
     activity,
     at,
     attempt,
     continue_as_new,
+    expose,
     info,
     now,
     patched,
@@ -49,6 +51,8 @@ TIMES_MS = (500, 1, 2000, 6000, 20_000, 501, 2001)
 NEAR, FAR = "default", "far"
 sim_deferreds = {name: Deferred(f"sim-{name}", str) for name in ("north", "south")}
 sim_request = Request("sim-ask", str, str)
+# What the workflow itself publishes, and what its activities do: their number, how many came before, the attempt.
+sim_said, sim_told = Stream("sim-said", int), Stream("sim-told", list[int])
 sim_signals = {name: Signal(f"sim-{name}", str) for name in ("red", "blue")}
 
 
@@ -99,6 +103,15 @@ def outcome_of(number: int) -> int:
     return number * 3 + 1
 
 
+async def _telling(number: int, work: "asyncio.Future[int]") -> int:
+    """Publish something before the work, and after it."""
+    sim_told.publish([number, 0, attempt().number])
+    sim_told.publish([number, 1, attempt().number])
+    done = await work
+    sim_told.publish([number, 2, attempt().number])
+    return done
+
+
 RETRY = Retry(max_attempts=MOST_ATTEMPTS, initial_interval=1, backoff=2)
 
 
@@ -106,22 +119,25 @@ RETRY = Retry(max_attempts=MOST_ATTEMPTS, initial_interval=1, backoff=2)
 async def sim_step(number: int, fails: int, after: int) -> int:
     shop, this = resource(Workshop), attempt()
     shop.begin(this.key, this.number, after)
-    return await shop.work(number, fails if this.number <= fails else 0)
+    if number % 3:
+        return await shop.work(number, fails if this.number <= fails else 0)
+    return await _telling(number, shop.work(number, fails if this.number <= fails else 0))
 
 
 @activity(queue=FAR, retry=RETRY)
 async def sim_task(number: int, fails: int, after: int) -> int:
     shop, this = resource(Workshop), attempt()
     shop.begin(this.key, this.number, after)
-    if fails == HANGS:
-        return await shop.hang()
-    return await shop.work(number, fails if this.number <= fails else 0)
+    work = shop.hang() if fails == HANGS else shop.work(number, fails if this.number <= fails else 0)
+    return await _telling(number, work)
 
 
 @activity
 async def sim_quick(number: int, after: int) -> int:
     this = attempt()
     resource(Workshop).begin(this.key, this.number, after)
+    if number % 4 == 0:
+        sim_told.publish([number, 0, this.number])
     return outcome_of(number)
 
 
@@ -163,6 +179,7 @@ async def sim_unbook(number: int, fails: int, after: int) -> int:
 @workflow
 async def sim_run(parts: list[Any], done: list[Any]) -> list[Any]:
     done = list(done)
+    expose("done", lambda: len(done))
     for number, part in enumerate(parts):
         if part[0] == "continue":
             await unwind()
@@ -242,6 +259,7 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912, PLR0915 -
             return await side_effect(effect)
         case ["say", number]:
             at(f"part {number}")
+            sim_said.publish(number)
             set_attributes(last=number)
             return ["said", patched(f"change {number}")]
         case ["other code", number]:

@@ -553,6 +553,7 @@ class Schedule:
                 sent = self._sent_to(run.workflow_id)
                 if (trouble := model.trouble_with(parts, value, sent)) is not None:
                     raise Violation("I25", f"run {run.run_id}: {trouble}")
+                self._judge_outputs(run, parts, len(done))
             self._judge_end(run, parts)
             self._see_undos(run)
             if run.status == "CANCELLED":
@@ -565,6 +566,13 @@ class Schedule:
                 raise Violation(
                     "I02", f"run {run_id} has {len(history)} events, but ended with {runs[run_id].last_seq}"
                 )
+
+    def _judge_outputs(self, run: SeenRun, parts: list[Any], before: int) -> None:
+        """What a run shows at its end is all that it did, and all is there that its workflow has published."""
+        if (shown := self.witness.shown_by(run)) != before + len(parts):
+            raise Violation("I50", f"run {run.run_id} has ended, and shows {shown} of {before + len(parts)} parts")
+        if missing := {part[1] for part in parts if part[0] == "say"} - self.witness.said_by(run):
+            raise Violation("I51", f"run {run.run_id} has ended, and {missing} were not published")
 
     def _see_undos(self, run: SeenRun) -> None:
         """How runs were undone, or not."""

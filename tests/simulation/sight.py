@@ -68,6 +68,22 @@ class SeenAttempt(NamedTuple):
     attempt: int
 
 
+class SeenSnapshot(NamedTuple):
+    run_id: str
+    seq: int
+    body: str
+
+
+class SeenValue(NamedTuple):
+    """A value of a stream."""
+
+    run_id: str
+    name: str
+    n: int
+    attempt: int
+    body: str
+
+
 class SeenWorker(NamedTuple):
     worker_id: str
     epoch: int
@@ -82,12 +98,16 @@ class Seen(NamedTuple):
     messages: dict[int, SeenMessage]
     attempts: list[SeenAttempt]
     workers: dict[str, SeenWorker]
+    snapshots: dict[str, SeenSnapshot]
+    values: list[SeenValue]
 
 
 _RUNS = f"select {', '.join(SeenRun._fields)} from runs"
 _EVENTS = f"select {', '.join(SeenEvent._fields)} from events where id > ? order by id"
 _MESSAGES = f"select {', '.join(SeenMessage._fields)} from inbox"
 _ATTEMPTS = "select run_id, place, attempt from attempts"
+_SNAPSHOTS = "select run_id, seq, body from snapshots"
+_VALUES = "select run_id, name, n, attempt, body from streams order by run_id, name, n"
 _WORKERS = "select worker_id, epoch, lease_until from workers"
 
 
@@ -120,6 +140,8 @@ def look(database: Database, after_event: int, known: Mapping[str, Sequence[Seen
         {row[0]: make(SeenMessage, row) for row in ask(_MESSAGES)},
         [make(SeenAttempt, row) for row in ask(_ATTEMPTS)],
         {row[0]: make(SeenWorker, row) for row in ask(_WORKERS)},
+        {row[0]: make(SeenSnapshot, row) for row in ask(_SNAPSHOTS)},
+        [make(SeenValue, row) for row in ask(_VALUES)],
     )
 
 
@@ -143,4 +165,9 @@ def _look_into(tables: Tables, after_event: int, known: Mapping[str, Sequence[Se
         },
         [SeenAttempt(*key) for key in tables.attempts.rows],
         {row.worker_id: SeenWorker(row.worker_id, row.epoch, row.lease_until) for row in tables.workers.rows.values()},
+        {run_id: SeenSnapshot(run_id, row.seq, row.body) for run_id, (_, row) in tables.snapshots.rows.items()},
+        [
+            SeenValue(run_id, name, n, value.attempt, value.body)
+            for (run_id, name, n), (_, value) in sorted(tables.values.rows.items())
+        ],
     )

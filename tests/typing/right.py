@@ -26,7 +26,10 @@ from perdure import (
     RunEvent,
     RunInfo,
     Signal,
+    Snapshot,
     Status,
+    Stream,
+    StreamItem,
     SyncPerdure,
     SyncRun,
     Undo,
@@ -37,6 +40,7 @@ from perdure import (
     at,
     attempt,
     continue_as_new,
+    expose,
     heartbeat,
     info,
     interrupted,
@@ -118,6 +122,7 @@ bare: Signal[None] = Signal("bare")
 # So do deferreds; requests know their answers as well.
 decision = Deferred("decision", Line)
 add = Request("add", Line, int)
+lines = Stream("lines", Line)
 assert_type(decision, Deferred[Line])
 assert_type(add, Request[Line, int])
 assert_type(Request[str, bool]("is it there"), Request[str, bool])
@@ -164,6 +169,14 @@ async def channels(app: Perdure, run: Run[str]) -> None:
     await app.resolve("token", {"any": "value"})
     assert_type(await run.ask(add, Line("a", 1), timeout=5, id="web-81"), int)
     assert_type(await run.ask("by-name", 7), object)
+    assert_type(await run.query(), dict[str, object])
+    assert_type(await run.query("progress"), object)
+    assert_type(await run.snapshot(), Snapshot)
+    async for item in run.stream(lines):
+        assert_type(item, StreamItem[Line])
+        assert_type(item.value, Line)
+    async for named in run.stream("by-name", after=3):
+        assert_type(named, StreamItem[object])
     assert_type(await run.deferreds(), list[DeferredInfo])
 
 
@@ -284,6 +297,8 @@ async def everything(cursor: int = 0) -> list[int]:
     assert_type(undo(charge, "o-17", cents=4200), Undo)
     assert_type(undo(checkout.options(id="o-17"), "o-17", 4200, gift=True), Undo)
     undo(reserve, "o-17").drop()
+    expose("cursor", lambda: cursor)
+    lines.publish(Line("a", 1))
     await unwind()
     if cursor > 100:
         continue_as_new(cursor + 1)
@@ -335,6 +350,11 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         app.resolve("token", error="no")
         assert_type(run.ask(add, Line("a", 1)), int)
         assert_type(run.ask("by-name", 7), object)
+        assert_type(run.query(), dict[str, object])
+        assert_type(run.query("progress"), object)
+        assert_type(run.snapshot(), Snapshot)
+        assert_type(run.stream(lines, after=3), Iterator[StreamItem[Line]])
+        assert_type([item.value for item in run.stream("by-name")], list[object])
         run.cancel("enough")
         run.terminate()
         passed_on(run)

@@ -13,6 +13,7 @@ from perdure import (
     Retry,
     Run,
     Signal,
+    Stream,
     SyncPerdure,
     SyncRun,
     Workflow,
@@ -20,6 +21,7 @@ from perdure import (
     at,
     attempt,
     continue_as_new,
+    expose,
     info,
     now,
     patched,
@@ -81,6 +83,10 @@ async def handles(app: Perdure, run: Run[str]) -> None:
     await run.resolve(approved, True)  # wrong: arg-type
     await run.ask(add, "book")  # wrong: misc
     await run.ask(approved, True)  # wrong: call-overload
+    run.stream(approved)  # wrong: call-overload
+    await run.query(3)  # wrong: call-overload
+    words.publish(3)  # wrong: arg-type
+    expose("x", 3)  # wrong: arg-type
     await run.result(timeout="10 s")  # wrong: arg-type
     await run.cancel(3)  # wrong: arg-type
     await run.cancel("enough", 3)  # wrong: call-arg
@@ -195,6 +201,7 @@ async def no_such_retry() -> None: ...
 
 decision = Deferred("decision", bool)
 add = Request("add", int, int)
+words = Stream("words", str)
 number_signal = Signal(3, int)  # wrong: arg-type
 text_signal = Signal("text", "str")  # wrong: arg-type
 bare_signal = Signal("bare")  # wrong: var-annotated
