@@ -470,12 +470,12 @@ async def test_an_overdue_run_with_a_stack_waits_for_a_worker_with_its_code(env:
 
 async def test_a_deadline_ends_an_overdue_run_without_its_code(env: Environment) -> None:
     async with env:
-        await env.start(waits_in_vain.options(id="r", timeout=60))
+        await env.start(waits_then_fails.options(id="r", timeout=60))
         await env.pass_time(30)
         env.workflows = []
         await env.crash()
         await env.pass_time(100)
-        run = await env.app.get("r", workflow=waits_in_vain)
+        run = await env.app.get("r", workflow=waits_then_fails)
         await run.cancel("enough", deadline=60)
         with pytest.raises(RunCancelled, match="enough"):
             await env.result(run)
