@@ -79,7 +79,7 @@ INSIDE = {
         "outputs",
         "stopping",
         "starts watch",
-        "client ownership",
+        "client ownership transactions",
         "engine",
     ],
 }

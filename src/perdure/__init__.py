@@ -28,8 +28,8 @@ _HOMES = {
         "BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited NewerSchema "
         "NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
         "QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound "
-        "RunNotHeld RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable StreamFull UnknownWorkflow "
-        "ValueTooLarge WouldDeadlock"
+        "RunNotHeld RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable StreamFull TransactionEnded "
+        "UnknownWorkflow ValueTooLarge WouldDeadlock"
     ),
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
@@ -142,6 +142,7 @@ if TYPE_CHECKING:
     from perdure.errors import StoreError as StoreError
     from perdure.errors import StoreUnavailable as StoreUnavailable
     from perdure.errors import StreamFull as StreamFull
+    from perdure.errors import TransactionEnded as TransactionEnded
     from perdure.errors import UnknownWorkflow as UnknownWorkflow
     from perdure.errors import ValueTooLarge as ValueTooLarge
     from perdure.errors import WouldDeadlock as WouldDeadlock

@@ -14,6 +14,7 @@
     ├── NotInWorkflow             only workflow code may call this
     ├── NotInActivity             only the code of a running activity may call this
     ├── ResourceNotFound          the worker was given no resource of this type
+    ├── TransactionEnded          a transactional activity ended its transaction itself, or was about to
     ├── NotAllowedInWorkflow      workflow code must not do this directly
     ├── NeverAwaited              a workflow made a durable call and ended without awaiting it
     ├── NotOpen                   the Perdure object is not open
@@ -221,14 +222,31 @@ class NotInActivity(PerdureError):
 class ResourceNotFound(PerdureError, LookupError):
     """The worker was given no resource of this type."""
 
-    def __init__(self, wanted: str, there: tuple[str, ...]) -> None:
-        super().__init__(wanted, there)
+    def __init__(self, wanted: str, there: tuple[str, ...], instead: str | None = None) -> None:
+        super().__init__(wanted, there, instead)
         self.wanted = wanted
         self.there = there
+        self.instead = instead
 
     def __str__(self) -> str:
         there = ", ".join(self.there) or "none"
-        return f"no resource of type {self.wanted} (there are: {there}); give it as Perdure(url, resources=[...])"
+        instead = self.instead or "give it as Perdure(url, resources=[...])"
+        return f"no resource of type {self.wanted} (there are: {there}); {instead}"
+
+
+class TransactionEnded(PerdureError):
+    """A transactional activity ended its transaction itself, or was about to; its outcome is not recorded as done."""
+
+    def __init__(self, activity: str, how: str) -> None:
+        super().__init__(activity, how)
+        self.activity = activity
+        self.how = how
+
+    def __str__(self) -> str:
+        return (
+            f"the activity {self.activity!r} must not end its transaction itself ({self.how}); return, and what it did "
+            "is committed together with its result, or raise, and nothing of it is left"
+        )
 
 
 class NotAllowedInWorkflow(PerdureError):

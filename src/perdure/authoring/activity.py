@@ -37,7 +37,8 @@ class Activity(DecoratedFunction[P, R_co]):
         runtime = current()
         if runtime is None:
             return await self._call_plainly(args, kwargs)
-        kind = "activity" if self.settings.queue is None else "task"
+        settings = self.settings
+        kind = "task" if settings.queue is not None else "transaction" if settings.transaction else "activity"
         call = runtime.calls[kind](runtime, self, args, kwargs)
         try:
             return await call.future  # type: ignore[no-any-return]  # what was recorded fits the annotation
@@ -60,15 +61,17 @@ class Activity(DecoratedFunction[P, R_co]):
         heartbeat: Duration | None = None,
         queue_timeout: Duration | None = None,
         at_most_once: bool | None = None,
+        transaction: bool | None = None,
     ) -> "Activity[P, R_co]":
         """A copy of this activity that is tried differently.
 
         A call with a `key` is known by it instead of by its place in the code, which may then be moved. With a `queue`
         it runs in whichever worker of that queue takes it, `Perdure(url, queues=("gpu",))`, and fails when none has
         begun it within `queue_timeout`. An attempt fails that has not called heartbeat() for as long as `heartbeat`.
-        With `at_most_once` no attempt follows another one, not even one that was lost with its process.
+        With `at_most_once` no attempt follows another one, not even one that was lost with its process. With
+        `transaction` its SQL, on the connection it gets by resource(), is committed together with its result.
         """
-        given = (retry, timeout, key, queue, heartbeat, queue_timeout, at_most_once)
+        given = (retry, timeout, key, queue, heartbeat, queue_timeout, at_most_once, transaction)
         return self._with(activity_options(self.settings, *given))
 
     def tried(self, settings: ActivityOptions) -> "Activity[P, R_co]":
@@ -107,6 +110,7 @@ def activity(
     heartbeat: Duration | None = None,
     queue_timeout: Duration | None = None,
     at_most_once: bool | None = None,
+    transaction: bool | None = None,
 ) -> ActivityDecorator: ...
 def activity(
     fn: Callable[..., Any] | None = None,
@@ -119,9 +123,10 @@ def activity(
     heartbeat: Duration | None = None,
     queue_timeout: Duration | None = None,
     at_most_once: bool | None = None,
+    transaction: bool | None = None,
 ) -> Any:
     """Make a function a durable step. A plain `def` runs in a thread; with a `queue`, in any worker of that queue."""
-    given = (retry, timeout, None, queue, heartbeat, queue_timeout, at_most_once)
+    given = (retry, timeout, None, queue, heartbeat, queue_timeout, at_most_once, transaction)
     options = activity_options(ActivityOptions(), *given)
 
     def decorate(fn: Callable[..., Any]) -> Activity[..., Any]:

@@ -9,6 +9,13 @@ from perdure.errors import NotInActivity, ResourceNotFound
 
 T = TypeVar("T")
 
+# Whose connections a transactional activity may be given.
+DRIVERS = ("sqlite3", "asyncpg", "psycopg")
+_NO_TRANSACTION = (
+    "decorate the activity with @activity(transaction=True) for a connection to the engine's own database, or give one "
+    "as Perdure(url, resources=[...])"
+)
+
 # What stands for the details that were given before.
 SAME_DETAILS = object()
 
@@ -27,6 +34,9 @@ class AttemptSource(Protocol):
 
     @property
     def resources(self) -> Sequence[object]: ...
+
+    def instead_of_connection(self) -> str | None:
+        """What to ask for when a connection was asked for that is not there, if the attempt is in a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +90,19 @@ def heartbeat(details: object = SAME_DETAILS) -> None:
 
 
 def resource(kind: type[T]) -> T:
-    """The worker's resource of this type: what was given as `Perdure(url, resources=[...])`."""
+    """The worker's resource of this type: what was given as `Perdure(url, resources=[...])`.
+
+    In a transactional activity also the connection that its transaction is on.
+    """
     source = running.get()
     if source is None:
         raise NotInActivity("resource()")
     for found in source.resources:
         if isinstance(found, kind):
             return found
-    raise ResourceNotFound(kind.__name__, tuple(type(found).__name__ for found in source.resources))
+    there = tuple(type(found).__name__ for found in source.resources)
+    package = kind.__module__.partition(".")[0]
+    if not kind.__name__.endswith("Connection") or package not in DRIVERS:
+        raise ResourceNotFound(kind.__name__, there)
+    instead = source.instead_of_connection()
+    raise ResourceNotFound(f"{package}.{kind.__name__}", there, instead or _NO_TRANSACTION)

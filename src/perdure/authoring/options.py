@@ -40,6 +40,9 @@ class ActivityOptions(msgspec.Struct, frozen=True):
     heartbeat: float | None = None
     queue_timeout: float | None = None
     at_most_once: bool = False
+    transaction: bool = False
+    # Whether the timeout is not the default.
+    has_timeout: bool = False
 
 
 class WorkflowOptions(msgspec.Struct, frozen=True):
@@ -66,6 +69,7 @@ def activity_options(
     heartbeat: Duration | None = None,
     queue_timeout: Duration | None = None,
     at_most_once: bool | None = None,
+    transaction: bool | None = None,
 ) -> ActivityOptions:
     """Options with what is given in place of what was; BadOption when they do not go together."""
     if retry is not None and not isinstance(retry, Retry):
@@ -78,7 +82,11 @@ def activity_options(
         base.heartbeat if heartbeat is None else _more_than_nothing(heartbeat, "heartbeat"),
         base.queue_timeout if queue_timeout is None else seconds(queue_timeout, "queue_timeout"),
         base.at_most_once if at_most_once is None else _checked_flag(at_most_once, "at_most_once"),
+        base.transaction if transaction is None else _checked_flag(transaction, "transaction"),
+        base.has_timeout or timeout is not None,
     )
+    if options.transaction and options.at_most_once:
+        raise BadOption("a transactional activity is recorded together with what it did; leave at_most_once away")
     if options.queue_timeout is not None and options.queue is None:
         raise BadOption("queue_timeout is how long an activity may wait on its queue; give a queue, too")
     return _tried_once(options, is_chosen=retry is not None) if options.at_most_once else options

@@ -20,11 +20,12 @@ class Background:
         self._pauses = 0
         self.is_closed = False
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Do this beside everything else."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def cancel(self) -> None:
         """Cancel all tasks."""

@@ -11,9 +11,10 @@ import asyncio
 import gc
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice, takewhile
 from typing import TypeAlias, TypeVar, assert_never
 
 import msgspec
@@ -21,9 +22,10 @@ import msgspec
 from perdure.clock import Alarm, Clock
 from perdure.engine.outages import Outage
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import APPLIED, Answer, Busy, Committed, Failed, Fenced, Outcome, Unknown
+from perdure.stores.answers import APPLIED, Answer, Busy, Committed, Failed, Fenced, Outcome, Undone, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
+from perdure.stores.rules.batch import touched_runs
 
 log = logging.getLogger("perdure.engine")
 
@@ -64,10 +66,29 @@ class Group:
 
     of_owner = False
     patient = False
+    # Whether it has the database for itself when its turn has come.
+    is_alone = False
     operations: Sequence[Operation]
 
     def settle(self, answer: Settlement) -> None:
         """Called once, when the answer is known."""
+
+
+class AloneGroup(Group):
+    """A group that does its work itself while nothing else is written, and puts others into it that belong to it."""
+
+    __slots__ = ()
+
+    of_owner = True
+    is_alone = True
+
+    def take(self, worker_id: str | None, epoch: int, done: Callable[[Outcome | Undone], None]) -> None:
+        """Its turn has come; `done` is called when it is over."""
+        raise NotImplementedError
+
+    def undone(self, undone: Undone) -> None:
+        """Called in place of `settle` when nothing came of it, and the database is not to blame."""
+        raise NotImplementedError
 
 
 class CallbackGroup(Group):
@@ -104,7 +125,8 @@ class Committer:
         self._in_flight: list[Group] = []
         self._is_busy = False
         self._is_scheduled = False
-        self._is_stopped = False
+        # Whether the epoch was lost and there is no new one yet.
+        self.is_stopped = False
         self._is_abandoned = False
         self._is_in_doubt = False
         # How many in front of the queue could not be written a moment ago, and since when that is so.
@@ -118,6 +140,8 @@ class Committer:
         self._idle: list[asyncio.Future[None]] = []
         self._room: list[asyncio.Future[None]] = []
         self._free: list[asyncio.Future[None]] = []
+        # How many in the queue want the database for themselves.
+        self._alone = 0
         self.worker_id: str | None = None
         self.epoch = 0
 
@@ -128,10 +152,12 @@ class Committer:
 
         So is whatever comes after this was abandoned.
         """
-        if self._is_stopped and (group.of_owner or self._is_abandoned):
+        if self.is_stopped and (group.of_owner or self._is_abandoned):
             group.settle(Dropped())
             return
         self._queue.append(group)
+        if group.is_alone:
+            self._alone += 1
         if not self._is_scheduled and not self._is_busy:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -143,17 +169,12 @@ class Committer:
         return await future
 
     @property
-    def is_stopped(self) -> bool:
-        """Whether the epoch was lost and there is no new one yet."""
-        return self._is_stopped
-
-    @property
     def is_full(self) -> bool:
         return len(self._queue) > FULL_QUEUE
 
     async def write_alone(self, *operations: Operation) -> Outcome:
         """Write outside the queue and without a fence: how a worker gets its epoch in the first place."""
-        await self._unbusy()
+        await self.unbusy()
         self._is_busy = True
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._store.commit(Batch([operations], None, 0), partial(_tell, future))
@@ -172,12 +193,13 @@ class Committer:
 
     async def idle(self) -> None:
         """Until everything given in so far is settled, or the database turns out to be unavailable."""
-        if (self._queue or self._is_busy) and not self.is_stalled and not self._is_stopped:
+        if (self._queue or self._is_busy) and not self.is_stalled and not self.is_stopped:
             future = asyncio.get_running_loop().create_future()
             self._idle.append(future)
             await future
 
-    async def _unbusy(self) -> None:
+    async def unbusy(self) -> None:
+        """Until nothing is being written; what waits is not before the caller had a turn."""
         while self._is_busy:
             future = asyncio.get_running_loop().create_future()
             self._free.append(future)
@@ -198,19 +220,33 @@ class Committer:
         self._is_scheduled = False
         self._retry_alarm = None
         self._aside = 0
-        if self._is_busy or not self._queue or self._is_stopped:
+        if self._is_busy or not self._queue or self.is_stopped:
             return
         queue = self._queue
-        if len(queue) <= LARGEST_BATCH:
+        most = LARGEST_BATCH if not self._alone else _up_to_turn(queue)
+        if len(queue) <= most:
             self._in_flight = list(queue)
             queue.clear()
         else:
-            self._in_flight = [queue.popleft() for _ in range(LARGEST_BATCH)]
+            self._in_flight = [queue.popleft() for _ in range(most)]
         self._is_busy = True
+        if self._alone and isinstance(turn := self._in_flight[0], AloneGroup):
+            self._alone -= 1
+            turn.take(self.worker_id, self.epoch, self._done)
+            return
         batch = Batch([group.operations for group in self._in_flight], self.worker_id, self.epoch)
         self._store.commit(batch, self._done)
 
-    def _done(self, outcome: Outcome) -> None:
+    def waiting_of(self, run_id: str) -> list[Group]:
+        """What a run has done that is not on disk yet, as far as it concerns that run alone."""
+        return [group for group in (*self._in_flight, *self._queue) if is_of(group, run_id)]
+
+    def join_turn(self, groups: Collection[Group]) -> None:
+        """Let groups of the queue be written, or fail, with the one whose turn it is."""
+        self._queue = deque(group for group in self._queue if group not in groups)
+        self._in_flight = [*groups, *self._in_flight]
+
+    def _done(self, outcome: Outcome | Undone) -> None:
         groups, self._in_flight = self._in_flight, []
         self._is_busy = False
         match outcome:
@@ -225,6 +261,11 @@ class Committer:
                 self._doubt(groups, error)
             case Fenced() | Unknown():
                 self._lose(groups, outcome)
+            case Undone():
+                *joined, turn = groups
+                self._queue.extendleft(reversed(joined))
+                assert isinstance(turn, AloneGroup)
+                turn.undone(outcome)
             case _:
                 assert_never(outcome)
         if self._is_abandoned:
@@ -246,7 +287,7 @@ class Committer:
                     group.settle(answers.get(index, APPLIED) if answers else APPLIED)
                 except Exception:
                     log.exception("a settled group failed", extra={"event": "settle_failed"})
-                if not is_inline and len(self._queue) >= early and not self._is_busy:
+                if not is_inline and len(self._queue) >= early and not self._is_busy and not self._free:
                     self._flush()
 
     def _wait_for(
@@ -256,6 +297,11 @@ class Committer:
 
         Answers the others, with theirs.
         """
+
+        def look_again() -> None:
+            self._aside = 0
+            self._go_on()
+
         now, before = self._clock.monotonic(), len(self._queue)
         # Of those that are busy now alone: what was written, dropped or told meanwhile is forgotten with it.
         self._busy_since = {groups[index]: self._busy_since.get(groups[index], now) for index in busy}
@@ -267,14 +313,10 @@ class Committer:
                 group.settle(Unavailable(StoreUnavailable(self._store.url, busy[index].trouble)))
         self._aside = len(self._queue) - before
         _wake(self._idle)
-        self._clock.call_at(self._clock.now() + BUSY_AGAIN_MS, self._look_again)
+        self._clock.call_at(self._clock.now() + BUSY_AGAIN_MS, look_again)
         left = [(index, group) for index, group in enumerate(groups) if index not in busy]
         told = {place: answers[index] for place, (index, _) in enumerate(left) if index in answers}
         return [group for _, group in left], told
-
-    def _look_again(self) -> None:
-        self._aside = 0
-        self._go_on()
 
     def _fail(self, groups: list[Group], error: StoreUnavailable) -> None:
         """Callers learn it at once; what owned runs have done stays in front of the queue and is tried again."""
@@ -301,7 +343,8 @@ class Committer:
         waiting = [*groups, *self._queue]
         self._queue.clear()
         self._queue.extend(group for group in waiting if not group.of_owner)
-        self._is_stopped = True
+        self.is_stopped = True
+        self._alone = 0
         for group in waiting:
             if group.of_owner:
                 group.settle(Dropped())
@@ -309,7 +352,7 @@ class Committer:
 
     def stop_for(self, outcome: Outcome) -> None:
         """Lose everything that waits, as if a batch had met this outcome."""
-        if not self._is_busy and not self._is_stopped:
+        if not self._is_busy and not self.is_stopped:
             self._lose([], outcome)
 
     def refuse_waiting(self, error: StoreUnavailable) -> None:
@@ -323,9 +366,10 @@ class Committer:
 
     def abandon(self) -> None:
         """Write nothing more; callers that wait, or come, are told that it was not written."""
-        self._is_stopped = self._is_abandoned = True
+        self.is_stopped = self._is_abandoned = True
         waiting = [*self._queue]
         self._queue.clear()
+        self._alone = 0
         for group in waiting:
             group.settle(Dropped())
         _wake(self._idle)
@@ -335,14 +379,14 @@ class Committer:
         """Write on, under this epoch."""
         self.worker_id = worker_id
         self.epoch = epoch
-        self._is_stopped = self._is_abandoned
+        self.is_stopped = self._is_abandoned
         self._go_on()
 
     def _go_on(self) -> None:
         if self._free and not self._is_busy:
             _wake(self._free)
         if len(self._queue) > self._aside:
-            if not self._is_scheduled and not self._is_busy and not self._is_stopped:
+            if not self._is_scheduled and not self._is_busy and not self.is_stopped:
                 self._is_scheduled = True
                 asyncio.get_running_loop().call_soon(self._flush)
         elif not self._is_busy and not self._queue:
@@ -361,6 +405,17 @@ def collecting_later() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def _up_to_turn(queue: deque[Group]) -> int:
+    """How many of the queue are written together: those before one that wants to be alone, or that one."""
+    before = sum(1 for _ in takewhile(lambda group: not group.is_alone, islice(queue, LARGEST_BATCH)))
+    return max(before, 1)
+
+
+def is_of(group: Group, run_id: str) -> bool:
+    """Whether a group is about this run alone, and of its owner."""
+    return group.of_owner and touched_runs(group.operations) == {run_id}
 
 
 def _tell(future: "asyncio.Future[T]", answer: T) -> None:

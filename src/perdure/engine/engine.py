@@ -23,6 +23,7 @@ from perdure.engine.ports import MAX_UNREAD, Host
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.engine.stopping import Stopping
+from perdure.engine.transactions.transactor import StoreTransactor
 from perdure.engine.waiting.waiters import Waiters
 from perdure.engine.watch import Watch
 from perdure.ids import Ids
@@ -73,6 +74,7 @@ class StoreEngine:
         )
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered)
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
+        self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)

@@ -1,10 +1,11 @@
 """The Engine port: one protocol per noun, and an engine that has them as attributes.
 
-client    what people ask for: start, post, cancel, terminate, resume, wait
-reader    what everybody may read: runs, their events, attempts and messages
-claimer   what a worker asks for: ripe runs, and what other workers have code for
-owner     what only the owner of a run may ask for: advance, release, children, notes
-outputs   what runs show and publish: snapshots, streams
+client        what people ask for: start, post, cancel, terminate, resume, wait
+reader        what everybody may read: runs, their events, attempts and messages
+claimer       what a worker asks for: ripe runs, and what other workers have code for
+owner         what only the owner of a run may ask for: advance, release, children, notes
+outputs       what runs show and publish: snapshots, streams
+transactor    code of an activity, run inside a transaction and committed with its outcome
 
 Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
 so that an engine over HTTP can have the same nouns. A further noun is a protocol with its own file, and an attribute.
@@ -19,7 +20,7 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engine.hindrances import Served
 from perdure.errors import RunUnreadable, StoreError
-from perdure.kernel.commands import Command
+from perdure.kernel.commands import Command, RecordOutcome
 from perdure.kernel.events import ChildFailed, Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import Message, RequestSent, Sent
@@ -27,6 +28,7 @@ from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.run import Refusal, RunState
 from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, Traits
+from perdure.stores.answers import Undone
 from perdure.stores.records import (
     AttemptRow,
     CallProgress,
@@ -467,6 +469,58 @@ class Outputs(Protocol):
         """Until a run's stream has more than this number, or the run has ended, or may have."""
 
 
+class Written(msgspec.Struct, frozen=True):
+    """What the code did and the event are on disk."""
+
+    event: Event
+
+
+class Unwritten(msgspec.Struct, frozen=True):
+    """Nothing of it is on disk, and the database is to blame: the same may be done again."""
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """The run is not this worker's any more, or that is not known: its next owner looks what is on disk."""
+
+
+Transacted: TypeAlias = Written | Undone | Unwritten | Gone
+
+
+class ActivityCode(Protocol):
+    """The code of an activity, and the command that records what it returned."""
+
+    activity: str
+    is_async: bool
+
+    def run(self, connection: object) -> object:
+        """Call the function: what it returns, or its coroutine. Any thread may call."""
+
+    def unwanted(self) -> BaseException | None:
+        """Why nobody wants it any more; None while it is wanted. Any thread may call."""
+
+    def accept(self, value: object) -> RecordOutcome | None:
+        """The command that records what the function returned; None when it is not to be recorded.
+
+        From here on nothing else may happen to the run until it is told what became of the transaction.
+        """
+
+
+class Transactor(Protocol):
+    """Runs the code of transactional activities; `is_alone` says that nothing else can be written meanwhile."""
+
+    @property
+    def is_alone(self) -> bool: ...
+
+    def connection_type(self, *, is_async: bool) -> str | None:
+        """The type of connection that such code gets, as people import it; None when there is none for it."""
+
+    async def run(self, owned: OwnedRun, code: ActivityCode) -> Transacted:
+        """Run the code inside a transaction, and commit that with the event that records its outcome."""
+
+    async def calm(self) -> None:
+        """Until no transaction is being committed; before that its run cannot be let go of."""
+
+
 class Engine(Protocol):
     """The nouns together, and the time between opening and closing; `url` names the database to people."""
 
@@ -489,6 +543,9 @@ class Engine(Protocol):
 
     @property
     def outputs(self) -> Outputs: ...
+
+    @property
+    def transactor(self) -> Transactor: ...
 
     async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
         """Begin, and see to the ends by the clock in a namespace; with a host, become a worker for its queues."""

@@ -133,6 +133,15 @@ class Unknown(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Committed | Fenced | Failed | Unknown
 
 
+class Undone(msgspec.Struct, frozen=True):
+    """The code of a caller that ran inside a transaction failed, or is not wanted any more; nothing of it is left.
+
+    `error` is why, when those who gave the code do not know already.
+    """
+
+    error: BaseException | None = None
+
+
 # Answers of a batch, by the number of their group.
 
 Answers: TypeAlias = dict[int, Answer]

@@ -10,13 +10,13 @@ So is a run among others that cannot be read; asked for by itself, it is raised.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from perdure.clock import Clock
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
-from perdure.stores.answers import Answer, Outcome
+from perdure.stores.answers import Answer, Outcome, Undone
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.records import (
     AttemptRow,
@@ -172,6 +172,52 @@ class StoreChanges(Protocol):
         """Call this on the loop's thread when another process has written, and whether there is work in it; a hint."""
 
 
+class TransactionalCode(Protocol):
+    """The code of an activity, to be run inside a transaction, and what is to be written in the same one."""
+
+    activity: str
+    is_async: bool
+
+    def run(self, connection: object) -> Any:
+        """Call the function: what it returns, or its coroutine. Any thread may call."""
+
+    def unwanted(self) -> BaseException | None:
+        """Why nobody wants it any more, its time being over for one; None while it is wanted. Any thread may call."""
+
+    async def ready(self) -> None:
+        """Until nothing else of its run is being committed; only where others can write meanwhile."""
+
+    def accept(self, value: object) -> bool:
+        """Take what the function returned; False when that is not to be written. On the loop's thread.
+
+        From here on nothing else happens to its run until it is known what became of the transaction.
+        """
+
+    async def settled(self) -> None:
+        """Until everything that its run did before is on disk; only where others can write meanwhile."""
+
+    def groups(self) -> Sequence[Sequence[Operation]] | None:
+        """What is to be written in the same transaction; None when it is not wanted after all. On the loop's thread."""
+
+
+class StoreTransactions(Protocol):
+    """Runs code of activities inside transactions; `is_alone` says that nobody else can write meanwhile."""
+
+    is_alone: bool
+
+    def connection_type(self, *, is_async: bool) -> str | None:
+        """The type of connection that such code gets, as people import it; None when there is none for it."""
+
+    def transact(
+        self, code: TransactionalCode, worker_id: str, epoch: int, done: Callable[[Outcome | Undone], None]
+    ) -> None:
+        """Run the code, and commit what it did together with its groups, under the epoch of its worker.
+
+        `done` is called on the loop's thread, perhaps before this returns. Where `is_alone` is so, no batch is given
+        to the store before that.
+        """
+
+
 class Store(Protocol):
     """A database under the engine."""
 
@@ -188,6 +234,10 @@ class Store(Protocol):
     @property
     def changes(self) -> StoreChanges:
         """What others have changed in it."""
+
+    @property
+    def activity_transactions(self) -> StoreTransactions:
+        """Code of activities inside transactions of it."""
 
     def clock(self) -> Clock:
         """The clock that all processes on the database share."""

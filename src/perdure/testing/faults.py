@@ -12,9 +12,9 @@ from typing import Protocol, TypeAlias
 
 from perdure.clock import Clock
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Answer, Committed, Failed, Outcome, Unknown
+from perdure.stores.answers import Answer, Committed, Failed, Outcome, Undone, Unknown
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.port import Store, StoreChanges, StorePresence
+from perdure.stores.port import Store, StoreChanges, StorePresence, StoreTransactions, TransactionalCode
 from perdure.stores.rules.reads import Reads
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.sqlite.transactions import Transactions
@@ -55,11 +55,20 @@ class Inner(Store, Protocol):
 
 
 class Faulty:
-    """A store with one fault to come, around a real one; `die_in` does everything of a batch but commit it."""
+    """A store with one fault to come, around a real one; `die_in` does everything of a batch but commit it.
 
-    def __init__(self, inner: Inner, die_in: Callable[[Batch, Callable[[], None]], None]) -> None:
+    `transact_in_vain` does the same with the code of an activity.
+    """
+
+    def __init__(
+        self,
+        inner: Inner,
+        die_in: Callable[[Batch, Callable[[], None]], None],
+        transact_in_vain: "Callable[[TransactionalCode, str, int, Callable[[], None]], None]",
+    ) -> None:
         self._inner = inner
         self._die_in = die_in
+        self.activity_transactions = FaultyTransactions(self, inner.activity_transactions, transact_in_vain)
         self.url = inner.url
         self.reads: Reads = inner.reads
         self.presence: StorePresence = inner.presence
@@ -128,6 +137,14 @@ class Faulty:
         if not self.has_crashed:
             self._first(self.before_commit(batch), lambda: self._write(batch, done))
 
+    def next_fault(self) -> Fault | None:
+        """A commit is about to be made; what is to happen to it, if anything."""
+        self.commits += 1
+        if self._fault is None or self.commits < self._fault[0]:
+            return None
+        fault, self._fault = self._fault[1], None
+        return fault
+
     def _first(self, wait: Awaitable[None] | None, then: Callable[[], None]) -> None:
         """Go on when this is done."""
         if wait is None:
@@ -142,16 +159,15 @@ class Faulty:
         then()
 
     def _write(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
-        self.commits += 1
         if self.is_broken:
+            self.commits += 1
             done(Unknown(StoreUnavailable(self.url, "injected: the disk is broken")))
             return
+        fault = self.next_fault()
         self.under_way += 1
-        if self._fault is None or self.commits < self._fault[0]:
+        if fault is None:
             self._inner.commit(batch, lambda outcome: self._told(batch, outcome, done))
-            return
-        fault, self._fault = self._fault[1], None
-        if fault in _CRASHES:
+        elif fault in _CRASHES:
             self._crash(batch, fault)
         else:
             self._lie(batch, fault, done)
@@ -164,13 +180,14 @@ class Faulty:
 
     def _crash(self, batch: Batch, fault: Fault) -> None:
         if fault is Fault.CRASH_AFTER:
-            self._inner.commit(batch, lambda _: self._die())
+            self._inner.commit(batch, lambda _: self.die())
         elif fault is Fault.CRASH_IN:
-            self._die_in(batch, self._die)
+            self._die_in(batch, self.die)
         else:
-            self._die()
+            self.die()
 
-    def _die(self) -> None:
+    def die(self) -> None:
+        """The process dies."""
         self.answered()
         self.has_crashed = True
         self.crashed()
@@ -189,17 +206,70 @@ class Faulty:
             tell(told)
 
 
+class FaultyTransactions:
+    """Transactions of activities, the commits of which are numbered with all others."""
+
+    def __init__(
+        self,
+        store: Faulty,
+        inner: StoreTransactions,
+        transact_in_vain: Callable[[TransactionalCode, str, int, Callable[[], None]], None],
+    ) -> None:
+        self._store = store
+        self._inner = inner
+        self._transact_in_vain = transact_in_vain
+        self.is_alone = inner.is_alone
+        self.connection_type = inner.connection_type
+
+    def transact(
+        self, code: TransactionalCode, worker_id: str, epoch: int, done: Callable[[Outcome | Undone], None]
+    ) -> None:
+        store = self._store
+        if store.has_crashed:
+            return
+        fault = store.next_fault()
+        store.under_way += 1
+        if fault is Fault.CRASH_BEFORE:
+            store.die()
+        elif fault is None or fault in {Fault.CRASH_AFTER, Fault.LOST_ANSWER}:
+            self._inner.transact(code, worker_id, epoch, lambda outcome: self._told(fault, outcome, done))
+        else:
+            error = StoreUnavailable(store.url, f"injected: {fault.value}")
+            lie = Failed(error) if fault is Fault.REFUSED else Unknown(error)
+            self._transact_in_vain(code, worker_id, epoch, lambda: self._told(fault, lie, done))
+
+    def _told(self, fault: Fault | None, outcome: Outcome | Undone, done: Callable[[Outcome | Undone], None]) -> None:
+        store = self._store
+        if fault in _CRASHES:
+            store.die()
+            return
+        store.answered()
+        if not store.has_crashed:
+            is_lost = fault is Fault.LOST_ANSWER and isinstance(outcome, Committed)
+            done(Unknown(StoreUnavailable(store.url, f"injected: {fault}")) if is_lost else outcome)
+
+
 class FaultyStore(Faulty):
     """The real SQLite store, on the loop's thread."""
 
     def __init__(self, path: str | None) -> None:
         self.inner = SqliteStore(path, threads=False)
-        super().__init__(self.inner, self._die_with_transaction_open)
+        super().__init__(self.inner, self._die_with_transaction_open, self._transact_in_vain)
 
     def _die_with_transaction_open(self, batch: Batch, died: Callable[[], None]) -> None:
         with contextlib.suppress(_DiedInCommit):
             DyingTransactions(self.inner.file, self.inner.transactions.db).write(batch)
         died()
+
+    def _transact_in_vain(self, code: TransactionalCode, worker_id: str, epoch: int, done: Callable[[], None]) -> None:
+        inner = self.inner.activity_transactions
+        real, inner.transactions = inner.transactions, DyingTransactions(self.inner.file, self.inner.transactions.db)
+        try:
+            with contextlib.suppress(_DiedInCommit):
+                inner.transact(code, worker_id, epoch, lambda _: None)
+        finally:
+            inner.transactions = real
+        done()
 
 
 class DyingTransactions(Transactions):

@@ -7,7 +7,9 @@ from typing import ClassVar, TypeVar
 
 from perdure.stores.answers import Committed, Outcome
 from perdure.stores.operations import Batch
+from perdure.stores.port import TransactionalCode
 from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.postgres.writing.activity_transactions import PostgresActivityTransactions, Session
 from perdure.stores.postgres.writing.batches import Writes
 from perdure.stores.rules.questions import Steps
 from perdure.stores.rules.reads import Reads
@@ -22,7 +24,7 @@ class FaultyPostgres(Faulty):
     def __init__(self, url: str) -> None:
         # Nobody is told of anything: what a test sees must not depend on when a hint arrives.
         self.inner = inner = PostgresStore(f"{url}{'&' if '?' in url else '?'}notify=off")
-        super().__init__(inner, self._die_with_transaction_open)
+        super().__init__(inner, self._die_with_transaction_open, self._transact_in_vain)
         inner.floors.learns = False
         self.reads = Reads(inner.url, self._ask, inner.reads.dialect)
         self.presence = self._living = Living(inner)
@@ -36,6 +38,9 @@ class FaultyPostgres(Faulty):
             died()
 
         self._dying = asyncio.get_running_loop().create_task(die())
+
+    def _transact_in_vain(self, code: TransactionalCode, worker_id: str, epoch: int, done: Callable[[], None]) -> None:
+        DyingActivityTransactions(self.inner.address).transact(code, worker_id, epoch, lambda _: done())
 
     async def open(self) -> None:
         with self._under_way():
@@ -110,4 +115,12 @@ class DyingWrites(Writes):
 
     async def commit(self, committed: Committed) -> Outcome:
         self.link.drop()
+        return committed
+
+
+class DyingActivityTransactions(PostgresActivityTransactions):
+    """Connections whose process dies with its transaction open."""
+
+    async def commit(self, session: Session, committed: Committed) -> Outcome:
+        session.drop()
         return committed

@@ -134,6 +134,16 @@ class RunningAttempt:
         if self._task is not None:
             self._task.cancel()
 
+    def cancels(self, task: "asyncio.Future[Any]") -> None:
+        """Cancel this with the attempt, whose end somebody else tells."""
+        self._task = task
+        if self.is_cancelled:
+            task.cancel()
+
+    def forget(self) -> None:
+        """Tell nobody how it ends, and do not cancel it; others have taken that over."""
+        self._ended = self._task = None
+
     def leave(self) -> None:
         """The worker lets go of the run; write what must not be lost."""
 
@@ -149,6 +159,10 @@ class RunningAttempt:
             return now + min(self._timeout_ms, self._heartbeat_ms or self._timeout_ms)
         ends = self.began_ms + self._timeout_ms
         return ends if self._heartbeat_ms is None else min(ends, self.beat_ms + self._heartbeat_ms)
+
+    def late(self, now: int) -> TimeoutError | None:
+        """The error for one whose time is over; None while it has time. Any thread may call."""
+        return TimeoutError(self._told(now)) if self.began_ms >= 0 and now >= self.due_ms(now) else None
 
     def time_out(self, now: int) -> None:
         """Its time is over."""
@@ -219,6 +233,17 @@ class ActivityRunner:
             thread = self._threads.run(work)
             thread.add_done_callback(self._thread_ended)
             attempt.watch(thread)
+
+    def watch(self, attempt: RunningAttempt, over: "asyncio.Future[None]", *, in_thread: bool) -> None:
+        """See to the timeout of an attempt that is made elsewhere, until this is over."""
+        heapq.heappush(self._deadlines, (attempt.due_ms(self._clock.monotonic()), next(self._numbers), attempt))
+        self._set_alarm()
+        if in_thread:
+            self.in_threads += 1
+            over.add_done_callback(self._thread_ended)
+        else:
+            self.in_tasks += 1
+            over.add_done_callback(self._task_ended)
 
     def _in_thread(
         self, attempt: RunningAttempt, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

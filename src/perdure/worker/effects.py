@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from perdure.engine.ports import Engine
 from perdure.worker.activities import ActivityRunner
-from perdure.worker.calls.call import DurableCall
+from perdure.worker.calls.call import Commits, DurableCall
 from perdure.worker.live_run import LiveRun
 from perdure.worker.timers import Alarms
 
@@ -40,7 +40,8 @@ class Effects:
     """Starts, rings and cancels calls, and does for them what they ask for.
 
     `advance` gets what comes of them, `fail` what must not be, `expire` a run whose time may be over;
-    `advance` takes the live run and the step, and for an activity its result as a replay would restore it.
+    `advance` takes the live run and the step, and for an activity its result as a replay would restore it. `commits`
+    is who goes on with a run when the transaction of an activity is over.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Effects:
         advance: Callable[..., None],
         fail: Callable[[LiveRun, Exception], None],
         expire: Callable[[LiveRun], None],
+        commits: Commits,
     ) -> None:
         self.engine = engine
         self.clock = engine.clock
@@ -57,6 +59,7 @@ class Effects:
         self.advance = advance
         self.fail = fail
         self._expire = expire
+        self.commits = commits
         self._alarms = Alarms(engine.clock, self._ring)
         self.ring_at = self._alarms.add
         self._parts: dict[type[Any], CallPart] = {}

@@ -20,7 +20,7 @@ from perdure.engine.background import Background
 from perdure.engine.ports import Advance, Engine, HandBack, Published, StartRequest
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
-from perdure.kernel.events import CancelRequested, Patched, RunCancelled, RunTerminated, TimeoutReached
+from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated, TimeoutReached
 from perdure.kernel.messages import CancelRequest, Message, RequestSent, TerminateRequest
 from perdure.kernel.requests import Refused
 from perdure.kernel.run import timed_out
@@ -84,7 +84,7 @@ class Executor:
         self._holding = holding
         self.runner = ActivityRunner(self._clock, settings.max_threads)
         self.snapshots = Snapshots(engine)
-        self.effects = Effects(engine, self.runner, self.advance, self.fail, self.expire)
+        self.effects = Effects(engine, self.runner, self.advance, self.fail, self.expire, self)
 
     # One fact at a time
 
@@ -92,7 +92,7 @@ class Executor:
         """Turn a fact into an event, hand it to the program, and see what it wants next."""
         if live.is_gone:
             return
-        if live.is_leaving:
+        if live.is_leaving or live.is_committing:
             if live.deferred is None:
                 live.deferred = []
             live.deferred.append(command)
@@ -105,18 +105,18 @@ class Executor:
         if not isinstance(advance, Advance):
             log.error("an advance was refused: %r", advance, extra={"event": "refused", "run_id": live.run_id})
             return
-        if self._deliver(live, advance, restored):
+        if self._deliver(live, advance.event, restored):
             self.settle(live, advance)
             if live.under_way is not None:
                 self.suspects.see(live)
 
-    def _deliver(self, live: LiveRun, advance: Advance, restored: object = UNRESTORED) -> bool:
+    def _deliver(self, live: LiveRun, event: Event, restored: object = UNRESTORED) -> bool:
         """Hand an event to the program; False when that was the end of it."""
         try:
             if self.replays_always:
-                live.rebuild(advance.event)
+                live.rebuild(event)
                 restored = UNRESTORED
-            live.program.deliver(advance.event, restored)
+            live.program.deliver(event, restored)
         except (Exception, *EXITS) as error:  # noqa: BLE001 - told apart, held or logged there
             self.give_up(live, error)
         else:
@@ -171,7 +171,7 @@ class Executor:
         if wanted is None:
             return Read.NOTHING
         received = self._owner.advance(live.owned, wanted)
-        return received if isinstance(received, Advance) and self._deliver(live, received) else Read.ENDED
+        return received if isinstance(received, Advance) and self._deliver(live, received.event) else Read.ENDED
 
     def _rests(self, live: LiveRun, inbox: Inbox, advance: Advance | None) -> bool:
         """Stop to read until what was read is on disk and others have had their turn; answers that it has stopped."""
@@ -194,7 +194,7 @@ class Executor:
         assert live.inbox is not None
         live.inbox.is_resting = False
         live.inbox.in_a_row = 0
-        if not live.is_leaving and not self.runs.is_interrupted(live):
+        if not live.is_leaving and not live.is_committing and not self.runs.is_interrupted(live):
             self.settle(live, None)
 
     def _set_aside(self, live: LiveRun, inbox: Inbox) -> None:
@@ -250,6 +250,29 @@ class Executor:
             published.append(Published(owned.run_id, name, bodies, at=at))
         self._outputs.publish(owned, published)
 
+    # Transactions of activities
+
+    def deliver_written(self, live: LiveRun, event: Event, restored: object) -> None:
+        """Go on with an event that is on disk already, and then with what was put aside meanwhile."""
+        live.is_committing = False
+        if live.is_gone:
+            return
+        if self._deliver(live, event, restored):
+            self.settle(live, None)
+            if live.under_way is not None:
+                self.suspects.see(live)
+        self.go_on(live)
+
+    def go_on(self, live: LiveRun) -> None:
+        """Do what was put aside while a transaction was being committed."""
+        live.is_committing = False
+        deferred, live.deferred = live.deferred or (), None
+        for command in deferred:
+            self.advance(live, command)
+        self.expire(live)
+        if not live.is_gone and not live.is_leaving:
+            self.settle(live, None)
+
     # Being stopped, and ending
 
     def _stop(self, live: LiveRun, message: Message) -> "Advance | Read":
@@ -270,11 +293,11 @@ class Executor:
             # Asked once is enough: code that cleans up must not be disturbed. Only the end may come sooner.
             return Read.DONE
         noted = self._owner.advance(live.owned, TakeNote(CancelRequested(body.reason, body.close_at), message))
-        return noted if isinstance(noted, Advance) and self._deliver(live, noted) else Read.ENDED
+        return noted if isinstance(noted, Advance) and self._deliver(live, noted.event) else Read.ENDED
 
     def expire(self, live: LiveRun) -> None:
         """The run's time may be over: that of its timeout, or that for its clean-up."""
-        if live.is_gone or (live.is_leaving and not live.is_replaying):
+        if live.is_gone or live.is_committing or (live.is_leaving and not live.is_replaying):
             return
         now, cancelled = self._clock.now(), live.program.runtime.cancelled
         if live.close_at is not None and live.close_at <= now:
@@ -296,7 +319,7 @@ class Executor:
     def _reach_timeout(self, live: LiveRun, reached: TimeoutReached) -> None:
         """Tell the code that its time is over, for what it has done is undone before the run ends."""
         noted = self._owner.advance(live.owned, TakeNote(reached))
-        if isinstance(noted, Advance) and self._deliver(live, noted):
+        if isinstance(noted, Advance) and self._deliver(live, noted.event):
             self.settle(live, noted)
 
     def _close(self, live: LiveRun) -> None:

@@ -49,6 +49,8 @@ class LiveRun:
     # While the run is being let go of, what happens to it is put aside.
     is_leaving = False
     is_replaying = False
+    # While the transaction of an activity is being committed, what happens to the run is put aside, too.
+    is_committing = False
     deferred: "list[Step] | None" = None
     # The children this run has started, by their run_ids, and how many of them are not on disk yet.
     children: set[str] | None = None

@@ -32,7 +32,7 @@ class IncomingMessages:
             self.read_inbox(live)
         elif live.add_message(message):
             live.owned.messages += 1
-            if not live.is_leaving:
+            if not live.is_leaving and not live.is_committing:
                 self._executor.settle(live, None)
         return True
 
@@ -48,7 +48,7 @@ class IncomingMessages:
         if had is not None:
             # Nothing that came up to then is missing here; whatever this is behind by was known before it was counted.
             live.owned.messages = max(live.owned.messages, had)
-        if messages and not live.is_leaving:
+        if messages and not live.is_leaving and not live.is_committing:
             self._executor.settle(live, None)
 
     def read_inbox(self, live: LiveRun) -> None:

@@ -81,7 +81,7 @@ class Parking:
 
     def hand_back(self, live: LiveRun) -> None:
         """Let go of a run because the worker stops: parked if it only waits, else ripe for others at once."""
-        if live.is_leaving and not live.is_replaying:
+        if live.is_committing or (live.is_leaving and not live.is_replaying):
             return
         for attempt in live.running.values():
             attempt.leave()

@@ -114,6 +114,8 @@ class Worker:
             await self._runner.calm(0 if self._hurries else grace_ms)
         except asyncio.CancelledError:
             self.hurry()
+        with suppress(asyncio.CancelledError):
+            await self._engine.transactor.calm()
         if not self._hurries:
             tell_unfinished(self._live.values(), grace_ms)
         for live in list(self._live.values()):

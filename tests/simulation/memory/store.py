@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from perdure.clock import Clock, SystemClock
 from perdure.errors import BadOption, StoreUnavailable
-from perdure.stores.answers import Answer, Failed, Outcome
+from perdure.stores.answers import Answer, Failed, Outcome, Undone
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.port import StorePresence
+from perdure.stores.port import StorePresence, TransactionalCode
 from tests.simulation.memory.reads import MemoryReads
 from tests.simulation.memory.tables import Tables
 from tests.simulation.memory.transaction import Transaction
@@ -35,6 +35,7 @@ class MemoryStore:
         self.reads = MemoryReads(self.tables, self.url)
         self.presence: StorePresence = MemoryPresence(self.tables, self.url)
         self.changes = MemoryChanges(self.tables)
+        self.activity_transactions = NoTransactions()
 
     async def open(self) -> None:
         self.changes.has_changed()
@@ -73,6 +74,20 @@ class MemoryStore:
 
     def clock(self) -> Clock:
         return SystemClock()
+
+
+class NoTransactions:
+    """There is no SQL in it."""
+
+    is_alone = True
+
+    def connection_type(self, *, is_async: bool) -> str | None:
+        return None
+
+    def transact(
+        self, code: TransactionalCode, worker_id: str, epoch: int, done: Callable[[Outcome | Undone], None]
+    ) -> None:
+        raise BadOption("there is no SQL in a database that is Python")
 
 
 class MemoryPresence:

@@ -17,6 +17,7 @@ from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
 from perdure.stores.queries import VERSION, queries, tables
 from perdure.stores.rules.reads import Reads
+from perdure.stores.sqlite.activity_transactions import SqliteActivityTransactions
 from perdure.stores.sqlite.connection import SqliteFile
 from perdure.stores.sqlite.reads import SqliteReader
 from perdure.stores.sqlite.store import SqliteStore
@@ -110,7 +111,8 @@ class ProcessStore:
     def __init__(self, database: SqliteDatabase, holder: object) -> None:
         file, reader = SqliteFile(None), SqliteReader(SqliteFile(None))
         reader.db = database.db
-        self.transactions = Transactions(file, database.db)
+        self.activity_transactions = SqliteActivityTransactions(file)
+        self.transactions = self.activity_transactions.transactions = Transactions(file, database.db)
         self.reads = Reads(self.url, reader.ask, SQLITE)
         self.changes = ProcessChanges(database)
         self.presence = ProcessPresence(database, holder, self._renew)

@@ -193,6 +193,7 @@ class SimulatedStore:
         self.reads = SimulatedReads(process, inner.reads)
         self.presence = SimulatedPresence(process, inner.presence)
         self.changes = SimulatedChanges(process, inner.changes)
+        self.activity_transactions = inner.activity_transactions
 
     @property
     def is_inline(self) -> bool:

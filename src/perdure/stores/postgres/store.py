@@ -28,6 +28,7 @@ from perdure.stores.postgres.reads import Readers
 from perdure.stores.postgres.scan_floor import Floors
 from perdure.stores.postgres.schema import check_server, migrate
 from perdure.stores.postgres.server_time import ServerTime
+from perdure.stores.postgres.writing.activity_transactions import PostgresActivityTransactions
 from perdure.stores.postgres.writing.batches import Writes
 from perdure.stores.postgres.writing.caller_transaction import write_within
 from perdure.stores.rules.reads import Reads
@@ -52,6 +53,7 @@ class PostgresStore:
         self.reads = Reads(address.shown, self.readers.ask, POSTGRES)
         self.changes = PostgresChanges(address, self.readers.links, self.floors, self.time)
         self.presence = PostgresPresence(address, self._name, self.time, self.changes)
+        self.activity_transactions = PostgresActivityTransactions(address)
         self._equip(address)
 
     def _equip(self, address: Address) -> None:
@@ -61,6 +63,7 @@ class PostgresStore:
         self.presence.equip(address)
         self._writes = Writes(address, self.floors)
         self._notices = Notices(address, self._name)
+        self.activity_transactions.address = address
 
     # Opening and closing
 
@@ -86,7 +89,7 @@ class PostgresStore:
             await self._writing
         self.time.stop()
         self.changes.stop()
-        for opened in (self._notices, self._writes, self.presence, self.readers.links):
+        for opened in (self._notices, self._writes, self.activity_transactions, self.presence, self.readers.links):
             await opened.close()
 
     def abandon(self) -> None:
@@ -95,7 +98,7 @@ class PostgresStore:
             self._writing.cancel()
         self.time.stop()
         self.changes.stop()
-        for opened in (self._notices, self._writes, self.presence, self.readers.links):
+        for opened in (self._notices, self._writes, self.activity_transactions, self.presence, self.readers.links):
             opened.drop()
 
     # Writing

@@ -21,6 +21,7 @@ from perdure.stores.answers import Answer, Outcome
 from perdure.stores.listing import SQLITE
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.rules.reads import Reads
+from perdure.stores.sqlite.activity_transactions import SqliteActivityTransactions
 from perdure.stores.sqlite.changes import SqliteChanges
 from perdure.stores.sqlite.connection import SqliteFile
 from perdure.stores.sqlite.files import create_private
@@ -47,6 +48,7 @@ class SqliteStore:
         self.reads = Reads(file.url, self._reader.ask, SQLITE)
         self.presence = SqlitePresence(file)
         self.changes = SqliteChanges()
+        self.activity_transactions = SqliteActivityTransactions(file)
         self.transactions: Transactions
         self._writer: Writer | None = None
         # Shows to other programs that the file is in use.
@@ -67,6 +69,7 @@ class SqliteStore:
         if self._threads:
             assert self.file.write_lock is not None
             self._writer = Writer(self.url, self.file.write_lock, self.transactions.write_patiently)
+            self.activity_transactions.writer = self._writer
 
     async def _open_file(self, opened: list[sqlite3.Connection]) -> None:
         file = self.file
@@ -80,7 +83,7 @@ class SqliteStore:
             self._in_use = Presence(file.path)
             for _ in ("reads", "looks at changes"):
                 opened.append(file.connect(readonly=True))  # noqa: PERF401 - each is closed when the next one fails
-        self.transactions = Transactions(file, opened[0])
+        self.transactions = self.activity_transactions.transactions = Transactions(file, opened[0])
         # In memory there is one connection for all; where there is a file, a look must not wait for a long read.
         self._reader.db, self.changes.db = opened[-2:] if file.path is not None else opened * 2
         self.changes.has_changed()

@@ -6,6 +6,7 @@ Out:  what became of it.
 
 import contextlib
 import sqlite3
+from typing import NamedTuple
 
 from perdure.clock import elapsed
 from perdure.errors import StoreUnavailable
@@ -20,6 +21,13 @@ from perdure.stores.sqlite.writes import apply_singly, apply_together
 # What a commit is thought to take before one was made.
 FIRST_GUESS_SECONDS = 0.0005
 _DEFINITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
+
+
+class Fence(NamedTuple):
+    """The epoch that a worker must have for what it writes."""
+
+    worker_id: str | None
+    epoch: int
 
 
 class Transactions:
@@ -61,13 +69,35 @@ class Transactions:
             return False
         return True
 
+    def begin(self, fence: Fence) -> Failed | Fenced | None:
+        """Begin a transaction under the epoch of a worker, however long that takes; why not, when that cannot be."""
+        if self._is_gone():
+            return self._gone()
+        try:
+            self._begin(waits=True)
+            if self._is_fenced(fence):
+                self.db.execute("rollback")
+                return Fenced()
+        except sqlite3.DatabaseError as error:
+            self.roll_back()
+            return Failed(self.unavailable(error))
+        return None
+
+    def _is_gone(self) -> bool:
+        return self._identity is not None and self._file.identity() != self._identity
+
+    def _gone(self) -> Failed:
+        # What is written to a file nobody can find any more is not on disk.
+        trouble = "the file was removed or replaced while it was open; put it back, or restart"
+        return Failed(StoreUnavailable(self.url, trouble))
+
+    def unavailable(self, error: sqlite3.Error) -> StoreUnavailable:
+        """What an error of SQLite means for the caller."""
+        return self._file.unavailable(error)
+
     def transact(self, batch: Batch, *, waits: bool) -> Outcome | None:
         """Write a batch in one transaction; None when it would have to wait."""
-        if self._identity is not None and self._file.identity() != self._identity:
-            # What is written to a file nobody can find any more is not on disk.
-            trouble = "the file was removed or replaced while it was open; put it back, or restart"
-            return Failed(StoreUnavailable(self.url, trouble))
-        return self._transact_together(batch, waits=waits)
+        return self._gone() if self._is_gone() else self._transact_together(batch, waits=waits)
 
     def _transact_together(self, batch: Batch, *, waits: bool) -> Outcome | None:
         db = self.db
@@ -86,11 +116,11 @@ class Transactions:
             return self._transact_singly(batch)
         return self.finish(Committed(answers))
 
-    def _is_fenced(self, batch: Batch) -> bool:
+    def _is_fenced(self, fenced: Batch | Fence) -> bool:
         """Whether the worker's epoch is not the batch's any more; asked in the transaction that writes."""
-        if batch.worker_id is None:
+        if fenced.worker_id is None:
             return False
-        fence = {"worker_id": batch.worker_id, "epoch": batch.epoch}
+        fence = {"worker_id": fenced.worker_id, "epoch": fenced.epoch}
         return self.db.execute(queries("sqlite")["fence"], fence).fetchone() is None
 
     def _transact_singly(self, batch: Batch) -> Outcome:

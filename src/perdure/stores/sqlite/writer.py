@@ -8,12 +8,15 @@ it. Its lock cannot be waited for with a limit, so the thread waits on while the
 """
 
 import asyncio
+import contextlib
 import logging
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from perdure.clock import elapsed
 from perdure.errors import StoreUnavailable
@@ -24,10 +27,14 @@ from perdure.threads import tell_loop
 
 # How long a batch waits for the lock before its callers are told.
 HELD_UP_SECONDS = 5.0
+# How often the thread looks whether the loop is still there that it asked something.
+LOOK_SECONDS = 1.0
+
+T = TypeVar("T")
 
 log = logging.getLogger("perdure.store")
 
-Done: TypeAlias = Callable[[Outcome], None]
+Done: TypeAlias = Callable[[Any], None]
 # Who is to be told of a batch; taken out by the thread that writes it, or by the loop that lost patience.
 Ticket: TypeAlias = list[Done]
 
@@ -53,7 +60,7 @@ class Writer:
         self._transact = transact
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._jobs: queue.SimpleQueue[tuple[Batch, Ticket] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], object], Ticket] | None] = queue.SimpleQueue()
         self._ticket: Ticket = []
         self._waits_since: float | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -62,13 +69,17 @@ class Writer:
 
     def write(self, batch: Batch, done: Done) -> None:
         """Write a batch as soon as the lock is ours; `done` is called on the loop."""
+        self.do(partial(self._transact, batch), done)
+
+    def do(self, job: Callable[[], object], done: Done) -> None:
+        """Do something as soon as the lock is ours; `done` is called on the loop, with what it returns."""
         if self.held_up is not None:
             self._loop.call_soon(done, Failed(self.held_up))
             return
         self._ticket = [done]
         if self._patience is None:
             self._patience = self._loop.call_later(HELD_UP_SECONDS, self._look)
-        self._jobs.put((batch, self._ticket))
+        self._jobs.put((job, self._ticket))
 
     async def end(self) -> None:
         """Until the thread has ended; one that waits for a lock it may never get has nothing to write any more."""
@@ -106,12 +117,24 @@ class Writer:
 
     # In the thread
 
+    def on_loop(self, ask: Callable[[], T]) -> T | None:
+        """What a function says on the loop's thread; None when the loop has ended."""
+        told: Future[T | None] = Future()
+        try:
+            self._loop.call_soon_threadsafe(_tell, told, ask)
+        except RuntimeError:
+            return None
+        while not wait([told], timeout=LOOK_SECONDS).done:
+            if self._loop.is_closed():
+                return None
+        return told.result()
+
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             self._write(*job)
         tell_loop(self._ended)
 
-    def _write(self, batch: Batch, ticket: Ticket) -> None:
+    def _write(self, job: Callable[[], object], ticket: Ticket) -> None:
         self._waits_since = elapsed()
         self._lock.acquire(wait=True)
         self._waits_since = None
@@ -123,10 +146,19 @@ class Writer:
             log.info("the database can be written again", extra={"event": "writer_free"})
             return
         try:
-            outcome = self._transact(batch)
+            outcome = job()
         finally:
             self._lock.release()
-        self._loop.call_soon_threadsafe(done, outcome)
+        with contextlib.suppress(RuntimeError):
+            # A loop that has ended does not want to know.
+            self._loop.call_soon_threadsafe(done, outcome)
+
+
+def _tell(told: "Future[T | None]", ask: Callable[[], T]) -> None:
+    try:
+        told.set_result(ask())
+    except BaseException as error:  # noqa: BLE001 - raised in the thread that asked
+        told.set_exception(error)
 
 
 class FileRenewals:

@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.authoring.activity import Activity
 from perdure.authoring.activity_context import SAME_DETAILS, Attempt, AttemptSource, running
+from perdure.authoring.options import ActivityOptions
 from perdure.codec import Arguments
 from perdure.errors import ActivityFailed, AttemptLost, BadInput
 from perdure.kernel import events
@@ -38,8 +39,15 @@ class ActivityAttempt(BeatingAttempt):
 
     __slots__ = ("_call", "_number")
 
-    def __init__(self, call: "ActivityCall", live: CallingRun, services: CallServices, began: int) -> None:
-        settings = call.activity.settings
+    def __init__(
+        self,
+        call: "ActivityCall",
+        live: CallingRun,
+        services: CallServices,
+        began: int,
+        settings: ActivityOptions | None = None,
+    ) -> None:
+        settings = settings or call.activity.settings
         super().__init__(
             partial(call.ended, live, services, began),
             settings.timeout,
@@ -62,6 +70,9 @@ class ActivityAttempt(BeatingAttempt):
     @property
     def resources(self) -> Sequence[object]:
         return self._call.resources
+
+    def instead_of_connection(self) -> str | None:
+        return None
 
 
 class ActivityCall(AwaitedCall, kind="activity"):
@@ -132,23 +143,18 @@ class ActivityCall(AwaitedCall, kind="activity"):
     def resources(self) -> Sequence[object]:
         return self.runtime.owned.resources
 
+    def instead_of_connection(self) -> str | None:
+        """No transaction, no connection but those that were given."""
+        return None
+
     def start(self, live: CallingRun, services: CallServices) -> None:
         place = self.place
         began = services.clock.now()
         if place in live.running:
             return
         activity = self.activity
-        if live.retries is not None:
-            next_at = live.retries.next_at.get(place)
-            if next_at is not None and not services.clock.is_over(next_at):
-                services.ring_at(next_at, live, self)
-                return
-            live.retries.next_at.pop(place, None)
-            failed = live.retries.failed.get(place, 0)
-            if failed:
-                self.attempts = failed + 1
-                # The attempt before may have changed its arguments.
-                self.args, self.kwargs = activity.signature.restore(self.data)
+        if live.retries is not None and not is_due(self, live, services):
+            return
         if activity.settings.at_most_once and not has_begun(self, live, services):
             return
         fn = activity.fn
@@ -231,6 +237,23 @@ def publish(call: ActivityCall, number: int, name: str, body: str) -> None:
     owned = call.runtime.owned
     assert owned.publishing is not None, "workers hand it to their runs"
     owned.publishing.publish(owned, call.place, number, name, body)
+
+
+def is_due(call: ActivityCall, live: CallingRun, services: CallServices) -> bool:
+    """Whether the next attempt of a call may begin after those that failed; when not, it is rung for."""
+    assert live.retries is not None
+    place = call.place
+    next_at = live.retries.next_at.get(place)
+    if next_at is not None and not services.clock.is_over(next_at):
+        services.ring_at(next_at, live, call)
+        return False
+    live.retries.next_at.pop(place, None)
+    failed = live.retries.failed.get(place, 0)
+    if failed:
+        call.attempts = failed + 1
+        # The attempt before may have changed its arguments.
+        call.args, call.kwargs = call.activity.signature.restore(call.data)
+    return True
 
 
 def has_begun(call: ActivityCall, live: CallingRun, services: CallServices) -> bool:

@@ -77,6 +77,7 @@ class CallingRun(Protocol):
     owned: OwnedRun
     is_gone: bool
     is_leaving: bool
+    is_committing: bool
     running: dict[str, RunningAttempt]
     retries: Retries | None
     children: set[str] | None
@@ -87,6 +88,16 @@ class CallingRun(Protocol):
     def add_failed(self, attempt: AttemptRow) -> None: ...
     def failed_attempts(self, place: str) -> int: ...
     def retry_at(self, place: str) -> int | None: ...
+
+
+class Commits(Protocol):
+    """Who goes on with a run to which nothing else happened while the transaction of an activity was committed."""
+
+    def deliver_written(self, live: Any, event: Event, restored: object) -> None:
+        """With an event that is on disk already, and what was put aside."""
+
+    def go_on(self, live: Any) -> None:
+        """With what was put aside, for nothing came of the transaction."""
 
 
 class CallServices(Protocol):
@@ -102,6 +113,7 @@ class CallServices(Protocol):
     runner: ActivityRunner
     advance: Callable[..., None]
     fail: Callable[..., None]
+    commits: Commits
     ring_at: Callable[..., None]
 
     def start(self, live: Any, calls: "list[DurableCall]") -> None: ...

@@ -46,6 +46,8 @@ class TaskInput(msgspec.Struct, frozen=True, omit_defaults=True):
     # When it is too late to begin, and how long that is after the call.
     begin_by: int | None = None
     queue_timeout: float | None = None
+    transaction: bool = False
+    has_timeout: bool = False
 
 
 def input_of(activity: Activity[..., Any], arguments: bytes, called_at: int) -> bytes:
@@ -65,6 +67,8 @@ def input_of(activity: Activity[..., Any], arguments: bytes, called_at: int) -> 
             settings.at_most_once,
             begin_by(settings, called_at),
             settings.queue_timeout,
+            settings.transaction,
+            settings.has_timeout,
         )
     )
 
@@ -97,7 +101,14 @@ class TaskSignature:
         given = msgspec.json.decode(data, type=TaskInput)
         unwanted = tuple(class_named(name) or name for name in given.non_retryable)
         retry = Retry(given.max_attempts, given.initial_interval, given.backoff, given.max_interval, unwanted)
-        settings = ActivityOptions(retry, given.timeout, heartbeat=given.heartbeat, at_most_once=given.at_most_once)
+        settings = ActivityOptions(
+            retry,
+            given.timeout,
+            heartbeat=given.heartbeat,
+            at_most_once=given.at_most_once,
+            transaction=given.transaction,
+            has_timeout=given.has_timeout,
+        )
         args, kwargs = self._activity.signature.restore(bytes(given.arguments))
         return (self._activity.tried(settings), args, kwargs, given), {}
 

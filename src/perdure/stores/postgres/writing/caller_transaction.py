@@ -91,7 +91,7 @@ async def _guest(connection: object) -> Guest:
     if psycopg is not None and isinstance(connection, psycopg.AsyncConnection):
         return await _Psycopg(connection).begun()
     if psycopg is not None and isinstance(connection, psycopg.Connection):
-        return await _Sync(connection).begun()
+        return await SyncGuest(connection).begun()
     raise BadOption(f"{connection!r} is no connection of asyncpg or psycopg; give the one your transaction is on")
 
 
@@ -133,14 +133,14 @@ class _Psycopg:
         return cast("AbstractAsyncContextManager[object]", self._connection.transaction())
 
 
-class _Sync:
+class SyncGuest:
     """A connection of psycopg that blocks: used from a thread, while its owner waits."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._transaction: Any = None
 
-    async def begun(self) -> "_Sync":
+    async def begun(self) -> "SyncGuest":
         if _is_idle(self._connection):
             await asyncio.to_thread(self._connection.execute, "select 1")
         return self
@@ -156,7 +156,7 @@ class _Sync:
             cursor.execute(sql, parameters)
             return [] if cursor.description is None else _records(cursor.description, cursor.fetchall())
 
-    def savepoint(self) -> "_Sync":
+    def savepoint(self) -> "SyncGuest":
         return self
 
     async def __aenter__(self) -> None:

@@ -1,0 +1,1 @@
+"""Transactional activities: user code and the event that records it, committed together."""
