@@ -224,7 +224,7 @@ async def test_one_that_fails_for_good_does_not_stop_the_next(env: Environment) 
 
 
 @workflow
-async def calls(then: str, timeout: int | None) -> list[str]:
+async def calls_what_is_undone(then: str, timeout: int | None) -> list[str]:
     try:
         async with asyncio.timeout(60 if then == "cancel" else None):
             await undoes_in_vain.options(timeout=timeout)(then)
@@ -236,7 +236,7 @@ async def calls(then: str, timeout: int | None) -> list[str]:
 @pytest.mark.parametrize("then", ["fail", "time out"])
 async def test_a_parent_finds_the_failures_as_notes_of_the_error(env: Environment, then: str) -> None:
     async with env:
-        notes = await env.run(calls, then, 30 if then == "time out" else None)
+        notes = await env.run(calls_what_is_undone, then, 30 if then == "time out" else None)
 
         assert notes == ["undo release_in_vain failed: LookupError: no second"]
 
