@@ -1,7 +1,7 @@
 """Streams: what workflows and activities publish, read in order by anybody."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -23,6 +23,9 @@ from perdure import (
     sleep,
     workflow,
 )
+from perdure.stores.answers import Committed
+from perdure.stores.operations import PublishValues
+from perdure.stores.records import StreamHead
 from perdure.testing import Environment
 
 words = Stream("words", str)
@@ -320,3 +323,57 @@ async def test_a_reader_in_another_process_follows(env: Environment) -> None:
             await client.settle()
             await env.pass_time(1)
             assert await client.alive(reading) == [0, 1, 2, 3, 4]
+
+
+@workflow(name="stream_of_two_processes")
+async def of_two_processes(text: str) -> int:
+    words.publish("begin")
+    length = await says.options(queue="elsewhere")(text)
+    words.publish("end")
+    return length
+
+
+async def test_an_activity_in_another_process_publishes_in_its_callers_run(env: Environment) -> None:
+    """Its worker does not own the run that the values go to."""
+    elsewhere = Environment(env.path, clock=env.clock, queues=("elsewhere",))
+    async with env, elsewhere:
+        run = await env.start(of_two_processes, "a b c")
+        for _ in range(20):
+            await env.settle()
+            await elsewhere.pass_time(0.1)
+        assert await env.result(run) == 5
+        items = await read(env, run, words)
+        assert [(item.n, item.value) for item in items] == [(1, "begin"), (2, "a"), (3, "b"), (4, "c"), (5, "end")]
+
+
+async def test_what_a_task_publishes_after_its_caller_has_ended_is_dropped(env: Environment) -> None:
+    """A reader has been told by then that there is no more."""
+    async with env:
+        run = await env.start(counts, 1)
+        await run.signal(go, 1)
+        await env.result(run)
+        late = PublishValues(run.run_id, "main", "numbers", "another run", "its activity", 1, 1, ("7",))
+        assert isinstance(await env.elsewhere([late]), Committed)
+        assert [item.value for item in await read(env, run, numbers)] == [0, 0]
+
+
+async def test_readers_of_one_process_share_one_look(env: Environment) -> None:
+    async with env:
+        run = await env.start(counts, 2)
+        await env.settle()
+        looks = 0
+        heads = env.engine.outputs.followers._store.reads.channels.heads
+
+        async def counting(run_ids: Sequence[str]) -> dict[str, list[StreamHead]]:
+            nonlocal looks
+            looks += 1
+            return await heads(run_ids)
+
+        env.engine.outputs.followers._store.reads.channels.heads = counting  # type: ignore[method-assign]
+        readers = [asyncio.ensure_future(collected(run.stream(numbers))) for _ in range(20)]
+        await env.pass_time(1)
+        assert 5 <= looks <= 12
+        for number in range(2):
+            await run.signal(go, number)
+            await env.settle()
+        assert [await env.alive(reader) for reader in readers] == [[0, 0, 1, -1]] * 20
