@@ -6,11 +6,14 @@ which process executed what, and in which order. Each result names all its steps
 
 import asyncio
 import os
+import sqlite3
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
-from perdure import Retry, Signal, activity, attempt, continue_as_new, sleep, undo, workflow
+import asyncpg
+
+from perdure import Retry, Signal, activity, attempt, continue_as_new, resource, sleep, undo, workflow
 
 EFFECTS = "PERDURE_TEST_EFFECTS"
 FAR_FUTURE = timedelta(days=3)
@@ -50,6 +53,26 @@ async def stumbling_step(key: str, number: int) -> str:
 @activity
 def thread_step(key: str, number: int) -> str:
     return _done(key, number)
+
+
+@activity(transaction=True)
+def kept_step(key: str, number: int) -> str:
+    """Leaves a row beside the runs, on SQLite."""
+    resource(sqlite3.Connection).execute("insert into kept values (?, ?)", (key, number))
+    return _done(key, number)
+
+
+@activity(transaction=True)
+async def kept_step_on_postgres(key: str, number: int) -> str:
+    """The same on Postgres."""
+    await resource(asyncpg.Connection).execute("insert into kept values ($1, $2)", key, number)
+    return _done(key, number)
+
+
+@workflow
+async def keeps(key: str, *, on_postgres: bool = False) -> list[str]:
+    keep = kept_step_on_postgres if on_postgres else kept_step
+    return [await keep(key, number) for number in range(STEPS)]
 
 
 @workflow
