@@ -81,6 +81,13 @@ by(
 )
 by("an_attempt_lost", "delete from attempts where attempt = 1 and place = 'lives_the_third_time'")
 
+# Streams and snapshots
+
+by("a_value_of_a_stream_lost", f"delete from streams where run_id = {STEPS} and n = 2")
+by("a_head_of_a_stream_that_is_behind", f"update stream_heads set n = 1 where run_id = {STEPS}")
+by("a_snapshot_ahead_of_its_history", f"update snapshots set seq = 77 where run_id = {STEPS}")
+by("a_snapshot_cut_short", f"update snapshots set body = '[' where run_id = {STEPS}")
+
 # Values
 
 by("a_payload_lost", f"delete from payloads where run_id = {LARGE} and seq = 2")

@@ -11,13 +11,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from perdure import Retry, Signal, Workflow, activity, continue_as_new, set_attributes, sleep, workflow
+from perdure import Retry, Signal, Stream, Workflow, activity, continue_as_new, expose, set_attributes, sleep, workflow
 from perdure.authoring.options import WorkflowOptions
 from perdure.testing import Environment
 
 LARGE = "x" * 3000
 word = Signal("word", str)
 other = Signal("other", str)
+said = Stream("said", str)
 tries: dict[str, int] = {}
 
 
@@ -47,7 +48,9 @@ async def lives_for_ever() -> None:
 @workflow
 async def lives_in_steps(what: str) -> str:
     set_attributes(what=what[:10])
+    expose("what", lambda: what[:10])
     for _ in range(3):
+        said.publish(what[:10])
         what = await lives(what)
     return what
 

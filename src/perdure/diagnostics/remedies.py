@@ -60,7 +60,7 @@ _BY_CHECK = {
         UNREADABLE: "columns event_bodies message_bodies values outcomes statuses kept_values",
         UNKNOWN: "event_kinds message_kinds",
         HISTORY: "namespaces event_numbers event_order event_times places last_seq timers attempts counted_attempts"
-        " payloads begun",
+        " payloads begun stream_numbers snapshots",
         ASLEEP: "ripe woken_by_messages woken_by_time",
         OWNED: "final owners running held latest one_open",
         INBOX: "taken_messages taken_once received_signals message_counts",

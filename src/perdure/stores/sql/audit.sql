@@ -416,6 +416,31 @@ select run_id, workflow_id, kind || ' ' || message_id || ' cannot be read: ' || 
        )
  where trouble is not null;
 
+-- stream_numbers: the values of a stream are numbered without a gap, from where its run begins up to its head.
+select counted.run_id, workflow_id,
+       'has ' || found || ' values in the stream ' || counted.name || ', numbered ' || first || ' to ' || last
+         || ', and its head is ' || coalesce(stream_heads.n, 'lost')
+  from (
+         select run_id, name, count(*) as found, min(n) as first, max(n) as last
+           from streams
+          group by run_id, name
+       ) as counted
+  left join runs on runs.run_id = counted.run_id
+  left join stream_heads
+    on stream_heads.run_id = counted.run_id and stream_heads.name = counted.name and stream_heads.source = ''
+ where found <> last - first + 1
+    or coalesce(stream_heads.n, 0) <> last
+    or (first <> 1 and continued_from is null);
+
+-- snapshots: what a run shows is not ahead of its history, and can be read.
+select snapshots.run_id, workflow_id,
+       case when trouble_in_json(cast(body as blob)) is not null then 'what it shows cannot be read'
+            else 'shows what it was after event ' || snapshots.seq || ', which it does not have' end
+  from snapshots
+  left join runs on runs.run_id = snapshots.run_id
+ where trouble_in_json(cast(body as blob)) is not null
+    or snapshots.seq > coalesce((select max(seq) from events where events.run_id = snapshots.run_id), 1);
+
 -- attempts: the failed attempts of a call are numbered from 1 on, without a gap, and can be read.
 select counted.run_id, workflow_id,
        'has ' || failed || ' failed attempts at ' || place || ', numbered ' || first || ' to ' || last
