@@ -347,7 +347,9 @@ class Executor:
         self._end(live, events.RunFailed(failure_of(error)))
 
     def _end(self, live: LiveRun, end: events.Closing) -> None:
-        if live.program.runtime.undos is not None:
+        undos = live.program.runtime.undos
+        # Of a run that has ended well, what waits is of no interest any more.
+        if undos is not None and (undos.has_undone or not isinstance(end, events.RunCompleted)):
             live.note_undo(self._owner)
         if live.program.runtime.exposed is not None:
             self.snapshots.take(live)

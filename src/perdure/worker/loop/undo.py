@@ -48,6 +48,11 @@ class UndoStack:
         """Whether the code has ended, and what it has done is being undone."""
         return self.last is not None and not self.last.done()
 
+    @property
+    def has_undone(self) -> bool:
+        """Whether any of them was called."""
+        return bool(self._over)
+
     def names(self) -> str:
         """What is left to be undone, newest first."""
         return ", ".join(entry.name for entry in reversed(self.waiting))
