@@ -5,6 +5,7 @@ must lead to the same result and the same outcomes.
 """
 
 import asyncio
+import sqlite3
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -28,6 +29,7 @@ from perdure import (
     interrupted,
     now,
     patched,
+    resource,
     rng,
     set_attributes,
     side_effect,
@@ -91,6 +93,25 @@ async def pays_once(key: str) -> str:
     calls[key] += 1
     await asyncio.sleep(0)
     return "paid"
+
+
+@activity(transaction=True, retry=Retry(max_attempts=3, initial_interval=1))
+def counts_rows(name: str) -> int:
+    """Adds a row, and says how many there are: one that was there twice, or is gone, would be told of."""
+    db = resource(sqlite3.Connection)
+    db.execute("create table if not exists kept (name text)")
+    db.execute("insert into kept values (?)", (name,))
+    if name == "stumbles" and attempt().number == 1:
+        raise OSError("down")
+    (count,) = db.execute("select count(*) from kept where name = ?", (name,)).fetchone()
+    return int(count)
+
+
+@workflow
+async def in_transactions(number: int) -> list[int]:
+    seen = [await counts_rows("a"), await counts_rows("a")]
+    seen += await asyncio.gather(counts_rows("b"), square_slowly(number), square(number), counts_rows("stumbles"))
+    return [*seen, await counts_rows.options(queue="default")("c")]
 
 
 @workflow
@@ -320,6 +341,7 @@ REFERENCES: dict[str, tuple[Workflow[..., Any], Any]] = {
     "in sequence": (in_sequence, 3),
     "in branches": (in_branches, 3),
     "with heartbeats": (with_heartbeats, 3),
+    "in transactions": (in_transactions, 3),
     "in time": (in_time, 4),
     "by signal": (by_signal, 5),
     "when asked": (when_asked, 2),

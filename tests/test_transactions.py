@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -416,3 +417,31 @@ async def test_runs_beside_it_go_on(path: Path, read: sqlite3.Connection) -> Non
         runs = [await app.start(pays, "ann", 1) for _ in range(50)]
         assert sorted([await run.result() for run in runs]) == list(range(950, 1000))
     assert read.execute("select count(*) from log").fetchone() == (50,)
+
+
+begun = threading.Event()
+
+
+@activity(transaction=True, timeout=60)
+def is_interrupted(account: str) -> str:
+    db = resource(sqlite3.Connection)
+    db.execute("update accounts set cents = cents - 1 where id = ?", (account,))
+    is_first = not begun.is_set()
+    begun.set()
+    while is_first:
+        db.execute("select 1")
+    return "done"
+
+
+@workflow
+async def outlives_its_worker() -> str:
+    return await is_interrupted("ann")
+
+
+async def test_a_worker_that_ends_rolls_back_and_the_next_one_does_it(path: Path, read: sqlite3.Connection) -> None:
+    async with Perdure(f"sqlite:///{path}", grace=0) as app:
+        run = await app.start(outlives_its_worker)
+        await asyncio.to_thread(begun.wait)
+    async with Perdure(f"sqlite:///{path}") as app:
+        assert await (await app.get(run.id)).result() == "done"
+    assert cents(read, "ann") == 999

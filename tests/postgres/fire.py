@@ -17,6 +17,7 @@ BARS = {
         "200 backends", "test_cut_off.py::test_hundreds_of_backends_that_are_terminated_harm_nothing"
     ),
     "postgres-cuts": Bar("300 cuts", "test_cut_off.py::test_hundreds_of_cuts_around_commits_make_one_transition_each"),
+    "postgres-transactions": Bar("200 kills", "test_transaction_kills.py"),
     "postgres-hot": Bar("1,000,000 events", "test_hot_tables.py"),
     "postgres-claims": Bar("100,000 tasks", "test_races.py"),
 }

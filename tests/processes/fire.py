@@ -27,6 +27,7 @@ class Bar(NamedTuple):
 BARS = {
     "kill-cycles": Bar("2 x 500 kills", "test_kill_cycles.py"),
     "unwinding": Bar("100 kills", "test_unwinding.py"),
+    "transactions": Bar("200 kills", "test_transactions.py"),
     "failpoints": Bar(f"3 x {len(FAILPOINTS)} deaths", "test_failpoints.py", "long or not long"),
     "zombies": Bar("100 zombies", "test_zombies.py"),
     "company": Bar("2 x 10 minutes", "test_company.py"),
