@@ -11,6 +11,8 @@ import pytest
 
 from perdure import Perdure, ResourceNotFound, Retry, RunFailed, TransactionEnded, activity, attempt, resource, workflow
 from perdure.errors import BadValue, StoreUnavailable
+from perdure.stores.answers import Committed
+from perdure.stores.operations import RaiseEpoch
 from perdure.testing import Environment
 from perdure.testing.faults import Crash, Fault
 
@@ -290,3 +292,35 @@ async def test_it_runs_on_a_queue(empty_url: str, db: psycopg.Connection[tuple[A
 @workflow
 async def pg_pays_on_a_queue() -> int:
     return await pg_book.options(queue="bank")("ann", 1)
+
+
+is_taken_over: list[asyncio.Event] = []
+
+
+@activity(transaction=True)
+async def pg_is_taken_over() -> int:
+    await resource(asyncpg.Connection).execute("update accounts set cents = cents - 1 where id = 'ann'")
+    ran.append("attempt")
+    if len(ran) == 1:
+        await is_taken_over[-1].wait()
+    return len(ran)
+
+
+@workflow
+async def pg_loses_its_lease() -> int:
+    return await pg_is_taken_over()
+
+
+async def test_a_worker_that_lost_its_lease_commits_nothing(
+    empty_url: str, db: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    """The epoch is looked at in the transaction itself: code that was begun under an older one leaves no rows."""
+    is_taken_over.append(asyncio.Event())
+    async with Environment(empty_url) as env:
+        run = await env.start(pg_loses_its_lease)
+        while not ran:  # noqa: ASYNC110 - it is about to be there
+            await asyncio.sleep(0)
+        assert await env.elsewhere([RaiseEpoch(env.engine.worker_id, 1)]) == Committed({})
+        is_taken_over[-1].set()
+        assert await env.result(run) == 2
+    assert cents(db, "ann") == 999
