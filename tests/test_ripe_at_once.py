@@ -279,10 +279,12 @@ async def test_what_was_ripe_by_a_clock_that_was_ahead_is_ripe_after_the_migrati
 
 def downgrade(db: sqlite3.Connection) -> None:
     """Take back what came with the turns and after them, as far as the schema goes."""
-    for added in re.findall(r"alter table (\w+) add column (\w+)", "".join(migrations("sqlite")[5:])):
-        db.execute("alter table {} drop column {}".format(*added))
     for (name,) in db.execute("select name from sqlite_schema where type = 'index' and sql is not null").fetchall():
         db.execute(f"drop index {name}")
+    for added in re.findall(r"alter table (\w+) add column (\w+)", "".join(migrations("sqlite")[5:])):
+        db.execute("alter table {} drop column {}".format(*added))
+    for table in re.findall(r"create table (\w+)", "".join(migrations("sqlite")[5:])):
+        db.execute(f"drop table {table}")
     for statement in re.findall(r"create (?:unique )?index .*?;", "".join(migrations("sqlite")[:5]), re.DOTALL):
         name = re.search(r"index (\w+)", statement)
         assert name is not None
