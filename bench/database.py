@@ -71,8 +71,8 @@ def _check_sync(folder: Path, app: Perdure) -> None:
     """Nobody has turned off what makes a commit durable."""
     if server_of(folder) is None:
         store: Any = app._store
-        assert store._db.execute("pragma synchronous").fetchone() == (FULL,)
-        assert store._db.execute("pragma journal_mode").fetchone() == ("wal",)
+        assert store.transactions.db.execute("pragma synchronous").fetchone() == (FULL,)
+        assert store.transactions.db.execute("pragma journal_mode").fetchone() == ("wal",)
         return
     with looking(folder) as look:
         assert look("show fsync") == [("on",)]
