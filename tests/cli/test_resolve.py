@@ -41,6 +41,26 @@ def test_a_value_that_the_run_does_not_accept_is_not_given(shell: Shell) -> None
     assert shell("resolve", "d-1", "decision", '"yes"', "--force").code == 0
 
 
+def test_a_token_checks_the_value_as_well(shell: Shell) -> None:
+    waits_for_decision(shell)
+    token = shell("show", "d-1").json["step"]
+    done = shell("resolve", "--token", token, '"yes"')
+    assert (done.code, done.out) == (1, "")
+    assert "run 'd-1' waits for 'decision' with another value: expected boolean, got string" in done.err
+    assert shell("resolve", "--token", token, '"yes"', "--force").code == 0
+
+
+def test_of_a_misspelt_deferred_the_awaited_ones_are_told(shell: Shell) -> None:
+    waits_for_decision(shell)
+    done = shell("resolve", "d-1", "decison", "true")
+    assert done.code == 0
+    assert done.err == 'warning: the run waits for: decision; "decison" is kept until it is waited for\n'
+
+
+def test_one_word_is_not_told_of_as_several(shell: Shell) -> None:
+    assert "1 word was given" in shell("resolve", "d-1").err
+
+
 def test_too_few_words_are_a_mistake(shell: Shell) -> None:
     done = shell("resolve", "d-1", "decision")
     assert done.code == 64

@@ -2,18 +2,22 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 from rich.text import Text
 
+import perdure
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
 from perdure.cli.input.schemas import misfit
 from perdure.cli.input.values import json_given
-from perdure.cli.output.errors import Mistake, Trouble
+from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
+from perdure.errors import RunNotFound
+from perdure.kernel.status import Status
+from perdure.tokens import meant_by
 from perdure.views.run import DeferredInfo
 from perdure.views.words import compact
 
@@ -74,26 +78,48 @@ def _wanted(words: list[str], token: str | None, error: str | None) -> Wanted:
     if len(words) != named + given:
         usage = " ".join(["--token TOKEN"] * (not named) + ["ID NAME"] * bool(named) + ["VALUE"] * given)
         hint = " --error TEXT" if not given else ""
-        raise Mistake(f"resolve takes {usage}{hint}; {len(words)} words were given")
+        raise Mistake(f"resolve takes {usage}{hint}; {_counted(words)} given")
     id, name = words[:2] if named else ("", "")
     return Wanted(id, name, token, words[-1] if given else None, error)
 
 
+def _counted(words: list[str]) -> str:
+    return "1 word was" if len(words) == 1 else f"{len(words)} words were"
+
+
 async def _resolve(url: str, namespace: str, wanted: Wanted, value: object, *, force: bool) -> None:
+    given: dict[str, Any] = {"error": wanted.error} if wanted.error is not None else {"value": value}
     async with client(url, namespace) as app:
         if wanted.token is not None:
-            if wanted.error is None:
-                await app.resolve(wanted.token, value)
-            else:
-                await app.resolve(wanted.token, error=wanted.error)
+            if wanted.error is None and not force:
+                await _refuse_misfit_by_token(app, wanted.token, value)
+            await app.resolve(wanted.token, **given)
             return
         run = await found(app, wanted.id)
-        if wanted.error is not None:
-            await run.resolve(wanted.name, error=wanted.error)
-            return
-        if not force:
-            _refuse_misfit(run.id, wanted.name, value, await run.deferreds())
-        await run.resolve(wanted.name, value)
+        deferreds = await run.deferreds()
+        if wanted.error is None and not force:
+            _refuse_misfit(run.id, wanted.name, value, deferreds)
+        await run.resolve(wanted.name, **given)
+        _warn_of_other_names(wanted.name, deferreds)
+
+
+async def _refuse_misfit_by_token(app: "perdure.Perdure", token: str, value: object) -> None:
+    """The same for the run that a token speaks of; whether the token is right is seen when it is used."""
+    run_id, name = meant_by(token)
+    try:
+        run = await app.get(run_id=run_id)
+        if (await run.describe()).status == Status.CONTINUED:
+            run = await app.get(run.id)
+    except RunNotFound:
+        return
+    _refuse_misfit(run.id, name, value, await run.deferreds())
+
+
+def _warn_of_other_names(name: str, deferreds: Sequence[DeferredInfo]) -> None:
+    """A name may be misspelt: then the run waits on."""
+    awaited = [each.name for each in deferreds if not each.is_resolved]
+    if awaited and name not in {each.name for each in deferreds}:
+        warn(f'the run waits for: {", ".join(awaited)}; "{name}" is kept until it is waited for')
 
 
 def _refuse_misfit(id: str, name: str, value: object, deferreds: Sequence[DeferredInfo]) -> None:
