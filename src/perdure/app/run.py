@@ -13,7 +13,7 @@ from perdure.app import options
 from perdure.app.open_apps import Home
 from perdure.authoring.channels import Channel
 from perdure.authoring.deferreds import Deferred
-from perdure.authoring.durations import Duration, seconds
+from perdure.authoring.durations import Duration, seconds, shown
 from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
@@ -183,7 +183,9 @@ class Run(Generic[R_co]):
                 answer = await asking
         except TimeoutError:
             how_it_is = await _how_it_is(self._engine, self._home.namespace, self.run_id)
-            raise TimeoutError(f"run {self.id!r} has not answered {name!r} within {timeout}{how_it_is}") from None
+            raise TimeoutError(
+                f"run {self.id!r} has not answered {name!r} within {shown(timeout)}{how_it_is}"
+            ) from None
         return _restored_answer(self.id, name, answer, answers)
 
     async def deferreds(self) -> list[DeferredInfo]:

@@ -21,3 +21,8 @@ def seconds(duration: Duration, what: str) -> float:
     if not math.isfinite(number) or number < 0 or number > LONGEST_SECONDS:
         raise BadOption(f"{what} is {duration!r}; give a duration from 0 to 1000 years")
     return number
+
+
+def shown(duration: Duration | None) -> str:
+    """The duration as people read it: a number with its unit, a timedelta as Python writes it."""
+    return str(duration) if isinstance(duration, timedelta) or duration is None else f"{duration:g} s"

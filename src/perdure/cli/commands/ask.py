@@ -1,6 +1,7 @@
 """`perdure ask`: ask a running workflow, and print its answer."""
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +13,9 @@ from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url, Waiting
 from perdure.cli.input.schemas import misfit
 from perdure.cli.input.values import json_given
-from perdure.cli.output.errors import TIMED_OUT, Trouble, say
+from perdure.cli.output.errors import TIMED_OUT, Trouble, say, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
+from perdure.cli.output.unworked import warn_if_nobody_works
 from perdure.views.words import compact
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def ask(
     try:
         answer = asyncio.run(_ask(url, namespace, name, request, given, id, timeout))
     except TimeoutError as error:
-        say(f"{error}; the request stays, `--id` lets you ask for its answer again")
+        say(f"{error}; the request stays, {_how_to_ask_again(id)}")
         raise typer.Exit(TIMED_OUT) from None
     if is_for_people(as_json=as_json):
         screen().print(
@@ -62,8 +64,24 @@ async def _ask(
 ) -> object:
     async with client(url, namespace) as app:
         run = await found(app, name)
-        _refuse_misfit(run.id, request, given, (await run.describe()).waiting_for)
+        info = await run.describe()
+        _refuse_misfit(run.id, request, given, info.waiting_for)
+        _warn_of_other_names(request, info.waiting_for)
+        await warn_if_nobody_works(url, info)
         return await run.ask(request, given, id=id, timeout=limit)
+
+
+def _how_to_ask_again(id: str | None) -> str:
+    if id is None:
+        return "but its answer can be asked for again only if it has an --id"
+    return f"the same command with --id {shlex.quote(id)} asks for its answer again"
+
+
+def _warn_of_other_names(request: str, waits: "Sequence[Wait]") -> None:
+    """A name may be misspelt: then nobody answers."""
+    awaited = list(dict.fromkeys(wait.name for wait in waits if wait.kind == "request" and wait.name is not None))
+    if awaited and request not in awaited:
+        warn(f'the run waits for: {", ".join(awaited)}; "{request}" is kept until it is received')
 
 
 def _refuse_misfit(id: str, request: str, given: object, waits: "Sequence[Wait]") -> None:
