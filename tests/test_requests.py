@@ -11,6 +11,7 @@ from perdure import (
     Asked,
     BadOption,
     BadValue,
+    IdConflict,
     InboxFull,
     NotAnswered,
     NotInWorkflow,
@@ -170,6 +171,28 @@ async def test_the_same_id_again_gets_the_same_answer_without_a_second_request(e
         assert await run.ask(add, Item("book"), id="web-81") == 1
         with pytest.raises(RunClosed):
             await run.ask(add, Item("book"), id="web-82")
+
+
+async def test_another_value_under_a_used_id_is_refused(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(basket)
+        assert await run.ask(add, Item("book"), id="web-81") == 1
+        with pytest.raises(IdConflict) as refused:
+            await run.ask(add, Item("pen"), id="web-81")
+        assert str(refused.value) == (
+            f"id 'web-81' is taken by a request to run {run.id!r}, wanted for the request 'add': "
+            "that one asked something else; use another id"
+        )
+        assert await run.ask(add, Item("book"), id="web-81") == 1
+
+
+async def test_another_value_under_a_used_id_is_refused_after_the_end(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(one)
+        assert await run.ask(add, Item("book", 3), id="web-81") == 3
+        await run.result()
+        with pytest.raises(IdConflict):
+            await run.ask(add, Item("book", 4), id="web-81")
 
 
 async def test_a_refusal_is_the_same_again(env: Environment) -> None:

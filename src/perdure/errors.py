@@ -472,12 +472,12 @@ class NotAnswered(PerdureError):
     def __str__(self) -> str:
         return (
             f"run {self.id!r} ended or continued without an answer to the request {self.name!r}; "
-            "ask again under another id if the workflow goes on"
+            "ask once more, under an id that was not used yet if you give one, if the workflow goes on"
         )
 
 
 class IdConflict(PerdureError):
-    """The id is taken by a run of another workflow or with other arguments.
+    """The id is taken by a run of another workflow or with other arguments, or by a request that asks something else.
 
     `allowed` are the values of `on_conflict` with which the same start would not be refused now.
     """

@@ -21,6 +21,7 @@ from perdure.engine.stopping import Stopping, first_of
 from perdure.engine.waiting.waiters import Waiters
 from perdure.errors import (
     AlreadyResolved,
+    IdConflict,
     InboxFull,
     NotOpen,
     RunClosed,
@@ -178,6 +179,8 @@ class StoreClient:
             answer = await write(post)
         if within is None and isinstance(answer, Full):
             self._full[post.run_id] = now + FULL_MS
+        if isinstance(answer, Differs) and isinstance(sent, RequestSent):
+            raise _asked_otherwise(id, sent.name, message_id)
         if isinstance(answer, Differs):
             raise AlreadyResolved(id, f"the deferred {sent.name!r}")
         self._raise_refusal(answer, namespace, id)
@@ -293,6 +296,11 @@ class StoreClient:
                 raise NotOpen
             case _:
                 raise StoreError(self._store.url, f"the change was refused: {answer}")
+
+
+def _asked_otherwise(id: str, name: str, message_id: str) -> IdConflict:
+    taken = message_id.removeprefix("request:")
+    return IdConflict(taken, f"a request to run {id!r}", f"the request {name!r}", "that one asked something else")
 
 
 def _rest_of(error: RunUnreadable) -> RunRow:

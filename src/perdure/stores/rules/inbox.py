@@ -29,6 +29,8 @@ from perdure.stores.rules.questions import Bulk, Query, Steps
 SENT = frozenset(kind.__name__ for kind in (SignalSent, DeferredResult, DeferredFailure, RequestSent))
 # What ids of callers begin with: under one of them a message counts once, whenever it is sent again.
 OF_CALLERS = ("signal:", "deferred:", "request:")
+# Another one under the same id is refused, wherever the first one is by now.
+ASKED = RequestSent.__name__
 # What a run gets once: another one is refused, the same one again changes nothing.
 WRITE_ONCE = frozenset(kind.__name__ for kind in (DeferredResult, DeferredFailure))
 
@@ -100,6 +102,8 @@ def answer_unposted(unposted: Sequence[tuple[int, PostMessage | TellRun]], answe
 def _unposted(post: PostMessage | TellRun) -> Steps[Answer]:
     """Why a message was not put into an inbox: it is there already, nobody is there to read it, or it may be full."""
     found = (yield Query("find_message", {"run_id": post.run_id, "message_id": post.message_id})).first
+    if found is not None and post.kind == ASKED and not _is_same(post, *found[1:]):
+        return Differs()
     if found is not None and post.kind not in WRITE_ONCE:
         return Applied(Posted(found[0], None))
     if isinstance(post, TellRun):
