@@ -16,6 +16,7 @@ from perdure import (
     NotInWorkflow,
     Perdure,
     PerdureError,
+    Run,
     RunClosed,
     RunNotFound,
     Signal,
@@ -41,6 +42,13 @@ go = Signal("go", bool)
 
 @workflow(name="deferred_asks")
 async def asks() -> str:
+    decision = await approval.wait()
+    return f"{decision.ok} by {decision.by}"
+
+
+@workflow(name="deferred_asks_by_token")
+async def asks_by_token() -> str:
+    at(approval.token())
     decision = await approval.wait()
     return f"{decision.ok} by {decision.by}"
 
@@ -358,3 +366,39 @@ async def test_a_token_of_another_namespace_or_database_is_none(env: Environment
     async with Perdure("sqlite://") as other:
         with pytest.raises(BadToken):
             await other.resolve(token, 1)
+
+
+async def token_of(env: Environment) -> tuple[Run[str], str]:
+    """A run that waits for its approval, and the token of that."""
+    run = await env.app.start(asks_by_token)
+    await env.settle()
+    return run, str((await run.describe()).step)
+
+
+async def test_a_token_takes_a_value_of_a_class_of_its_own(env: Environment) -> None:
+    async with env:
+        run, token = await token_of(env)
+        await env.app.resolve(token, Decision(True, "ann"))
+        assert await run.result() == "True by ann"
+
+
+async def test_a_name_takes_a_value_of_a_class_of_its_own(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(asks)
+        await run.resolve("approval", Decision(True, "ann"))
+        assert await run.result() == "True by ann"
+
+
+async def test_what_a_token_cannot_do_is_told_by_the_id_that_people_know(env: Environment) -> None:
+    async with env:
+        run, token = await token_of(env)
+        await env.app.resolve(token, Decision(True))
+        with pytest.raises(AlreadyResolved, match=run.id):
+            await env.app.resolve(token, Decision(False))
+
+
+async def test_an_error_without_a_text_is_refused(env: Environment) -> None:
+    async with env:
+        run = await env.app.start(asks)
+        with pytest.raises(BadOption, match="says what is wrong, in a text that is not empty"):
+            await run.resolve(approval, error=" ")

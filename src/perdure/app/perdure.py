@@ -19,7 +19,7 @@ from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.open_apps import Home, refuse_in_workflows
-from perdure.app.run import NOTHING, Run, final_ending, handle_of, resolution, result_of
+from perdure.app.run import NOTHING, Run, final_ending, handle_of, own_type, resolution, result_of
 from perdure.app.shutdown import Shutdown, shutdown
 from perdure.authoring.activity import Activity
 from perdure.authoring.durations import Duration, seconds
@@ -33,11 +33,14 @@ from perdure.engine.held import tell_how_many
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, StartRequest
 from perdure.errors import (
+    AlreadyResolved,
     AnotherLoop,
     BadArguments,
     BadOption,
+    InboxFull,
     NotOpen,
     PerdureError,
+    RunClosed,
     RunUnreadable,
     StoreUnavailable,
     UnknownWorkflow,
@@ -364,12 +367,17 @@ class Perdure:
     ) -> None:
         """Give the deferred that a token is for its value, or an error instead, as `run.resolve` does.
 
+        The type that the workflow waits for is not known here: a value that does not fit fails its wait.
         BadToken when the token was changed, or is of another database or namespace.
         """
         client = self._opened.client
         run_id, name = await client.read_token(self.namespace, token)
-        sent = resolution(name, _ANY, value, error)
-        await client.post(self.namespace, run_id, run_id, sent, f"deferred:{name}", within=connection)
+        sent = resolution(name, own_type(value), value, error)
+        try:
+            await client.post(self.namespace, run_id, run_id, sent, f"deferred:{name}", within=connection)
+        except (AlreadyResolved, RunClosed, InboxFull) as refused:
+            row = await self._opened.reader.read(self.namespace, run_id)
+            raise type(refused)(row.workflow_id, *refused.args[1:]) from None
 
     async def list(
         self,

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import is_dataclass
 from typing import Any, Generic, TypeVar, assert_never, cast, overload
 from uuid import uuid4
 
@@ -145,7 +146,7 @@ class Run(Generic[R_co]):
         With a connection that is in a transaction of your own on Postgres it is resolved when you commit.
         """
         name, kind = _named(deferred, Deferred)
-        sent = resolution(name, kind, value, error)
+        sent = resolution(name, own_type(value) if isinstance(deferred, str) else kind, value, error)
         at = (self._home.namespace, self.run_id, self.id)
         await self._engine.client.post(*at, sent, f"deferred:{name}", within=connection)
 
@@ -167,7 +168,8 @@ class Run(Generic[R_co]):
     ) -> object:
         """Ask the running workflow, and wait for its answer; the `timeout` ends the waiting, not the request.
 
-        Asked again under the same `id` it is the same request with the same answer, also after the run has ended.
+        Asked again under the same `id` it is the same request with the same answer, also after the run has ended;
+        IdConflict when another value is asked under it.
         RequestRefused with the workflow's text; NotAnswered when the run ended or continued without an answer.
         """
         limit = None if timeout is None else seconds(timeout, "timeout")
@@ -384,11 +386,20 @@ def _restored_answer(id: str, name: str, answer: RequestAnswer, kind: ValueType)
             assert_never(answer)
 
 
+def own_type(value: object) -> ValueType:
+    """The type by which a value is written when nobody said one: its own, if that is a class with fields."""
+    kind = type(value)
+    has_fields = is_dataclass(kind) or issubclass(kind, msgspec.Struct) or hasattr(kind, "model_validate_json")
+    return ValueType(kind) if has_fields else _ANY
+
+
 def resolution(name: str, kind: ValueType, value: object, error: str | None) -> DeferredResult | DeferredFailure:
     """What a deferred is resolved with: a value or an error, one of them."""
     if (value is NOTHING) == (error is None):
         raise BadOption(f"resolve the deferred {name!r} with a value or with error=..., one of them")
     if error is not None:
+        if isinstance(error, str) and not error.strip():
+            raise BadOption(f"the error of the deferred {name!r} says what is wrong, in a text that is not empty")
         return DeferredFailure(name, _checked_text("error", error))
     data, _ = kind.record(value, f"the deferred {name!r}")
     return DeferredResult(name, msgspec.Raw(data))

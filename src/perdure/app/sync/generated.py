@@ -86,7 +86,8 @@ class SyncRun(SyncHandle[R_co]):
     ) -> object:
         """Ask the running workflow, and wait for its answer; the `timeout` ends the waiting, not the request.
 
-        Asked again under the same `id` it is the same request with the same answer, also after the run has ended.
+        Asked again under the same `id` it is the same request with the same answer, also after the run has ended;
+        IdConflict when another value is asked under it.
         RequestRefused with the workflow's text; NotAnswered when the run ended or continued without an answer.
         """
         work = self._inner.ask(request, value, timeout=timeout, id=id)
@@ -271,6 +272,7 @@ class SyncPerdure(SyncApp):
     ) -> None:
         """Give the deferred that a token is for its value, or an error instead, as `run.resolve` does.
 
+        The type that the workflow waits for is not known here: a value that does not fit fails its wait.
         BadToken when the token was changed, or is of another database or namespace.
         """
         self._bridge.wait(self._inner.resolve(token, value, error=error, connection=connection))
