@@ -73,6 +73,33 @@ async def exposes_late(round: int) -> None:
     await step.receive()
 
 
+class SpeechlessError(Exception):
+    """An error whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@workflow(name="query_cannot_say_why")
+async def cannot_say_why(error: str) -> int:
+    def fail() -> None:
+        raise SpeechlessError if error == "speechless" else ValueError("\udcff in a name")
+
+    expose("good", lambda: 1)
+    expose("bad", fail)
+    return await step.receive()
+
+
+@workflow(name="query_fails_at_length")
+async def fails_at_length(count: int, length: int) -> None:
+    def fail() -> None:
+        raise ValueError("ü" * length)
+
+    for number in range(count):
+        expose(f"{number}", fail)
+    await step.receive()
+
+
 @activity
 async def one() -> int:
     return 1
@@ -163,6 +190,24 @@ async def test_functions_that_fail_are_told_of_and_the_run_goes_on(env: Environm
         await env.result(run)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [("odd letter", "ValueError: \\udcff in a name"), ("speechless", "SpeechlessError: <SpeechlessError whose")],
+)
+async def test_an_error_that_cannot_be_written_is_told_as_far_as_it_can_be(
+    env: Environment, error: str, told: str
+) -> None:
+    """The run hung for ever, and its worker parked and handed back no other run any more."""
+    async with env:
+        run = await env.start(cannot_say_why, error)
+        await env.settle()
+        snapshot = await run.snapshot()
+        assert snapshot.values == {"good": 1}
+        assert snapshot.errors["bad"].startswith(told)
+        await run.signal(step, 7)
+        assert await env.result(run) == 7
+
+
 async def test_a_name_that_is_not_there_is_told_with_those_that_are(env: Environment) -> None:
     async with env:
         run = await env.start(counts, 1)
@@ -192,6 +237,34 @@ async def test_large_values_are_told_of_and_the_largest_left_out(
             assert (await too_large.snapshot()).values == {"small": 1}
             assert "300,002 bytes" in (await too_large.snapshot()).errors["large"]
     assert [record.event for record in caplog.records if hasattr(record, "event")].count("snapshot_large") == 1
+
+
+async def test_a_long_error_of_a_function_is_cut(env: Environment) -> None:
+    """Five million letters were written again whenever the text of the error changed."""
+    async with env:
+        run = await env.start(fails_at_length, 1, 5_000_000)
+        await env.settle()
+        error = (await run.snapshot()).errors["0"]
+        assert error.startswith("ValueError: üüü")
+        assert len(error) < 500
+
+
+async def test_errors_and_names_count_for_the_size_of_all_that_is_shown(env: Environment) -> None:
+    """There may be many functions, and each may fail at length."""
+    async with env:
+        run = await env.start(fails_at_length, 2_000, 1_000)
+        await env.settle()
+        assert 200 * 1024 < (await run.snapshot()).size <= 300 * 1024
+
+
+async def test_the_size_that_is_warned_of_is_in_bytes(env: Environment, caplog: pytest.LogCaptureFixture) -> None:
+    """Letters of two bytes and more were counted as one."""
+    with caplog.at_level(logging.WARNING, "perdure.worker"):
+        async with env:
+            await env.start(fails_at_length, 200, 1_000)
+            await env.settle()
+    (told,) = [record for record in caplog.records if getattr(record, "event", "") == "snapshot_large"]
+    assert vars(told)["bytes"] > 200 * 2 * 300
 
 
 async def test_a_run_that_is_continued_is_shown_by_the_newest(env: Environment) -> None:

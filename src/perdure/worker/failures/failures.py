@@ -44,22 +44,23 @@ def failure_of(error: BaseException) -> Failure:
 
 def _failure(error: BaseException, left: int) -> Failure:
     errors: tuple[Failure, ...]
-    message, errors = _text(error), ()
+    message, errors = text_of(error), ()
     if isinstance(error, BaseExceptionGroup):
         message = f"{message}: {'; '.join(_leaves(error, left))}"
         errors = _members(error, left)
     args, attributes = _recipe(error)
     kept = {name: value for name, value in attributes.items() if _is_attribute(name) and keep(value) is not None}
     return Failure(
-        _clean(name_of(type(error))),
-        _clean(message),
+        writable(name_of(type(error))),
+        writable(message),
         arguments=keep(list(args)) or UNKNOWN_ARGUMENTS,
         attributes=keep(kept) or NO_ATTRIBUTES,
         errors=errors,
     )
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """The text of an error, or one in its place when making it fails."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - an error whose text fails is still an error
@@ -73,7 +74,7 @@ def _leaves(group: "BaseExceptionGroup[BaseException]", left: int) -> list[str]:
         if isinstance(error, BaseExceptionGroup) and left:
             found += _leaves(error, left - 1)
         else:
-            found.append(f"{type(error).__name__}: {_text(error)}")
+            found.append(f"{type(error).__name__}: {text_of(error)}")
     return found
 
 
@@ -108,7 +109,7 @@ def _traceback(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - whatever an error's own code does, the error is kept
         return ""
     # What was raised, and where, stands at the end; what caused it at the beginning.
-    return _clean("".join(lines), LONGEST_TRACEBACK, LONGEST_TRACEBACK // 2)
+    return writable("".join(lines), LONGEST_TRACEBACK, LONGEST_TRACEBACK // 2)
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
@@ -119,7 +120,7 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
     return part or trace
 
 
-def _clean(text: str, longest: int = LONGEST_MESSAGE, end: int = 0) -> str:
+def writable(text: str, longest: int = LONGEST_MESSAGE, end: int = 0) -> str:
     """What can be written of a text: of a long one its beginning, and as much of its end as is wanted."""
     if len(text) > longest:
         text = f"{text[: longest - end]} ...{text[len(text) - end :]}"
@@ -200,4 +201,4 @@ def _set(error: Exception, name: str, value: object) -> None:
 
 
 def _is_told(error: Exception, failure: Failure) -> bool:
-    return _clean(_text(error)) == failure.message
+    return writable(text_of(error)) == failure.message

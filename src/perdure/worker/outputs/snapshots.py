@@ -17,7 +17,8 @@ from perdure.authoring.activity_context import running
 from perdure.codec.wire import encoded
 from perdure.engine.ports import Engine
 from perdure.errors import BadValue
-from perdure.kernel.snapshots import LARGE, LARGEST, ShownValues
+from perdure.kernel.snapshots import LARGE, LARGEST, LONGEST_ERROR, ROOM_FOR_ERRORS, ShownValues
+from perdure.worker.failures.failures import text_of, writable
 from perdure.worker.live_run import LastShown, LiveRun
 from perdure.worker.loop.exits import is_for_the_process
 from perdure.worker.timers import Alarms
@@ -75,9 +76,10 @@ class Snapshots:
         if text != state.text:
             state.text = text
             self._outputs.show(live.owned, runtime.seq, text)
-            if len(text) > LARGE and not state.is_told:
+            size = len(text.encode())
+            if size > LARGE and not state.is_told:
                 state.is_told = True
-                _tell_large(live, len(text))
+                _tell_large(live, size)
 
 
 def _text_of(exposed: dict[str, Callable[[], object]]) -> str:
@@ -87,16 +89,25 @@ def _text_of(exposed: dict[str, Callable[[], object]]) -> str:
     # What was set for an activity that began before this must not be found in here.
     running.set(None)
     for name, function in exposed.items():
+        size += len(name.encode())
         try:
             data = _shown(name, function, LARGEST - size)
         except BaseException as error:
             if is_for_the_process(error):
                 raise
-            shown.errors[name] = f"{type(error).__name__}: {error}"
+            told = _told(error)
+            size += len(told.encode())
+            if size <= LARGEST + ROOM_FOR_ERRORS:
+                shown.errors[name] = told
         else:
             size += len(data)
             shown.values[name] = msgspec.Raw(data)
     return msgspec.json.encode(shown).decode()
+
+
+def _told(error: BaseException) -> str:
+    """Why a function shows nothing; whatever its error is, that can be written."""
+    return writable(f"{type(error).__name__}: {text_of(error)}", LONGEST_ERROR)
 
 
 def _shown(name: str, function: Callable[[], object], room: int) -> bytes:
