@@ -1,6 +1,8 @@
 """Neighbours: what one run or one activity does wrong, or does a lot of, harms no other."""
 
 import asyncio
+import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ import pytest
 
 from perdure import BadOption, Perdure, Retry, RunFailed, Signal, Status, StoreUnavailable, activity, workflow
 from perdure.kernel.messages import Message, TerminateRequest
-from perdure.testing import Environment
+from perdure.stores.operations import Batch, ParkRun
+from perdure.testing import Environment, VirtualClock
 from perdure.worker.inbox import MOST_SEEN, Inbox
+from perdure.worker.timers import Alarms
 
 word = Signal("word", int)
 other_word = Signal("other word", int)
@@ -225,3 +229,77 @@ to_double = Signal("to_double", int)
 @workflow
 async def doubles_on_signal() -> int:
     return 2 * await to_double.receive()
+
+
+def break_within(env: Environment, run_id: str) -> None:
+    """Let whoever asks a live run what it waits for find something that cannot say it."""
+    env.worker._live[run_id].program.pending["broken"] = object()  # type: ignore[assignment]  # that is what is wrong
+
+
+def told_broken(caplog: pytest.LogCaptureFixture) -> set[str]:
+    return {vars(record)["run_id"] for record in caplog.records if getattr(record, "event", "") == "broken"}
+
+
+async def test_a_run_that_cannot_be_parked_keeps_no_other_from_it(
+    quick_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One error in the look at quiet runs was the last look of the process."""
+    async with Environment(str(quick_path / "test.db")) as env:
+        broken, neighbour = await env.start(listens, 1), await env.start(listens, 1)
+        await env.settle()
+        break_within(env, broken.run_id)
+        await env.pass_time(60)
+        assert env.worker.is_live(broken.run_id)
+        assert not env.worker.is_live(neighbour.run_id)
+        assert told_broken(caplog) == {broken.run_id}
+
+        del env.worker._live[broken.run_id].program.pending["broken"]
+        await env.pass_time(60)
+        assert not env.worker.is_live(broken.run_id)
+
+
+async def test_a_run_that_cannot_be_handed_back_keeps_no_other_from_it(
+    quick_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The runs after it were not handed back, and looked as if their process had died of them."""
+    handed_back: list[str] = []
+
+    async def note(batch: Batch) -> None:
+        handed_back.extend(each.run_id for group in batch.groups for each in group if isinstance(each, ParkRun))
+
+    async with Environment(str(quick_path / "test.db")) as env:
+        broken, neighbour = await env.start(listens, 1), await env.start(listens, 1)
+        await env.settle()
+        break_within(env, broken.run_id)
+        env.store.before_commit = note
+    assert handed_back == [neighbour.run_id]
+    assert told_broken(caplog) == {broken.run_id}
+
+
+@dataclass
+class Waiter:
+    """A run and what it waits for, as alarms know them."""
+
+    run_id: str
+    is_gone: bool = False
+    is_waiting: bool = True
+
+
+def test_an_alarm_that_fails_keeps_no_other_from_ringing(caplog: pytest.LogCaptureFixture) -> None:
+    """No alarm rang after one that had failed."""
+    clock = VirtualClock()
+    rung: list[str] = []
+
+    def ring(live: Waiter, _: Waiter) -> None:
+        rung.append(live.run_id)
+        if live.run_id == "broken":
+            raise RuntimeError("broken within")
+
+    alarms = Alarms(clock, ring)
+    for ms, run_id in ((1, "broken"), (1, "at once"), (1000, "later")):
+        alarms.add(clock.now() + ms, Waiter(run_id), Waiter(run_id))
+    with caplog.at_level(logging.ERROR, "perdure.worker"):
+        clock.advance(1)
+        clock.advance(1000)
+    assert rung == ["broken", "at once", "later"]
+    assert told_broken(caplog) == {"broken"}

@@ -14,6 +14,7 @@ from perdure.worker import warnings
 from perdure.worker.live_run import LiveRun, LiveRuns
 from perdure.worker.messages import IncomingMessages
 from perdure.worker.outputs.snapshots import Snapshots
+from perdure.worker.timers import tell_broken
 
 SWEEP_MS = 1000
 # Beyond so many live runs, those that nobody has written to yet are parked as soon as they wait, and
@@ -44,23 +45,31 @@ class Parking:
         """
         is_many, hurried = len(runs) >= MANY, 0
         for live in list(runs):
-            idle = now - max(live.owned.state.at, live.alive_since)
-            if idle < 0:
-                idle = live.quiet_for(now)
-            if live.owned.state.seq > warnings.LONG_HISTORY and not live.is_long:
-                warnings.tell_long_history(live)
             hurries = is_crowded or (is_many and live.inbox is None)
-            if live.is_leaving or (idle < NOTE_AFTER_MS and not hurries):
-                continue
-            if (idle >= self._park_after_ms or hurries) and live.is_waiting_outside():
-                self.park(live, now)
-                hurried += hurries
-            elif not live.is_noted and idle >= NOTE_AFTER_MS:
-                live.is_noted = True
-                self._unworked.look_at(live)
-                live.note_undo(self._engine.owner)
-                self._engine.owner.note_waiting(live.owned, live.waiting())
+            try:
+                hurried += self._look_at(live, now, hurries=hurries)
+            except Exception as error:  # noqa: BLE001 - one failure must not end this loop
+                tell_broken("the parking", live, error)
         return is_many and hurried * 10 > len(runs)
+
+    def _look_at(self, live: LiveRun, now: int, *, hurries: bool) -> bool:
+        """Park a run or show what it waits for, if it is time; answers whether it was parked because that hurries."""
+        idle = now - max(live.owned.state.at, live.alive_since)
+        if idle < 0:
+            idle = live.quiet_for(now)
+        if live.owned.state.seq > warnings.LONG_HISTORY and not live.is_long:
+            warnings.tell_long_history(live)
+        if live.is_leaving or (idle < NOTE_AFTER_MS and not hurries):
+            return False
+        if (idle >= self._park_after_ms or hurries) and live.is_waiting_outside():
+            self.park(live, now)
+            return hurries
+        if not live.is_noted and idle >= NOTE_AFTER_MS:
+            live.is_noted = True
+            self._unworked.look_at(live)
+            live.note_undo(self._engine.owner)
+            self._engine.owner.note_waiting(live.owned, live.waiting())
+        return False
 
     def park(self, live: LiveRun, now: int) -> None:
         """Let go of a run that only waits, unless it is to go on or to end in a moment."""
@@ -78,6 +87,14 @@ class Parking:
             live.is_leaving = False
             live.alive_since = self._engine.clock.now()
             self._messages.go_on(live)
+
+    def hand_back_all(self, runs: Collection[LiveRun]) -> None:
+        """Let go of all runs because the worker stops."""
+        for live in list(runs):
+            try:
+                self.hand_back(live)
+            except Exception as error:  # noqa: BLE001 - one failure must not end this loop
+                tell_broken("the handing back", live, error)
 
     def hand_back(self, live: LiveRun) -> None:
         """Let go of a run because the worker stops: parked if it only waits, else ripe for others at once."""

@@ -2,10 +2,13 @@
 
 import heapq
 import itertools
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from perdure.clock import Alarm, Clock
+
+log = logging.getLogger("perdure.worker")
 
 
 class Ringing(Protocol):
@@ -19,6 +22,9 @@ class Ringer(Protocol):
     """The live run that an alarm is set for."""
 
     is_gone: bool
+
+    @property
+    def run_id(self) -> str: ...
 
 
 class Alarms:
@@ -61,5 +67,18 @@ class Alarms:
         while self._heap and self._clock.is_over(self._heap[0][0]):
             _, _, live, call = heapq.heappop(self._heap)
             if not live.is_gone:
-                self._ring_one(live, call)
+                self._ring_for(live, call)
         self._set()
+
+    def _ring_for(self, live: Ringer, call: Ringing) -> None:
+        """Ring for one run; what fails there must not keep the others from being rung for."""
+        try:
+            self._ring_one(live, call)
+        except Exception as error:  # noqa: BLE001 - one failure must not end this loop
+            tell_broken("an alarm", live, error)
+
+
+def tell_broken(what: str, live: Ringer, error: Exception) -> None:
+    """Log that something of ours has failed for one run, while it goes on for the others."""
+    text, fields = "%s of run %s failed; the other runs go on", {"event": "broken", "run_id": live.run_id}
+    log.error(text, what, live.run_id, exc_info=error, extra=fields)

@@ -118,8 +118,7 @@ class Worker:
             await self._engine.transactor.calm()
         if not self._hurries:
             tell_unfinished(self._live.values(), grace_ms)
-        for live in list(self._live.values()):
-            self._parking.hand_back(live)
+        self._parking.hand_back_all(self._live.values())
         await self._engine.settle(0 if self._hurries else grace_ms)
         self._effects.abandon()
         self.evict_all()
@@ -231,12 +230,14 @@ class Worker:
     # Letting go
 
     def sweep(self) -> None:
-        """Park runs that have been quiet for long; comes again by itself."""
+        """Park runs that have been quiet for long; comes again by itself, whatever fails in it."""
+        self._schedule_sweep()
         self._effects.tidy()
         self._executor.snapshots.tidy()
         is_crowded = len(self._live) >= self._settings.max_live
         is_worth_it = self._parking.sweep(self._live.values(), self._clock.now(), is_crowded=is_crowded)
-        self._schedule_sweep(SOON_MS if is_worth_it else SWEEP_MS)
+        if is_worth_it:
+            self._schedule_sweep(SOON_MS)
         if self._clock.now() >= self._next_look_at:
             self._next_look_at = self._clock.now() + LOOK_MS
             self._background.spawn(self._look_for_missing_code())
