@@ -1,7 +1,7 @@
 """Requests: a running workflow is asked, and answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 
 import pytest
@@ -54,6 +54,17 @@ async def basket() -> list[str]:
                     asked.answer(len(items))
             case _:
                 return items
+
+
+@workflow(name="request_counts")
+async def counts_requests(count: int) -> int:
+    while True:
+        match await select(add=add.receive(), done=done.receive()):
+            case "add", Asked() as request:
+                count += 1
+                request.answer(count)
+            case _, True:
+                continue_as_new(count)
 
 
 @workflow(name="request_one")
@@ -287,6 +298,32 @@ async def test_unread_requests_and_answered_ids_go_on_with_the_run(env: Environm
         assert await second == 100
         assert await run.ask(add, Item("c")) == 101
         assert await run.result() == ["b", "c"]
+
+
+@pytest.mark.parametrize("env", ["live", "postgres"], indirect=True)
+@pytest.mark.parametrize("others", ["requests without an id", "signals with one"])
+async def test_an_answered_id_goes_on_however_much_else_was_sent(env: Environment, others: str) -> None:
+    """It was forgotten after a thousand others, and a request that was asked again was done again."""
+    async with env:
+        run = await env.app.start(counts_requests, 0)
+        first = await asked(env, run.ask(add, Item("a"), id="first"))
+        if others == "requests without an id":
+            await asked(env, *(run.ask(add, Item("b")) for _ in range(1_001)))
+        else:
+            await asyncio.gather(*(run.signal(done, False, id=f"{number}") for number in range(1_001)))
+        await run.signal(done, True)
+        await env.settle()
+
+        newest = await env.app.get(run.id)
+        assert newest.run_id != run.run_id
+        assert await asked(env, newest.ask(add, Item("a"), id="first")) == first == [1]
+
+
+async def asked(env: Environment, *asking: Coroutine[object, object, int]) -> list[int]:
+    """The answers to requests that are asked at once."""
+    tasks = [asyncio.create_task(each) for each in asking]
+    await env.settle()
+    return [await task for task in tasks]
 
 
 async def test_a_request_that_does_not_fit_is_refused_and_the_run_waits_on(env: Environment) -> None:

@@ -176,7 +176,8 @@ class Run(Generic[R_co]):
         name, kind = _named(request, Request)
         data, _ = kind.record(value, f"the request {name!r}")
         answers = request.answers if isinstance(request, Request) else _ANY
-        message_id = f"request:{uuid4().hex if id is None else checked_id('request id', id)}"
+        # Nobody asks again under an id that was not given: it is not one of those that go on with the run.
+        message_id = uuid4().hex if id is None else f"request:{checked_id('request id', id)}"
         asking = self._engine.client.ask(
             self._home.namespace, self.run_id, self.id, RequestSent(name, msgspec.Raw(data)), message_id
         )

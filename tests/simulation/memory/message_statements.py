@@ -15,7 +15,8 @@ from tests.simulation.memory.tables import InboxRow
 from tests.simulation.memory.view import Refused, Steps, View
 
 _MOVED_KINDS = (*SENT, "CancelRequest", "TerminateRequest")
-_MOST_KNOWN = 1000
+_MOST_SIGNALS = 1000
+_MOST_REQUESTS = 10_000
 
 
 @statement
@@ -171,8 +172,10 @@ def move_messages(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
 def move_known(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
     """The last signals and requests that were sent under an id; a request that has no answer never gets one."""
     taken = [row for row in view.messages_of(run_id) if row.taken_by is not None]
-    known = [row for row in taken if row.message_id.startswith(("signal:", "request:"))]
-    return (yield from _move(view, known[-_MOST_KNOWN:], run_id, to_run_id))
+    signals = [row for row in taken if row.message_id.startswith("signal:")][-_MOST_SIGNALS:]
+    requests = [row for row in taken if row.message_id.startswith("request:")][-_MOST_REQUESTS:]
+    known = sorted(signals + requests, key=lambda row: row.number)
+    return (yield from _move(view, known, run_id, to_run_id))
 
 
 def _move(view: View, rows: list[InboxRow], run_id: str, to_run_id: str) -> Steps[Found]:

@@ -22,16 +22,21 @@ update inbox
                      and taken_by is not null
                      and message_id >= 'signal:'
                      and message_id < 'signal;'
-                   union all
+                   order by number desc
+                   limit 1000
+                ) as signals
+          union all
+         select number
+           from (
                   select number
                     from inbox
                    where run_id = :run_id
                      and taken_by is not null
                      and message_id >= 'request:'
                      and message_id < 'request;'
-                ) as known
-          order by number desc
-          limit 1000
+                   order by number desc
+                   limit 10000
+                ) as requests
        );
 
 -- find_message: is this message in the inbox, and what does it say?
