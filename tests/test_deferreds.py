@@ -2,7 +2,12 @@
 
 import asyncio
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -16,10 +21,13 @@ from perdure import (
     NotInWorkflow,
     Perdure,
     PerdureError,
+    Request,
     Run,
     RunClosed,
     RunNotFound,
     Signal,
+    Status,
+    Stream,
     at,
     continue_as_new,
     select,
@@ -402,3 +410,19 @@ async def test_an_error_without_a_text_is_refused(env: Environment) -> None:
         run = await env.app.start(asks)
         with pytest.raises(BadOption, match="says what is wrong, in a text that is not empty"):
             await run.resolve(approval, error=" ")
+
+
+@pytest.mark.parametrize("kind", [3, asyncio.Task, asyncio.Lock])
+@pytest.mark.parametrize("channel", [Deferred, Signal, Stream, Request])
+def test_a_type_whose_values_never_come_back_is_refused_where_it_is_given(channel: Any, kind: object) -> None:
+    with pytest.raises(BadOption, match="no type of values that can be restored from JSON"):
+        channel("odd", kind)
+    with pytest.raises(BadOption, match="no type of values that can be restored from JSON"):
+        Request("odd", int, cast("Any", kind))
+
+
+@pytest.mark.parametrize(
+    "kind", [Any, object, Decision, Path, UUID, datetime, Mapping, list[Decision], int | None, Status]
+)
+def test_a_type_whose_values_come_back_is_accepted(kind: Any) -> None:
+    assert Deferred("fine", kind).name == "fine"

@@ -892,9 +892,9 @@ def test_the_quick_look_at_large_values_finds_all_that_the_slow_one_finds(data: 
 _seen: list[Any] = []
 
 
-def carrier(name: str, annotation: Any) -> Any:
+def carrier(name: str, annotation: Any, signalled: Any) -> Any:
     """A workflow that passes its argument to an activity and a child, waits for it as a signal, and returns it."""
-    wanted: Signal[Any] = Signal("wanted", annotation)
+    wanted: Signal[Any] = Signal("wanted", signalled)
 
     async def passes_on(value: Any) -> Any:
         return value
@@ -916,8 +916,8 @@ def carrier(name: str, annotation: Any) -> Any:
     return workflow(name=f"carries {name}")(carries), wanted
 
 
-CARRIERS = {name: carrier(name.replace("(", ""), annotation) for name, annotation, _ in RESTORED}
-TAKERS = {name: carrier(f"refused {name}", annotation)[0] for name, annotation, *_ in REFUSED}
+CARRIERS = {name: carrier(name.replace("(", ""), annotation, annotation) for name, annotation, _ in RESTORED}
+TAKERS = {name: carrier(f"refused {name}", annotation, Any)[0] for name, annotation, *_ in REFUSED}
 
 
 async def test_values_travel_through_runs_as_they_are(env: Environment) -> None:

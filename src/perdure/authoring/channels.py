@@ -20,6 +20,7 @@ class Channel(Generic[T]):
         self._given_type = type
         if type is not None:
             self.payload.refuse_clashes(f"the {self.what} {name!r}")
+            self.payload.refuse_unreadable(f"the {self.what} {name!r}")
 
     @cached_property
     def payload(self) -> ValueType:

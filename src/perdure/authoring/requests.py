@@ -73,6 +73,7 @@ class Request(Channel[T], Generic[T, A]):
         self._given_answer = answer
         if answer is not None:
             self.answers.refuse_clashes(f"the answer to the request {name!r}")
+            self.answers.refuse_unreadable(f"the answer to the request {name!r}")
 
     @cached_property
     def answers(self) -> ValueType:

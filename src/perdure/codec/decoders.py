@@ -15,10 +15,12 @@ from decimal import Decimal
 from enum import Enum
 from functools import reduce
 from operator import or_
+from types import NoneType
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin
 from uuid import UUID
 
 import msgspec
+import msgspec.inspect
 
 from perdure.codec.wire import encode, is_textual, knows_names
 
@@ -26,6 +28,9 @@ Decoder: TypeAlias = "msgspec.json.Decoder[Any]"
 
 # Beside enums and paths and the like, the types whose values msgspec writes as text.
 TEXTS = frozenset({bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID})
+
+# What JSON has.
+JSON_TYPES = (str, int, float, bool, NoneType, list, dict)
 
 
 def decoder_of(annotation: Any) -> Decoder:
@@ -59,6 +64,20 @@ def _from_json(kind: Any, value: Any) -> object:
     if isinstance(value, get_origin(kind) or kind):
         return value
     raise NotImplementedError(f"a {getattr(kind, '__name__', kind)} cannot be restored from JSON")
+
+
+def unreadable(annotation: Any) -> str | None:
+    """Why nothing that JSON has can become a value of this class; None when something can."""
+    if not isinstance(annotation, type) or get_origin(annotation) is not None or is_textual(annotation):
+        return None
+    if hasattr(annotation, "restored_from") or hasattr(annotation, "model_validate_json"):
+        return None
+    try:
+        is_unknown = isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType)
+        fits_json = any(issubclass(kind, annotation) for kind in JSON_TYPES)
+    except (TypeError, NameError):
+        return None
+    return "use a dataclass, a struct or a model" if is_unknown and not fits_json else None
 
 
 def clash(annotation: Any) -> str | None:

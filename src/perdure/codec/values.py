@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from perdure.codec.decoders import Decoder, clash, decoder_of
+from perdure.codec.decoders import Decoder, clash, decoder_of, unreadable
 from perdure.codec.roundtrip import ValueDifference, difference
 from perdure.codec.roundtrip_bulk import LARGE, are_alike
 from perdure.codec.wire import LARGEST_VALUE, TOO_DEEP, encode, encoded, odd_number
@@ -49,6 +49,18 @@ class ValueType:
             raise BadOption(
                 f"{where}: values of {self.shown} cannot be told apart, {found} are both text in JSON; {instead}"
             )
+
+    def refuse_unreadable(self, where: str) -> None:
+        """BadOption when no value of the annotation could ever come back; one that is not known yet is left out."""
+        try:
+            _ = self._decoder
+            found = None if self.is_plain else unreadable(self.annotation)
+        except NameError:
+            return
+        except TypeError as error:
+            found = str(error)
+        if found is not None:
+            raise BadOption(f"{where}: {self.shown} is no type of values that can be restored from JSON: {found}")
 
     @property
     def is_known(self) -> bool:
