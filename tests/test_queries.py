@@ -182,7 +182,7 @@ async def test_functions_that_fail_are_told_of_and_the_run_goes_on(env: Environm
         assert snapshot.values == {"good": 1}
         assert snapshot.errors["bad"] == "ZeroDivisionError: integer division or modulo by zero"
         assert "cannot be written as JSON" in snapshot.errors["odd"]
-        assert "NotInWorkflow" in snapshot.errors["clock"]
+        assert "NotInWorkflow: an exposed function may not call now()" in snapshot.errors["clock"]
         assert "coroutine" in snapshot.errors["later"]
         with pytest.raises(QueryNotFound, match="no value for 'bad' .ZeroDivisionError.*there are 'good'"):
             await run.query("bad")

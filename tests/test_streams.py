@@ -292,7 +292,9 @@ async def publishes_wrongly() -> str:
 async def test_wrong_values_are_refused_where_they_are_published(env: Environment) -> None:
     async with env:
         assert "the stream 'words'" in await env.run(publishes_wrongly)
-    with pytest.raises(NotInActivity):
+    with pytest.raises(
+        NotInActivity, match="only inside a workflow or an activity that a worker runs; elsewhere there"
+    ):
         words.publish("x")
 
 

@@ -565,6 +565,18 @@ async def test_a_mistake_is_told_where_it_is_made(env: Environment, how: str, er
             await env.run(mistakes, how)
 
 
+@workflow(name="undo_called_too_early")
+async def calls_too_early() -> None:
+    given: Any = release("x")
+    undo(given)
+
+
+async def test_a_function_that_was_called_already_is_not_registered(env: Environment) -> None:
+    async with env:
+        with pytest.raises(RunFailed, match=r"write `undo\(refund, order\)`, not `undo\(refund\(order\)\)`"):
+            await env.run(calls_too_early)
+
+
 async def test_outside_a_workflow_there_is_nothing_to_undo() -> None:
     with pytest.raises(NotInWorkflow, match=r"undo\(\)"):
         undo(release, "x")

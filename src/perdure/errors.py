@@ -211,12 +211,16 @@ class NotInWorkflow(PerdureError):
 class NotInActivity(PerdureError):
     """Only the code of an activity that a worker runs may call this."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    def __init__(
+        self, what: str, instead: str = "pass the value as an argument elsewhere", where: str = "an activity"
+    ) -> None:
+        super().__init__(what, instead, where)
         self.what = what
+        self.instead = instead
+        self.where = where
 
     def __str__(self) -> str:
-        return f"{self.what} works only inside an activity that a worker runs; pass the value as an argument elsewhere"
+        return f"{self.what} works only inside {self.where} that a worker runs; {self.instead}"
 
 
 class ResourceNotFound(PerdureError, LookupError):

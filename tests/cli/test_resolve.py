@@ -57,6 +57,12 @@ def test_of_a_misspelt_deferred_the_awaited_ones_are_told(shell: Shell) -> None:
     assert done.err == 'warning: the run waits for: decision; "decison" is kept until it is waited for\n'
 
 
+def test_an_error_without_its_text_names_the_help_of_the_command(shell: Shell) -> None:
+    done = shell("resolve", "d-1", "decision", "--error")
+    assert done.code == 64
+    assert "see `perdure resolve --help`" in done.err
+
+
 def test_one_word_is_not_told_of_as_several(shell: Shell) -> None:
     assert "1 word was given" in shell("resolve", "d-1").err
 

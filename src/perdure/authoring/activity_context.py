@@ -85,7 +85,7 @@ def heartbeat(details: object = SAME_DETAILS) -> None:
     """
     source = running.get()
     if source is None:
-        raise NotInActivity("heartbeat()")
+        raise NotInActivity("heartbeat()", "elsewhere nobody waits for it, leave it out")
     source.heartbeat(details)
 
 

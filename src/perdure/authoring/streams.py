@@ -31,5 +31,6 @@ class Stream(Channel[T], Generic[T]):
             return
         source = running.get()
         if source is None:
-            raise NotInActivity(f"publishing in the stream {self.name!r}")
+            what = f"publishing in the stream {self.name!r}"
+            raise NotInActivity(what, "elsewhere there is no run to publish for", "a workflow or an activity")
         source.publish(self.name, data.decode())

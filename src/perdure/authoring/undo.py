@@ -4,6 +4,7 @@ In:   an activity or a workflow that undoes something, and its arguments.
 Out:  a handle that forgets it again; nothing is called before the run fails, is cancelled or runs out of time.
 """
 
+import inspect
 from asyncio.events import _get_running_loop
 from typing import ParamSpec
 
@@ -56,6 +57,13 @@ def undo(function: DecoratedFunction[P, object], /, *args: P.args, **kwargs: P.k
     runtime: Runtime | None = getattr(_get_running_loop(), "runtime", None)
     if runtime is None:
         raise NotInWorkflow("undo()", "it registers what a workflow does when it fails")
+    given_call: object = function
+    if inspect.iscoroutine(given_call):
+        # Nobody will await it, and nobody needs to be told of that twice.
+        given_call.close()
+        raise BadOption(
+            "undo() calls the function itself, later: write `undo(refund, order)`, not `undo(refund(order))`"
+        )
     if not isinstance(function, DecoratedFunction):
         raise BadOption(f"undo() takes an activity or a workflow and its arguments, not {function!r}")
     # As a replay would restore them: whatever becomes of what is given here, they stay as they are.

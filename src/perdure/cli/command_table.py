@@ -18,6 +18,9 @@ import typer.main
 from perdure.cli.input.config import defaults
 from perdure.cli.output.console import is_coloured
 
+# Typer brings its own Click or uses the one installed; its errors are known by their common root.
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+
 HELP = {"help_option_names": ["-h", "--help"]}
 HEADING = re.compile(r"^(Usage:|\S[^:\n]*:$)", re.MULTILINE)
 
@@ -62,6 +65,14 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 class Shown(typer.core.TyperCommand):
     """A command whose examples are shown as they are written."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            # An option without its value does not say of which command it is one.
+            error.ctx = error.ctx or ctx
+            raise
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         if self.epilog:

@@ -11,11 +11,8 @@ import typer
 import typer.main
 
 import perdure
-from perdure.cli.command_table import HELP, Commands
+from perdure.cli.command_table import HELP, Commands, UsageError
 from perdure.cli.output import console, errors
-
-# Typer brings its own Click or uses the one installed; its errors are known by their common root.
-UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 WIDEST_HELP = 100
 COMPLETING = "_PERDURE_COMPLETE"

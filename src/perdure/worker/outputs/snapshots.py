@@ -16,7 +16,7 @@ import msgspec
 from perdure.authoring.activity_context import running
 from perdure.codec.wire import encoded
 from perdure.engine.ports import Engine
-from perdure.errors import BadValue
+from perdure.errors import BadValue, NotInWorkflow
 from perdure.kernel.snapshots import LARGE, LARGEST, LONGEST_ERROR, ROOM_FOR_ERRORS, ShownValues
 from perdure.worker.failures.failures import text_of, writable
 from perdure.worker.live_run import LastShown, LiveRun
@@ -107,7 +107,12 @@ def _text_of(exposed: dict[str, Callable[[], object]]) -> str:
 
 def _told(error: BaseException) -> str:
     """Why a function shows nothing; whatever its error is, that can be written."""
-    return writable(f"{type(error).__name__}: {text_of(error)}", LONGEST_ERROR)
+    text = _not_exposed(error.what) if type(error) is NotInWorkflow else text_of(error)
+    return writable(f"{type(error).__name__}: {text}", LONGEST_ERROR)
+
+
+def _not_exposed(what: str) -> str:
+    return f"an exposed function may not call {what}; keep what it gives in a variable of the workflow, and show that"
 
 
 def _shown(name: str, function: Callable[[], object], room: int) -> bytes:
