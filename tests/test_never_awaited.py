@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from perdure import NeverAwaited, RunFailed, Signal, Status, activity, continue_as_new, select, sleep, workflow
+from perdure import (
+    Deferred,
+    NeverAwaited,
+    Request,
+    RunFailed,
+    Signal,
+    Status,
+    activity,
+    continue_as_new,
+    interrupted,
+    select,
+    sleep,
+    unwind,
+    workflow,
+)
 from perdure.testing import Environment
 
 proceed = Signal("proceed", int)
@@ -268,3 +282,28 @@ async def test_python_still_tells_of_coroutines_that_are_not_ours(env: Environme
         with pytest.warns(RuntimeWarning, match="coroutine 'asleep' was never awaited") as told:
             asleep()  # type: ignore[unused-coroutine]  # dropped here
         assert (told[0].filename, told[0].lineno) == (__file__, line_of("dropped here"))
+
+
+@workflow(name="never_awaited_waits")
+async def forgets_to_wait(how: str) -> str:
+    match how:
+        case "unwind":
+            unwind()  # type: ignore[unused-coroutine]
+        case "sleep":
+            sleep(5)  # type: ignore[unused-coroutine]
+        case "interrupted":
+            interrupted()  # type: ignore[unused-coroutine]
+        case "wait":
+            Deferred("forgotten", int).wait()  # type: ignore[unused-coroutine]
+        case "asked":
+            Request("forgotten", int, int).receive()  # type: ignore[unused-coroutine]
+        case _:
+            proceed.receive()  # type: ignore[unused-coroutine]
+    return "done"
+
+
+@pytest.mark.parametrize("how", ["unwind", "sleep", "interrupted", "wait", "asked", "receive"])
+async def test_a_wait_that_nobody_awaits_fails_the_run(env: Environment, how: str) -> None:
+    async with env:
+        with pytest.raises(RunFailed, match=r"in forgets_to_wait: the call of \w+\(\) was never awaited"):
+            await env.run(forgets_to_wait, how)

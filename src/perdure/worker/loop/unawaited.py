@@ -1,8 +1,8 @@
 """Calls that were never awaited: what a forgotten `await` leaves behind, found when it is thrown away.
 
 In:   coroutines that Python threw away before they had begun; it tells of them as of this is installed.
-Out:  for a call of an activity or a child that a live run has forgotten, an error with the line of the call, which
-      the run fails with at its end; for all others the warning that Python gives.
+Out:  for a call of an activity or a child, or a wait, that a live run has forgotten, an error with the line of the
+      call, which the run fails with at its end; for all others the warning that Python gives.
 
 A call that is awaited costs nothing here. Forgotten is a call that was dropped on the spot, or taken for its value
 (`if is_paid(order):`), or kept in a variable that nobody awaited. A call that was handed to somebody else may have been
@@ -22,13 +22,27 @@ from types import CodeType, FrameType
 from typing import Any
 
 from perdure.authoring.activity import Activity
+from perdure.authoring.calls import interrupted, sleep
+from perdure.authoring.deferreds import Deferred
 from perdure.authoring.function import DecoratedFunction
 from perdure.authoring.lint.check import look
+from perdure.authoring.requests import Request
+from perdure.authoring.signals import Signal
+from perdure.authoring.undo import unwind
 from perdure.authoring.workflow import Workflow
 from perdure.errors import NeverAwaited
 from perdure.worker.loop.loop import RunLoop
 
 _CALLS = frozenset({Activity._call.__code__, Workflow._call.__code__})
+# What else of ours does nothing unless it is awaited; told when it was dropped on the spot.
+_WAITS = {
+    unwind.__code__: "unwind()",
+    sleep.__code__: "sleep()",
+    interrupted.__code__: "interrupted()",
+    Deferred.wait.__code__: "wait()",
+    Signal.receive.__code__: "receive()",
+    Request.receive.__code__: "receive()",
+}
 _CALLING = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 # What takes a value and leaves nothing of it: a statement, a condition, a comparison, an f-string; in all Pythons.
 _USING_UP = (
@@ -48,18 +62,22 @@ def watch_calls() -> None:
 
 def _hook(told: Callable[[Any], None]) -> Callable[[Any], None]:
     # What it needs is its own: at the end of the process modules lose theirs.
-    calls, running_loop, run_loop, frame, note, warn = (
+    calls, waits, running_loop, run_loop, frame, note, note_wait, warn = (
         _CALLS,
+        _WAITS,
         _get_running_loop,
         RunLoop,
         sys._getframe,
         _note,
+        _note_wait,
         warnings.warn,
     )
 
     def notice(coroutine: Any) -> None:
         loop = running_loop()
         if type(loop) is run_loop and coroutine.cr_code in calls and note(loop, coroutine, frame(1)):
+            return
+        if type(loop) is run_loop and coroutine.cr_code in waits and note_wait(loop, coroutine, frame(1)):
             return
         if coroutine.cr_origin is not None:
             told(coroutine)
@@ -83,6 +101,15 @@ def _note(loop: RunLoop, call: Any, dropped_in: FrameType) -> bool:
     if where:
         runtime.note_forgotten(NeverAwaited(f"{function.kind} {function.name!r}", where))
     return bool(where) or loop.has_cancelled
+
+
+def _note_wait(loop: RunLoop, wait: Any, dropped_in: FrameType) -> bool:
+    """The same for what waits or undoes; one that was not dropped on the spot is left to Python's warning."""
+    where = None if loop.is_dead else _dropped_at(dropped_in)
+    if where:
+        runtime: Any = loop.runtime
+        runtime.note_forgotten(NeverAwaited(_WAITS[wait.cr_code], where))
+    return loop.is_dead or where is not None
 
 
 def _dropped_at(frame: FrameType) -> str | None:
