@@ -27,6 +27,7 @@ from perdure import (
     sleep,
     workflow,
 )
+from perdure.kernel.requests import LeftUnanswered
 from perdure.testing import Environment
 
 
@@ -398,6 +399,32 @@ async def test_the_answer_reaches_a_caller_in_another_process(env: Environment) 
             await env.pass_time(0.1)
 
         assert await asking == 1
+
+
+class ComparedId(str):
+    """An id that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedId.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+async def test_telling_one_of_many_callers_looks_at_no_other(env: Environment) -> None:
+    """Ten thousand that asked at once took three times as long as five thousand."""
+    async with env:
+        askers = env.engine.waiters.askers
+        waiting = [askers.come("run", ComparedId(number)) for number in range(1_000)]
+        for number, asker in enumerate(waiting):
+            askers.tell("run", ComparedId(number), LeftUnanswered())
+            askers.leave(asker)
+        assert all(asker.answer.done() for asker in waiting)
+        assert not askers.by_run
+        assert ComparedId.compared < 10 * len(waiting)
 
 
 async def test_an_app_that_closes_tells_its_callers(env: Environment) -> None:

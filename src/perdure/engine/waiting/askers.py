@@ -6,7 +6,7 @@ Out:  the answer of each request, to every caller that waits for it, once it is 
 
 import asyncio
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain, islice
 
 from perdure.engine.leasing.lease import Lease
 from perdure.errors import NotOpen
@@ -38,29 +38,32 @@ class Askers:
     def __init__(self, store: Store, lease: Lease) -> None:
         self._store = store
         self._lease = lease
-        self.by_run: dict[str, list[Asker]] = {}
+        # Of each run the callers by the id of their message; many may ask at once, and few of them the same.
+        self.by_run: dict[str, dict[str, list[Asker]]] = {}
         # Look at the database at once; what watches it says how.
         self.look_soon: Callable[[], None] = lambda: None
 
     def come(self, run_id: str, message_id: str) -> Asker:
         """A caller begins to wait, before its message is sent, so that no answer is missed."""
         asker = Asker(run_id, message_id)
-        self.by_run.setdefault(run_id, []).append(asker)
+        self.by_run.setdefault(run_id, {}).setdefault(message_id, []).append(asker)
         return asker
 
     def leave(self, asker: Asker) -> None:
         """The caller waits no longer."""
-        askers = self.by_run.get(asker.run_id, [])
+        by_message = self.by_run.get(asker.run_id, {})
+        askers = by_message.get(asker.message_id, [])
         if asker in askers:
             askers.remove(asker)
         if not askers:
+            by_message.pop(asker.message_id, None)
+        if not by_message:
             self.by_run.pop(asker.run_id, None)
 
     def tell(self, run_id: str, message_id: str, answer: RequestAnswer) -> None:
         """The answer of a run of this process is on disk."""
-        for asker in self.by_run.get(run_id, ()):
-            if asker.message_id == message_id:
-                asker.tell(answer)
+        for asker in self.by_run.get(run_id, {}).get(message_id, ()):
+            asker.tell(answer)
 
     def ended(self, run_id: str) -> None:
         """A run has ended, or goes on as another one: what it left unanswered is found by a look."""
@@ -72,9 +75,9 @@ class Askers:
         host = self._lease.host
         waiting = [
             asker
-            for run_id, askers in self.by_run.items()
+            for run_id, by_message in self.by_run.items()
             if host is None or not host.is_live(run_id)
-            for asker in askers
+            for asker in chain.from_iterable(by_message.values())
             if asker.number is not None and not asker.answer.done()
         ]
         for first in range(0, len(waiting), BITE):
@@ -93,7 +96,8 @@ class Askers:
 
     def close(self) -> None:
         """Tell everybody that nothing is waited for any more."""
-        for asker in [asker for askers in self.by_run.values() for asker in askers]:
+        by_messages = [each for by_message in self.by_run.values() for each in by_message.values()]
+        for asker in list(chain.from_iterable(by_messages)):
             if not asker.answer.done():
                 asker.answer.set_exception(NotOpen())
                 # The one that waited may be gone by now; nobody needs to be told of that.
