@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -399,6 +400,21 @@ async def test_the_answer_reaches_a_caller_in_another_process(env: Environment) 
             await env.pass_time(0.1)
 
         assert await asking == 1
+
+
+async def test_a_caller_is_told_what_was_answered_elsewhere_before_its_run_came_here(quick_path: Path) -> None:
+    """Looks leave out runs that live here: an answer of another process, which died of it, was never seen."""
+    async with Environment(str(quick_path / "test.db")) as env:
+        run = await env.app.start(basket)
+        assert await asked(env, run.ask(add, Item("pen"), id="first")) == [1]
+        env.worker._runs.evict(env.worker._live[run.run_id])
+        asker = env.engine.waiters.askers.come(run.run_id, "request:first")
+        asker.number = 1
+        await env.engine.claimer.load([run.run_id])
+        assert env.worker.is_live(run.run_id)
+
+        await env.pass_time(1)
+        assert asker.answer.done()
 
 
 class ComparedId(str):

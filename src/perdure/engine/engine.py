@@ -72,7 +72,7 @@ class StoreEngine:
             background,
             max_unread,
         )
-        self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered)
+        self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered, waiters.askers)
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)

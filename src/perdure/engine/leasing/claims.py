@@ -15,6 +15,7 @@ from perdure.engine.hindrances import Hindered, NoCode, has_code, told_missing
 from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.living import LivingWorkers
 from perdure.engine.ports import Host, OwnedRun
+from perdure.engine.waiting.askers import Askers
 from perdure.errors import RunUnreadable
 from perdure.kernel.run import RunState
 from perdure.kernel.status import Status
@@ -42,6 +43,7 @@ class StoreClaimer:
         living: LivingWorkers,
         arrivals: Arrivals,
         hindered: Hindered,
+        askers: Askers,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -50,6 +52,7 @@ class StoreClaimer:
         self._living = living
         self._arrivals = arrivals
         self._hindered = hindered
+        self._askers = askers
         self.next_wake = store.reads.next_wake
         self.read_messages_of = arrivals.read_messages_of
 
@@ -89,6 +92,7 @@ class StoreClaimer:
             else:
                 self._bring_to_life(host, loaded, claimed_at)
                 deliver(host, loaded.row.run_id, came[loaded.row.run_id])
+        self._askers.came_here(run_ids)
 
     def _bring_to_life(self, host: Host, loaded: LoadedRun, claimed_at: int | None) -> None:
         owned = owned_from(loaded)

@@ -5,7 +5,7 @@ Out:  the answer of each request, to every caller that waits for it, once it is 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain, islice
 
 from perdure.engine.leasing.lease import Lease
@@ -40,6 +40,8 @@ class Askers:
         self._lease = lease
         # Of each run the callers by the id of their message; many may ask at once, and few of them the same.
         self.by_run: dict[str, dict[str, list[Asker]]] = {}
+        # Runs that came to live here: what another process had answered before that is to be looked at once.
+        self._came: set[str] = set()
         # Look at the database at once; what watches it says how.
         self.look_soon: Callable[[], None] = lambda: None
 
@@ -70,18 +72,28 @@ class Askers:
         if run_id in self.by_run:
             self.look_soon()
 
+    def came_here(self, run_ids: Iterable[str]) -> None:
+        """Runs live here from now on; who answered before that may not have told anybody."""
+        came = self.by_run.keys() & run_ids
+        if came:
+            self._came |= came
+            self.look_soon()
+
     async def look(self) -> None:
-        """Look at the requests whose runs do not live here."""
+        """Look at the requests whose runs do not live here, or have come here since the last look."""
         host = self._lease.host
+        came = set(self._came)
         waiting = [
             asker
             for run_id, by_message in self.by_run.items()
-            if host is None or not host.is_live(run_id)
+            if host is None or run_id in came or not host.is_live(run_id)
             for asker in chain.from_iterable(by_message.values())
             if asker.number is not None and not asker.answer.done()
         ]
         for first in range(0, len(waiting), BITE):
             await self.look_at(*islice(waiting, first, first + BITE))
+        # Only now: a look that fails is made again.
+        self._came -= came
 
     async def look_at(self, *askers: Asker) -> None:
         """Tell these what became of their requests, as far as the database knows."""
