@@ -143,7 +143,7 @@ def fails_at_first(account: str) -> int:
 
 
 @workflow
-async def tries_again(account: str) -> int:
+async def tries_a_booking_again(account: str) -> int:
     return await fails_at_first(account)
 
 
@@ -151,7 +151,7 @@ async def test_a_failed_attempt_leaves_no_rows_and_is_recorded_apart(
     env: Environment, read: sqlite3.Connection
 ) -> None:
     async with env:
-        run = await env.start(tries_again, "ann")
+        run = await env.start(tries_a_booking_again, "ann")
         assert await env.result(run) == 2
         assert [failed.attempt for failed in (await env.engine.reader.attempts(run.run_id))] == [1]
     assert cents(read, "ann") == 999
@@ -333,7 +333,7 @@ def test_at_most_once_and_a_transaction_do_not_go_together() -> None:
 
 
 @activity(transaction=True, retry=ONCE)
-def takes_its_time(query: str) -> None:
+def takes_its_time_in_one(query: str) -> None:
     db = resource(sqlite3.Connection)
     db.execute("update accounts set cents = 0")
     db.execute(query)
@@ -341,7 +341,7 @@ def takes_its_time(query: str) -> None:
 
 @workflow
 async def waits_for(query: str, timeout: float) -> None:
-    await takes_its_time.options(timeout=timeout)(query)
+    await takes_its_time_in_one.options(timeout=timeout)(query)
 
 
 ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n"
@@ -359,7 +359,7 @@ async def test_one_that_holds_up_others_for_long_is_named(path: Path, caplog: py
         async with Perdure(f"sqlite:///{path}") as app:
             with pytest.raises(RunFailed):
                 await app.run(waits_for, ENDLESS, 0.2)
-    assert [record for record in caplog.records if "'takes_its_time' held up every write" in record.getMessage()]
+    assert [record for record in caplog.records if "'takes_its_time_in_one' held up every write" in record.getMessage()]
 
 
 go_on = Signal("go on", str)

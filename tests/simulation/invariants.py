@@ -452,6 +452,9 @@ def _is_wanted(message: SeenMessage, waits: list[dict[str, Any]]) -> bool:
             return any(wait["kind"] == "request" and wait["name"] == body["name"] for wait in waits)
         case "ChildResult" | "ChildFailure":
             return any(wait["kind"] in {"child", "activity"} and wait["place"] == body["place"] for wait in waits)
+        case "CancelRequest":
+            # Whoever undoes is not disturbed by it; only a deadline ends that sooner.
+            return not any(str(wait["place"]).startswith("undo") for wait in waits)
         case _:
             return True
 

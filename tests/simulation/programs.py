@@ -320,7 +320,7 @@ class Drawer:
         parts = [self.part(depth) for _ in range(self._tape.between(1, 4 if depth == 0 else 2))]
         if depth == 0 and self._tape.happens(120):
             parts.insert(self._tape.between(1, len(parts)), ["continue"])
-        if depth == 0 and self._tape.happens(10):
+        if depth == 0 and self._tape.happens(30):
             parts.append(self._tape.one_of(["poison"], ["poison"], ["far poison"]))
         elif self._tape.happens(300 if any(part[0] == "book" for part in parts) else 40):
             parts.append(["raise"])
