@@ -1,0 +1,70 @@
+"""The Engine port: one protocol per noun, and an engine that has them as attributes.
+
+client        what people ask for: start, post, cancel, terminate, resume, wait
+reader        what everybody may read: runs, their events, attempts and messages
+claimer       what a worker asks for: ripe runs, and what other workers have code for
+owner         what only the owner of a run may ask for: advance, release, children, notes
+outputs       what runs show and publish: snapshots, streams
+transactor    code of an activity, run inside a transaction and committed with its outcome
+
+Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
+so that an engine over HTTP can have the same nouns. A further noun is a protocol with its own file, and an attribute.
+A verb that is about a namespace takes it as its first argument; an engine serves all of them.
+"""
+
+from perdure.engine.ports.claimer import Claimer
+from perdure.engine.ports.client import Client
+from perdure.engine.ports.engine import Engine
+from perdure.engine.ports.host import Host
+from perdure.engine.ports.outputs import Outputs
+from perdure.engine.ports.owned_run import (
+    MAX_UNREAD,
+    NO_TENURE,
+    Advance,
+    Ending,
+    HandBack,
+    Hold,
+    Outlet,
+    OwnedRun,
+    Park,
+    Published,
+    Publisher,
+    Release,
+    StartRequest,
+    Tenure,
+    secret_there,
+)
+from perdure.engine.ports.owner import Owner
+from perdure.engine.ports.reader import Reader
+from perdure.engine.ports.transactor import ActivityCode, Gone, Transacted, Transactor, Unwritten, Written
+
+__all__ = [
+    "MAX_UNREAD",
+    "NO_TENURE",
+    "ActivityCode",
+    "Advance",
+    "Claimer",
+    "Client",
+    "Ending",
+    "Engine",
+    "Gone",
+    "HandBack",
+    "Hold",
+    "Host",
+    "Outlet",
+    "Outputs",
+    "OwnedRun",
+    "Owner",
+    "Park",
+    "Published",
+    "Publisher",
+    "Reader",
+    "Release",
+    "StartRequest",
+    "Tenure",
+    "Transacted",
+    "Transactor",
+    "Unwritten",
+    "Written",
+    "secret_there",
+]

@@ -1,0 +1,48 @@
+"""The nouns together, and the time between opening and closing."""
+
+from typing import Protocol
+
+from perdure.clock import Clock
+from perdure.engine.ports.claimer import Claimer
+from perdure.engine.ports.client import Client
+from perdure.engine.ports.host import Host
+from perdure.engine.ports.outputs import Outputs
+from perdure.engine.ports.owner import Owner
+from perdure.engine.ports.reader import Reader
+from perdure.engine.ports.transactor import Transactor
+
+
+class Engine(Protocol):
+    """The nouns together, and the time between opening and closing; `url` names the database to people."""
+
+    clock: Clock
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def client(self) -> Client: ...
+
+    @property
+    def reader(self) -> Reader: ...
+
+    @property
+    def claimer(self) -> Claimer: ...
+
+    @property
+    def owner(self) -> Owner: ...
+
+    @property
+    def outputs(self) -> Outputs: ...
+
+    @property
+    def transactor(self) -> Transactor: ...
+
+    async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
+        """Begin, and see to the ends by the clock in a namespace; with a host, become a worker for its queues."""
+
+    async def close(self) -> None:
+        """Write what is left, and let go of everything."""
+
+    async def settle(self, patience_ms: int) -> None:
+        """Until everything asked for so far is on disk; while the database is unavailable, not for longer than this."""
