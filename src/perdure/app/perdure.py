@@ -7,23 +7,21 @@ Puts the parts together: store, engine, worker.
 
 import asyncio
 import contextlib
-import inspect
 from asyncio.events import _get_running_loop
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
-import msgspec
-
 from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.open_apps import Home, refuse_in_workflows
-from perdure.app.run import NOTHING, Run, final_ending, handle_of, own_type, resolution, result_of
+from perdure.app.run import Run, handle_of
+from perdure.app.run_results import NOTHING, final_ending, own_type, resolution, result_of
 from perdure.app.shutdown import Shutdown, shutdown
-from perdure.authoring.activity import Activity
+from perdure.app.start_requests import bound, no_workflow, recorded, request_of, workflow_of
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.options import DEFAULTS, ConflictPolicy
+from perdure.authoring.options import ConflictPolicy
 from perdure.authoring.workflow import BoundCall, Workflow, workflows
 from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
@@ -31,11 +29,10 @@ from perdure.engine import starts
 from perdure.engine.engine import StoreEngine
 from perdure.engine.held import tell_how_many
 from perdure.engine.leasing.heartbeat import Heartbeat
-from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, StartRequest
+from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun
 from perdure.errors import (
     AlreadyResolved,
     AnotherLoop,
-    BadArguments,
     BadOption,
     InboxFull,
     NotOpen,
@@ -49,7 +46,6 @@ from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.urls import store_for
 from perdure.views.run import Page, page_of
@@ -233,7 +229,7 @@ class Perdure:
         wanted = self._checked(workflow)
         if "connection" in kwargs and not wanted.signature.takes("connection"):
             return await self.start_within(kwargs.pop("connection"), workflow, *args, **kwargs)
-        return await self._start(wanted, _recorded(wanted, args, kwargs))
+        return await self._start(wanted, recorded(wanted, args, kwargs))
 
     async def start_within(
         self, connection: object, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs
@@ -245,7 +241,7 @@ class Perdure:
         wanted = self._checked(workflow)
         if connection is None:
             raise BadOption("None is no connection; give the one your transaction is on, or use start without it")
-        request = _request(wanted, _recorded(wanted, args, kwargs))
+        request = request_of(wanted, recorded(wanted, args, kwargs))
         policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
         found = await starts.start(self._opened, self.namespace, request, policy, defaults, connection)
         return handle_of(self._home, found, wanted.signature.result)
@@ -288,7 +284,7 @@ class Perdure:
         The answers come in the order of the calls; one that cannot be started is answered with its error
         and harms no other.
         """
-        wanted = [(self._checked(_bound(call).workflow), call._take_arguments()) for call in calls]
+        wanted = [(self._checked(bound(call).workflow), call._take_arguments()) for call in calls]
         answers: list[Run[R] | PerdureError] = []
         for first in range(0, len(wanted), MANY):
             starts = [self._start_or_error(*call) for call in wanted[first : first + MANY]]
@@ -302,7 +298,7 @@ class Perdure:
             return error
 
     async def _start(self, wanted: Workflow[..., Any], arguments: Arguments) -> Run[Any]:
-        request = _request(wanted, arguments)
+        request = request_of(wanted, arguments)
         if request.is_plain:
             found = await self._opened.client.start(self.namespace, request)
         else:
@@ -313,7 +309,7 @@ class Perdure:
     async def run(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Start a run and wait for its result."""
         wanted, engine = self._checked(workflow), self._opened
-        request = _request(wanted, _recorded(wanted, args, kwargs))
+        request = request_of(wanted, recorded(wanted, args, kwargs))
         if request.is_plain:
             found = await engine.client.start(self.namespace, request)
         else:
@@ -359,7 +355,7 @@ class Perdure:
             if not isinstance(error.rest, RunRow):
                 raise
             row = error.rest
-        known = self._workflow(row.workflow) if workflow is None else _workflow_of(row, workflow)
+        known = self._workflow(row.workflow) if workflow is None else workflow_of(row, workflow)
         return handle_of(self._home, row, _ANY if known is None else known.signature.result)
 
     async def resolve(
@@ -420,7 +416,7 @@ class Perdure:
 
     def _checked(self, workflow: object) -> Workflow[..., Any]:
         if not isinstance(workflow, Workflow):
-            raise _no_workflow(workflow)
+            raise no_workflow(workflow)
         if self._is_worker and self._known is not None and workflow.name not in self._known:
             raise UnknownWorkflow(workflow.name, tuple(self._known))
         return workflow
@@ -436,37 +432,6 @@ def _settings(
     from perdure.worker.executor import WorkerSettings  # noqa: PLC0415 - as above
 
     return WorkerSettings(queues=queues, max_live=max_live, park_after_ms=park_after_ms)
-
-
-# What the test kit needs of a Perdure, and nobody else: its own store and time in it, and a look inside
-
-
-def furnish(app: Perdure, store: Store, clock: Clock, ids: Ids, *, replay_always: bool) -> None:
-    """Give a Perdure that is not open yet other parts; it has no thread and hears no signal of the process then."""
-    app._store, app._clock, app._ids = store, clock, ids
-    app._heartbeat = app._shutdown = None
-    if app._settings is not None:
-        app._settings = msgspec.structs.replace(app._settings, replay_always=replay_always)
-
-
-def engine_of(app: Perdure) -> Engine | None:
-    """The engine of a Perdure, while it is open."""
-    return app._engine
-
-
-def worker_of(app: Perdure) -> "Worker | None":
-    """The worker of a Perdure, while it is open and has one."""
-    return app._worker
-
-
-def abandon(app: Perdure) -> None:
-    """Leave a Perdure as if its process had died."""
-    engine, worker = app._engine, app._worker
-    if worker is not None:
-        worker.abandon()
-    if isinstance(engine, StoreEngine):
-        engine.abandon()
-    app._engine = app._worker = None
 
 
 async def _close(engine: Engine, worker: "Worker | None", grace_ms: int) -> None:
@@ -488,64 +453,3 @@ async def _tell_of_missing_code(engine: Engine, namespace: str, queues: tuple[st
     # As above.
     with contextlib.suppress(StoreUnavailable):
         await engine.claimer.tell_missing(namespace, queues)
-
-
-def _no_workflow(given: object) -> BadOption:
-    name = getattr(given, "__qualname__", repr(given))
-    if inspect.iscoroutine(given):
-        given.close()
-        return BadOption(f"this is a call of {name}; give the workflow and its arguments apart: start({name}, ...)")
-    if isinstance(given, BoundCall):
-        return BadOption(f"{given!r} is a call; give the workflow and its arguments apart, or use start_many({name})")
-    if isinstance(given, str):
-        return BadOption(f"{name} is a name; give the workflow itself, or use start_json({name}, b'...')")
-    if isinstance(given, Activity):
-        return BadOption(f"{name} is an activity; call it from a workflow, and start that")
-    return BadOption(f"{name} is not a workflow; decorate it with @workflow")
-
-
-def _workflow_of(row: RunRow, given: object) -> Workflow[..., Any]:
-    """The workflow that the caller named, when the run is one of it."""
-    if not isinstance(given, Workflow):
-        raise _no_workflow(given)
-    if given.name != row.workflow:
-        raise BadOption(
-            f"run {row.workflow_id!r} is one of {row.workflow!r}, not of {given.name!r}; name its own workflow, or none"
-        )
-    return given
-
-
-def _recorded(wanted: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-    """The arguments as they are written; options among them are a common mistake."""
-    try:
-        return wanted.signature.record(args, kwargs)
-    except BadArguments as error:
-        options = inspect.signature(Workflow.options).parameters.keys() & kwargs.keys()
-        if not options:
-            raise
-        name = min(options)
-        hint = f"options go with the workflow: start({wanted.__name__}.options({name}=...), ...)"
-        raise BadArguments(error.function, f"{error.trouble}; {hint}") from None
-
-
-def _bound(call: object) -> BoundCall[Any]:
-    if not isinstance(call, BoundCall):
-        raise BadOption(f"{call!r} is not a call; give start_many() calls: start_many(pack.call(1), pack.call(2))")
-    return call
-
-
-def _request(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest:
-    data, args, kwargs = arguments
-    settings = wanted.settings
-    if settings is DEFAULTS:
-        return StartRequest(wanted.name, data.decode(), arguments=(args, kwargs), is_plain=True)
-    return StartRequest(
-        wanted.name,
-        data.decode(),
-        settings.id,
-        settings.queue or "default",
-        settings.priority or 0,
-        (args, kwargs),
-        settings.traits,
-        settings.delay_ms,
-    )

@@ -4,15 +4,25 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import is_dataclass
-from typing import Any, Generic, TypeVar, assert_never, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 from uuid import uuid4
 
 import msgspec
 
 from perdure.app import options
 from perdure.app.open_apps import Home
-from perdure.authoring.channels import Channel
+from perdure.app.run_results import (
+    ANY,
+    NOTHING,
+    checked_reason,
+    final_ending,
+    named,
+    own_type,
+    resolution,
+    restored_answer,
+    result_of,
+    state_of,
+)
 from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration, seconds, shown
 from perdure.authoring.requests import Request
@@ -20,15 +30,10 @@ from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
 from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType
-from perdure.engine.endings import ending_of, stopped
-from perdure.engine.held import way_out
-from perdure.engine.hindrances import told_time
 from perdure.engine.ports import Ending, Engine, OwnedRun
-from perdure.errors import BadOption, NotAnswered, PerdureError, RequestRefused, RunFailed, RunNotFound
+from perdure.errors import RunNotFound
 from perdure.ids import checked_id
-from perdure.kernel.messages import DeferredFailure, DeferredResult, RequestSent, SignalSent
-from perdure.kernel.requests import Answered, LeftUnanswered, Refused, RequestAnswer
-from perdure.kernel.status import Status
+from perdure.kernel.messages import RequestSent, SignalSent
 from perdure.stores.records import RunFilter, RunRow
 from perdure.views import detail
 from perdure.views.detail import RunDetail
@@ -40,7 +45,6 @@ from perdure.views.run import (
     RunEvent,
     RunInfo,
     UnreadMessage,
-    Wait,
     attempt_view,
     deferred_views,
     message_view,
@@ -53,13 +57,7 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 A = TypeVar("A")
 
-LONGEST_REASON = 1000
 
-_ANY = ValueType(Any)
-
-
-# What stands for a value that was not given; None is one.
-NOTHING: Any = object()
 NOT_THERE = "the transaction in which it was started is not committed yet, or was undone; or the run was deleted"
 
 
@@ -98,7 +96,7 @@ class Run(Generic[R_co]):
                 async with asyncio.timeout(limit):
                     ending = await self._ending()
             except TimeoutError:
-                how_it_is = await _how_it_is(self._engine, self._home.namespace, self.run_id)
+                how_it_is = await state_of(self._engine, self._home.namespace, self.run_id)
                 raise TimeoutError(f"run {self.id!r} has no result after {timeout}{how_it_is}") from None
         return cast("R_co", result_of(self.id, ending, self._result))
 
@@ -131,7 +129,7 @@ class Run(Generic[R_co]):
         With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
         client = self._engine.client
-        name, kind = _named(signal, Signal)
+        name, kind = named(signal, Signal)
         data, _ = kind.record(payload, f"the signal {name!r}")
         message_id = None if id is None else f"signal:{checked_id('signal id', id)}"
         sent = SignalSent(name, msgspec.Raw(data))
@@ -145,7 +143,7 @@ class Run(Generic[R_co]):
         The same value again changes nothing, another one raises AlreadyResolved. RunClosed when the run has ended.
         With a connection that is in a transaction of your own on Postgres it is resolved when you commit.
         """
-        name, kind = _named(deferred, Deferred)
+        name, kind = named(deferred, Deferred)
         sent = resolution(name, own_type(value) if isinstance(deferred, str) else kind, value, error)
         at = (self._home.namespace, self.run_id, self.id)
         await self._engine.client.post(*at, sent, f"deferred:{name}", within=connection)
@@ -173,9 +171,9 @@ class Run(Generic[R_co]):
         RequestRefused with the workflow's text; NotAnswered when the run ended or continued without an answer.
         """
         limit = None if timeout is None else seconds(timeout, "timeout")
-        name, kind = _named(request, Request)
+        name, kind = named(request, Request)
         data, _ = kind.record(value, f"the request {name!r}")
-        answers = request.answers if isinstance(request, Request) else _ANY
+        answers = request.answers if isinstance(request, Request) else ANY
         # Nobody asks again under an id that was not given: it is not one of those that go on with the run.
         message_id = uuid4().hex if id is None else f"request:{checked_id('request id', id)}"
         asking = self._engine.client.ask(
@@ -185,11 +183,11 @@ class Run(Generic[R_co]):
             async with asyncio.timeout(limit):
                 answer = await asking
         except TimeoutError:
-            how_it_is = await _how_it_is(self._engine, self._home.namespace, self.run_id)
+            how_it_is = await state_of(self._engine, self._home.namespace, self.run_id)
             raise TimeoutError(
                 f"run {self.id!r} has not answered {name!r} within {shown(timeout)}{how_it_is}"
             ) from None
-        return _restored_answer(self.id, name, answer, answers)
+        return restored_answer(self.id, name, answer, answers)
 
     async def deferreds(self) -> list[DeferredInfo]:
         """The deferreds that the run waits for, as its row tells it, and those that were resolved."""
@@ -224,7 +222,7 @@ class Run(Generic[R_co]):
 
         Runs that continue this one are followed, and the numbers go on in them.
         """
-        name, kind = _named(stream, Stream)
+        name, kind = named(stream, Stream)
         after = options.count("after", after, 0)
         at = (self._home.namespace, self.run_id, name)
         with self._told_by_id():
@@ -240,11 +238,11 @@ class Run(Generic[R_co]):
         """
         deadline_ms = None if deadline is None else math.ceil(seconds(deadline, "deadline") * 1000)
         at = (self._home.namespace, self.run_id, self.id)
-        await self._engine.client.cancel(*at, _checked_reason(reason), 0 if force else deadline_ms)
+        await self._engine.client.cancel(*at, checked_reason(reason), 0 if force else deadline_ms)
 
     async def terminate(self, reason: str | None = None) -> None:
         """End the run at once, without clean-up."""
-        await self._engine.client.terminate(self._home.namespace, self.run_id, self.id, _checked_reason(reason))
+        await self._engine.client.terminate(self._home.namespace, self.run_id, self.id, checked_reason(reason))
 
     async def resume(self) -> None:
         """Let a run go on that is held: one in quarantine, or one whose code fits its history again.
@@ -298,7 +296,7 @@ class Run(Generic[R_co]):
 def _restored(url: str, namespace: str, id: str, run_id: str, workflow: str) -> Run[Any]:
     """A handle that was pickled."""
     known = workflows.get(workflow)
-    return Run(Home(url, namespace), id, run_id, workflow, _ANY if known is None else known.signature.result)
+    return Run(Home(url, namespace), id, run_id, workflow, ANY if known is None else known.signature.result)
 
 
 def handle_of(home: Home, run: RunRow | OwnedRun, result: ValueType) -> Run[Any]:
@@ -313,112 +311,3 @@ async def detail_of(run: Run[Any], most_unread: int = detail.MOST_UNREAD) -> Run
     """Everything about a run; of its unread messages at most so many."""
     with run._told_by_id():
         return await detail.detail_of(run._engine, run._home.namespace, run.run_id, most_unread)
-
-
-async def final_ending(engine: Engine, namespace: str, run_id: str, owned: OwnedRun | None) -> Ending:
-    """How a run ended, or the last of those that continue it."""
-    ending = await engine.client.wait(namespace, run_id, owned)
-    while ending.next_run_id is not None:
-        ending = await engine.client.wait(namespace, ending.next_run_id)
-    return ending
-
-
-async def _how_it_is(engine: Engine, namespace: str, run_id: str) -> str:
-    """The end of a sentence about a run that is open: whether it goes on."""
-    try:
-        row = await engine.reader.read(namespace, run_id)
-        while row.status == Status.CONTINUED:
-            row = await engine.reader.read(namespace, str(ending_of(row).next_run_id))
-        hindered = [_told(wait) for wait in (await run_view(engine, row)).waiting_for if wait.reason]
-    except PerdureError:
-        # That it took too long is what the caller has to know; the rest would only have helped.
-        return ""
-    if row.held is None and hindered:
-        return f": {hindered[0]}"
-    if row.held is None:
-        return "; it goes on" if row.closed_at is None else ", and has ended since"
-    return f": it is held ({row.held}) and does not go on; {way_out(row.workflow_id)}"
-
-
-def _told(wait: Wait) -> str:
-    """Why a wait may be long."""
-    what = "it" if wait.kind in {"worker", "rest"} else f"the {wait.kind} {wait.name}"
-    if wait.until is not None:
-        return f"{what} rests until {told_time(wait.until)}, {wait.reason}"
-    since = "" if wait.since is None else f" since {told_time(wait.since)}"
-    return f"{what} waits{since} because {wait.reason}"
-
-
-def result_of(id: str, ending: Ending, kind: ValueType) -> object:
-    """The result of a run that ended so, or the error for it."""
-    if ending.result is not None:
-        return kind.restore(ending.result, "the result")
-    if ending.failure is None:
-        raise stopped(id, ending)
-    from perdure.worker.failures.failures import revive  # noqa: PLC0415 - a client of runs that do well needs no worker
-
-    error = RunFailed(id, ending.failure.summary)
-    error.__cause__ = revive(ending.failure)
-    if ending.failure.traceback:
-        # Where it was raised, which may be another process; the frames themselves are gone.
-        error.add_note(ending.failure.traceback.rstrip())
-    raise error
-
-
-def _named(given: object, kind: type[Channel[Any]]) -> tuple[str, ValueType]:
-    """The name of a channel and the type of what it takes, which is not known when the name is all that was given."""
-    if isinstance(given, str):
-        return checked_id(f"{kind.what} name", given), _ANY
-    if not isinstance(given, kind):
-        raise BadOption(f"{given!r} is not a {kind.what}; give a {kind.__name__}(...) or the name of one")
-    return given.name, given.payload
-
-
-def _restored_answer(id: str, name: str, answer: RequestAnswer, kind: ValueType) -> object:
-    """What the workflow answered, or the error for it."""
-    match answer:
-        case Answered(value):
-            return kind.restore(value, f"the answer to the request {name!r}")
-        case Refused(reason):
-            raise RequestRefused(reason, name)
-        case LeftUnanswered():
-            raise NotAnswered(id, name)
-        case _:
-            assert_never(answer)
-
-
-def own_type(value: object) -> ValueType:
-    """The type by which a value is written when nobody said one: its own, if that is a class with fields."""
-    kind = type(value)
-    has_fields = is_dataclass(kind) or issubclass(kind, msgspec.Struct) or hasattr(kind, "model_validate_json")
-    return ValueType(kind) if has_fields else _ANY
-
-
-def resolution(name: str, kind: ValueType, value: object, error: str | None) -> DeferredResult | DeferredFailure:
-    """What a deferred is resolved with: a value or an error, one of them."""
-    if (value is NOTHING) == (error is None):
-        raise BadOption(f"resolve the deferred {name!r} with a value or with error=..., one of them")
-    if error is not None:
-        if isinstance(error, str) and not error.strip():
-            raise BadOption(f"the error of the deferred {name!r} says what is wrong, in a text that is not empty")
-        return DeferredFailure(name, _checked_text("error", error))
-    data, _ = kind.record(value, f"the deferred {name!r}")
-    return DeferredResult(name, msgspec.Raw(data))
-
-
-def _checked_reason(reason: object) -> str | None:
-    return None if reason is None else _checked_text("reason", reason)
-
-
-def _checked_text(what: str, text: object) -> str:
-    if not isinstance(text, str):
-        raise BadOption(f"{what} is {text!r}; give a text")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadOption(f"the {what} holds half a surrogate pair, which is not text") from None
-    if "\0" in text:
-        raise BadOption(f"the {what} holds a NUL character, which not every database can keep")
-    if len(text) > LONGEST_REASON:
-        raise BadOption(f"the {what} has {len(text):,} characters; at most {LONGEST_REASON:,} are kept")
-    return text

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
 from perdure.app import Perdure, Run, RunEvent
-from perdure.app.perdure import abandon, engine_of, furnish, worker_of
+from perdure.app.internals import abandon, engine_of, furnish, worker_of
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.workflow import Workflow
 from perdure.engine.engine import StoreEngine

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
-from perdure.app.run import NOTHING, Run
+from perdure.app.run import Run
+from perdure.app.run_results import NOTHING
 from perdure.app.sync.bridge import SyncApp, SyncHandle
 from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration

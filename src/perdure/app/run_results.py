@@ -1,0 +1,140 @@
+"""Results of runs as callers get them, and values on their way to a run: of the right type, or the error for it."""
+
+from dataclasses import is_dataclass
+from typing import Any, assert_never
+
+import msgspec
+
+from perdure.authoring.channels import Channel
+from perdure.codec import ValueType
+from perdure.engine.endings import ending_of, stopped
+from perdure.engine.held import way_out
+from perdure.engine.hindrances import told_time
+from perdure.engine.ports import Ending, Engine, OwnedRun
+from perdure.errors import BadOption, NotAnswered, PerdureError, RequestRefused, RunFailed
+from perdure.ids import checked_id
+from perdure.kernel.messages import DeferredFailure, DeferredResult
+from perdure.kernel.requests import Answered, LeftUnanswered, Refused, RequestAnswer
+from perdure.kernel.status import Status
+from perdure.views.run import (
+    Wait,
+    run_view,
+)
+
+LONGEST_REASON = 1000
+
+
+ANY = ValueType(Any)
+
+
+# What stands for a value that was not given; None is one.
+NOTHING: Any = object()
+
+
+async def final_ending(engine: Engine, namespace: str, run_id: str, owned: OwnedRun | None) -> Ending:
+    """How a run ended, or the last of those that continue it."""
+    ending = await engine.client.wait(namespace, run_id, owned)
+    while ending.next_run_id is not None:
+        ending = await engine.client.wait(namespace, ending.next_run_id)
+    return ending
+
+
+async def state_of(engine: Engine, namespace: str, run_id: str) -> str:
+    """The end of a sentence about a run that is open: whether it goes on."""
+    try:
+        row = await engine.reader.read(namespace, run_id)
+        while row.status == Status.CONTINUED:
+            row = await engine.reader.read(namespace, str(ending_of(row).next_run_id))
+        hindered = [_told(wait) for wait in (await run_view(engine, row)).waiting_for if wait.reason]
+    except PerdureError:
+        # That it took too long is what the caller has to know; the rest would only have helped.
+        return ""
+    if row.held is None and hindered:
+        return f": {hindered[0]}"
+    if row.held is None:
+        return "; it goes on" if row.closed_at is None else ", and has ended since"
+    return f": it is held ({row.held}) and does not go on; {way_out(row.workflow_id)}"
+
+
+def _told(wait: Wait) -> str:
+    """Why a wait may be long."""
+    what = "it" if wait.kind in {"worker", "rest"} else f"the {wait.kind} {wait.name}"
+    if wait.until is not None:
+        return f"{what} rests until {told_time(wait.until)}, {wait.reason}"
+    since = "" if wait.since is None else f" since {told_time(wait.since)}"
+    return f"{what} waits{since} because {wait.reason}"
+
+
+def result_of(id: str, ending: Ending, kind: ValueType) -> object:
+    """The result of a run that ended so, or the error for it."""
+    if ending.result is not None:
+        return kind.restore(ending.result, "the result")
+    if ending.failure is None:
+        raise stopped(id, ending)
+    from perdure.worker.failures.failures import revive  # noqa: PLC0415 - a client of runs that do well needs no worker
+
+    error = RunFailed(id, ending.failure.summary)
+    error.__cause__ = revive(ending.failure)
+    if ending.failure.traceback:
+        # Where it was raised, which may be another process; the frames themselves are gone.
+        error.add_note(ending.failure.traceback.rstrip())
+    raise error
+
+
+def named(given: object, kind: type[Channel[Any]]) -> tuple[str, ValueType]:
+    """The name of a channel and the type of what it takes, which is not known when the name is all that was given."""
+    if isinstance(given, str):
+        return checked_id(f"{kind.what} name", given), ANY
+    if not isinstance(given, kind):
+        raise BadOption(f"{given!r} is not a {kind.what}; give a {kind.__name__}(...) or the name of one")
+    return given.name, given.payload
+
+
+def restored_answer(id: str, name: str, answer: RequestAnswer, kind: ValueType) -> object:
+    """What the workflow answered, or the error for it."""
+    match answer:
+        case Answered(value):
+            return kind.restore(value, f"the answer to the request {name!r}")
+        case Refused(reason):
+            raise RequestRefused(reason, name)
+        case LeftUnanswered():
+            raise NotAnswered(id, name)
+        case _:
+            assert_never(answer)
+
+
+def own_type(value: object) -> ValueType:
+    """The type by which a value is written when nobody said one: its own, if that is a class with fields."""
+    kind = type(value)
+    has_fields = is_dataclass(kind) or issubclass(kind, msgspec.Struct) or hasattr(kind, "model_validate_json")
+    return ValueType(kind) if has_fields else ANY
+
+
+def resolution(name: str, kind: ValueType, value: object, error: str | None) -> DeferredResult | DeferredFailure:
+    """What a deferred is resolved with: a value or an error, one of them."""
+    if (value is NOTHING) == (error is None):
+        raise BadOption(f"resolve the deferred {name!r} with a value or with error=..., one of them")
+    if error is not None:
+        if isinstance(error, str) and not error.strip():
+            raise BadOption(f"the error of the deferred {name!r} says what is wrong, in a text that is not empty")
+        return DeferredFailure(name, _checked_text("error", error))
+    data, _ = kind.record(value, f"the deferred {name!r}")
+    return DeferredResult(name, msgspec.Raw(data))
+
+
+def checked_reason(reason: object) -> str | None:
+    return None if reason is None else _checked_text("reason", reason)
+
+
+def _checked_text(what: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise BadOption(f"{what} is {text!r}; give a text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadOption(f"the {what} holds half a surrogate pair, which is not text") from None
+    if "\0" in text:
+        raise BadOption(f"the {what} holds a NUL character, which not every database can keep")
+    if len(text) > LONGEST_REASON:
+        raise BadOption(f"the {what} has {len(text):,} characters; at most {LONGEST_REASON:,} are kept")
+    return text
