@@ -12,7 +12,7 @@ SEEDS  ?= 3000
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood soak fire kill-cycles unwinding transactions failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-hot postgres-claims programs pythons clean simulate mutants small-world
+.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood soak fire kill-cycles unwinding transactions failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -125,6 +125,9 @@ programs: $(READY) ## five thousand random programs, replayed at every prefix of
 pythons: $(READY) ## histories of each of PYTHONS replayed on all of them, and the same simulations on each
 	$(BIN)/python -m tests.programs across $(PYTHONS) --count 600
 	$(BIN)/python -m tests.simulation across $(PYTHONS)
+
+clock-changes: $(READY) ## cron around every clock change of all zones from 2015 to 2040 (about half an hour)
+	$(BIN)/python -m pytest -m long tests/test_cron.py
 
 small-world: $(READY) ## every interleaving of two workers, two runs and two faults (a few minutes)
 	$(BIN)/python -m tests.small_world

@@ -25,15 +25,16 @@ _HOMES = {
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
         "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadId BadInput BadOption "
-        "BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited NewerSchema "
-        "NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
-        "QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound "
-        "RunNotHeld RunTerminated RunTimedOut RunUnreadable StoreError StoreUnavailable StreamFull TransactionEnded "
-        "UnknownWorkflow ValueTooLarge WouldDeadlock"
+        "BadSchedule BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited "
+        "NewerSchema NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere "
+        "PerdureError QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed "
+        "RunNotFound RunNotHeld RunTerminated RunTimedOut RunUnreadable ScheduleExists ScheduleNotFound StoreError "
+        "StoreUnavailable StreamFull TransactionEnded UnknownWorkflow ValueTooLarge WouldDeadlock"
     ),
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
     "perdure.kernel.status": "Status",
+    "perdure.kernel.timetables": "At Cron Every",
     "perdure.kernel.traits": "OnParentClose",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from perdure.errors import BadId as BadId
     from perdure.errors import BadInput as BadInput
     from perdure.errors import BadOption as BadOption
+    from perdure.errors import BadSchedule as BadSchedule
     from perdure.errors import BadToken as BadToken
     from perdure.errors import BadValue as BadValue
     from perdure.errors import ChildFailed as ChildFailed
@@ -139,6 +141,8 @@ if TYPE_CHECKING:
     from perdure.errors import RunTerminated as RunTerminated
     from perdure.errors import RunTimedOut as RunTimedOut
     from perdure.errors import RunUnreadable as RunUnreadable
+    from perdure.errors import ScheduleExists as ScheduleExists
+    from perdure.errors import ScheduleNotFound as ScheduleNotFound
     from perdure.errors import StoreError as StoreError
     from perdure.errors import StoreUnavailable as StoreUnavailable
     from perdure.errors import StreamFull as StreamFull
@@ -149,4 +153,7 @@ if TYPE_CHECKING:
     from perdure.kernel.conflict import OnConflict as OnConflict
     from perdure.kernel.retry import Retry as Retry
     from perdure.kernel.status import Status as Status
+    from perdure.kernel.timetables import At as At
+    from perdure.kernel.timetables import Cron as Cron
+    from perdure.kernel.timetables import Every as Every
     from perdure.kernel.traits import OnParentClose as OnParentClose

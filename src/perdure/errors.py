@@ -9,6 +9,7 @@
     │   ├── BadOption             an option, name or URL that makes no sense
     │   ├── BadToken              a token that was changed, or is of another database or namespace
     │   ├── BadFilter             a filter that cannot be read, or compares what does not fit
+    │   ├── BadSchedule           a time, zone or interval that makes no sense, or that never comes
     │   └── UnknownWorkflow       no such workflow is registered in this process
     ├── DuplicateName             two functions under one registered name
     ├── NotInWorkflow             only workflow code may call this
@@ -31,6 +32,8 @@
     ├── QueryNotFound             the run shows nothing under this name
     ├── StreamFull                too many values of a stream are not on disk yet
     ├── RunNotHeld                the run is not held; there is nothing to resume
+    ├── ScheduleNotFound
+    ├── ScheduleExists            another schedule has this name
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── RunEnded                  how result() reports an end that is not a success
     │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
@@ -134,6 +137,10 @@ class ValueTooLarge(BadValue):
 
 class BadOption(BadInput):
     """An option, name or URL that makes no sense."""
+
+
+class BadSchedule(BadInput):
+    """A time, zone or interval that makes no sense, or that never comes."""
 
 
 class BadToken(BadInput):
@@ -382,6 +389,36 @@ class StreamFull(PerdureError):
         return (
             f"run {self.id!r} has published {self.limit:,} values that are not on disk yet, so {self.name!r} takes no "
             "more; await something between them, or publish from a plain `def`, which waits by itself"
+        )
+
+
+class ScheduleNotFound(PerdureError, LookupError):
+    """No schedule of this name exists in the namespace."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__(name, namespace)
+        self.name = name
+        self.namespace = namespace
+
+    def __str__(self) -> str:
+        return (
+            f"no schedule {self.name!r} exists in namespace {self.namespace!r}; "
+            "`app.schedules.list()` and `perdure schedule list` show those there are"
+        )
+
+
+class ScheduleExists(PerdureError):
+    """Another schedule has this name."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__(name, namespace)
+        self.name = name
+        self.namespace = namespace
+
+    def __str__(self) -> str:
+        return (
+            f"a schedule {self.name!r} exists already in namespace {self.namespace!r}; "
+            "change it with update(), replace it with put(), or give another name"
         )
 
 
