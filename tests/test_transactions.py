@@ -445,3 +445,35 @@ async def test_a_worker_that_ends_rolls_back_and_the_next_one_does_it(path: Path
     async with Perdure(f"sqlite:///{path}") as app:
         assert await (await app.get(run.id)).result() == "done"
     assert cents(read, "ann") == 999
+
+
+freed = threading.Event()
+
+
+@activity(transaction=True, timeout=60)
+def waits_to_be_freed() -> str:
+    begun.set()
+    freed.wait(20)
+    return "done"
+
+
+@workflow
+async def is_abandoned() -> str:
+    return await waits_to_be_freed()
+
+
+async def test_the_end_of_code_whose_worker_was_dropped_troubles_nobody(path: Path) -> None:
+    """Nobody waits for its outcome any more; the writer must go on all the same."""
+    begun.clear()
+    freed.clear()
+    troubles: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+    async with Perdure(f"sqlite:///{path}", grace=0) as app:
+        run = await app.start(is_abandoned)
+        await asyncio.to_thread(begun.wait)
+        assert app._worker is not None
+        app._worker.abandon()
+        await asyncio.sleep(0)
+        freed.set()
+        await run.cancel()
+    assert troubles == []

@@ -86,10 +86,16 @@ class StoreTransactor:
             return Gone()
         attempt, epoch = _Attempt(self, owned, code), self.committer.epoch
         told: asyncio.Future[Outcome | Ended] = asyncio.get_running_loop().create_future()
+
+        def tell(ended: Outcome | Ended) -> None:
+            # Whoever waited may have been cancelled, with a worker that ends at once.
+            if not told.done():
+                told.set_result(ended)
+
         if self.is_alone:
-            self.committer.submit(Turn(self._transactions, attempt, told.set_result))
+            self.committer.submit(Turn(self._transactions, attempt, tell))
         else:
-            self._transactions.transact(attempt, self._lease.worker_id, epoch, told.set_result)
+            self._transactions.transact(attempt, self._lease.worker_id, epoch, tell)
         try:
             ended = await told
             return await self._transacted(owned, attempt.event, epoch, ended)
