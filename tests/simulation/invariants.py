@@ -8,18 +8,20 @@ memory: only what is on disk counts, and who wrote it.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.answers import Committed
 from perdure.stores.operations import Batch, StopChildren
-from tests.simulation.programs import sim_once
-from tests.simulation.sight import Memory, Seen, SeenEvent, SeenMessage, SeenRun, look
+from tests.simulation.programs import NOT_BEGUN, sim_enter, sim_enter_slowly, sim_once
+from tests.simulation.sight import Memory, Seen, SeenEntry, SeenEvent, SeenMessage, SeenRun, look
 from tests.simulation.simulator import Database, SqliteDatabase
 
 CLOSED = {"COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT", "CONTINUED"}
 OUTCOMES = {"ActivityCompleted", "ActivityFailed"}
+TRANSACTIONAL = {sim_enter.name, sim_enter_slowly.name}
 NOTES = {"CancelRequested", "Patched", "TimeoutReached"}
 
 
@@ -48,11 +50,15 @@ class Witness:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._memory = Memory()
-        self.seen = Seen({}, [], {}, [], {}, {}, [])
+        self.seen = Seen({}, [], {}, [], {}, {}, [], [])
         self.histories: dict[str, list[SeenEvent]] = {}
         self.outcomes: set[tuple[str, str]] = set()
         self.attempts: dict[tuple[str, str], int] = {}
         self.begun_once: set[tuple[str, str]] = set()
+        # The runs of which an attempt has begun.
+        self.begun: set[str] = set()
+        # What transactional activities have recorded as done, as their rows have it.
+        self._entered: list[SeenEntry] = []
         self._last_event = 0
         self._last_message = 0
         self._workers: dict[str, int] = {}
@@ -77,6 +83,16 @@ class Witness:
             self._check_snapshots(now)
         if len(now.values) != len(before.values):
             self._check_streams(now)
+        self._check_entries(now)
+
+    # What users write
+
+    def _check_entries(self, now: Seen) -> None:
+        """The rows of transactional activities are those of the outcomes that are recorded, each once."""
+        if sorted(now.entries) != sorted(self._entered):
+            without = sorted((Counter(now.entries) - Counter(self._entered)).elements())
+            missing = sorted((Counter(self._entered) - Counter(now.entries)).elements())
+            raise Violation("I52", f"rows without an outcome: {without}; outcomes without a row: {missing}")
 
     # What runs show and publish
 
@@ -181,6 +197,10 @@ class Witness:
             if key in self.outcomes:
                 raise Violation("I13", f"a second outcome at {event.place!r} of run {event.run_id}")
             self.outcomes.add(key)
+        if event.kind == "ActivityCompleted":
+            body = json.loads(event.body)
+            if body["name"] in TRANSACTIONAL:
+                self._entered.append(SeenEntry(f"{event.run_id}/{event.place}", body["arguments"]["number"]))
         if event.kind == "TimerFired":
             fire_at = json.loads(event.body)["fire_at"]
             if event.at < fire_at:
@@ -292,6 +312,8 @@ class Witness:
                 "I11", f"run {run.run_id} is closed, but owned by {run.owner} or to be woken at {run.wake_at}"
             )
         self._check_undone(was, run, now)
+        if run.is_task and NOT_BEGUN in (run.outcome or "") and run.run_id in self.begun:
+            raise Violation("I53", f"the task {run.run_id} had begun, and its caller is told that it had not")
         parent = now.runs.get(run.parent_id or "")
         if run.parent_id is not None and run.status != "CONTINUED" and parent is not None:
             told = [
@@ -328,9 +350,13 @@ class Witness:
         if run.status == "TIMED_OUT":
             is_known = was is not None and '"state":"waiting"' in (was.undo or "")
             return was is not None and was.owner is None and (was.held is not None or not is_known)
-        asked = [m.body for m in now.messages.values() if m.run_id == run.run_id and m.kind == "CancelRequest"]
-        has_deadline = run.close_as == "CANCELLED" or any("close_at" in json.loads(body) for body in asked)
-        return run.status == "TERMINATED" or (run.status == "CANCELLED" and has_deadline)
+        return run.status == "TERMINATED" or (run.status == "CANCELLED" and self.has_deadline(run, now))
+
+    def has_deadline(self, run: SeenRun, now: Seen | None = None) -> bool:
+        """Whether a run that is to stop has only so much time for it."""
+        messages = (now or self.seen).messages.values()
+        asked = [m.body for m in messages if m.run_id == run.run_id and m.kind == "CancelRequest"]
+        return run.close_as == "CANCELLED" or any("close_at" in json.loads(body) for body in asked)
 
     def _check_open(self, run: SeenRun, unread: Iterable[SeenMessage], now: Seen) -> None:
         if run.last_seq is not None:
@@ -404,12 +430,15 @@ class Witness:
             if (run_id, place) in self.begun_once:
                 raise Violation("I46", f"the step {place!r} of run {run_id}, made at most once, began a second time")
             self.begun_once.add((run_id, place))
+        self.begun.add(run_id)
         if run_id not in self.seen.runs:
             raise Violation("I06", f"a step of run {run_id} began, which is not on disk")
         run = self.seen.runs[run_id]
         asked_by = run.parent_id if run.is_task else run_id
         if len(self.histories.get(asked_by or "", ())) + 1 < after:
             raise Violation("I06", f"the step {place!r} of run {run_id} began before event {after} was on disk")
+        if NOT_BEGUN in (run.outcome or "") and run_id not in self.lost:
+            raise Violation("I53", f"the task {run_id} began after its caller was told that it had not")
         if run.owner != worker_id:
             # One that has lost the run and does not know may compute what it likes.
             return

@@ -35,6 +35,16 @@ def changes_with_the_code(parts: Any) -> bool:
     return False
 
 
+def may_be_stopped(parts: Any) -> bool:
+    """Whether a program goes on, in some part of it, after it was told to stop."""
+    return isinstance(parts, list) and (parts[:1] == ["until stopped"] or any(may_be_stopped(part) for part in parts))
+
+
+def was_stopped(value: Any) -> bool:
+    """Whether a program was told to stop where it waited for that."""
+    return isinstance(value, list) and (value[:1] == ["stop"] or any(was_stopped(each) for each in value))
+
+
 def _each(parts: list[Part], values: Any, sent: dict[str, set[str]]) -> str | None:
     if not isinstance(values, list) or len(values) != len(parts):
         return f"{len(parts)} parts came to {values!r}"
@@ -53,6 +63,16 @@ def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # no
         case ["once", number, queue], _:
             given_up = [] if queue is None else [["no task"]]
             return None if value in [outcome_of(number), ["lost", number], *given_up] else f"{part} came to {value!r}"
+        case ["enter", number, failures, queue], _:
+            wanted = ["failed", number] if failures >= MOST_ATTEMPTS else outcome_of(number)
+            given_up = [] if queue is None else [["no task"]]
+            return None if value in [wanted, *given_up] else f"{part} came to {value!r}"
+        case ["hurried", number, _], _:
+            return None if value == ["not begun", number] else _of_task(number, 0, value)
+        case ["until stopped", _], ["stop", reason] if reason is None or isinstance(reason, str):
+            return None
+        case ["until stopped", inner], ["way", won]:
+            return _one(inner, won, sent)
         case ["far poison"], ["no task"]:
             return None
         case ["quick" | "effect" | "other code", number], _:

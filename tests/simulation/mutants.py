@@ -17,8 +17,9 @@ from perdure import ids
 from perdure.authoring.undo import Undo
 from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
-from perdure.engine.committer import CallbackGroup, Committer
+from perdure.engine.committer import CallbackGroup, Committer, OwnersGroup
 from perdure.engine.leasing import claims, heartbeat, lease, takeover
+from perdure.engine.transactions import transactor
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
@@ -28,10 +29,10 @@ from perdure.stores.operations import Batch, FreeRuns
 from perdure.stores.queries import TURN, queries
 from perdure.stores.rules import batch as batch_rules
 from perdure.stores.rules import inbox as inbox_rules
-from perdure.stores.sqlite import executor, transactions, writes
-from perdure.worker import activities, effects, live_run, timers
+from perdure.stores.sqlite import activity_transactions, executor, transactions, writes
+from perdure.worker import activities, effects, live_run, program, timers
 from perdure.worker import executor as moving
-from perdure.worker.calls import activity, child, task
+from perdure.worker.calls import activity, child, interrupted, task
 from perdure.worker.calls.activity import ActivityCall
 from perdure.worker.calls.timer import TimerCall
 from perdure.worker.executor import Executor
@@ -42,8 +43,8 @@ from perdure.worker.outputs.snapshots import Snapshots
 from perdure.worker.program import Program
 from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
+from tests.simulation.memory import CodeTransaction, worker_statements
 from tests.simulation.memory import executor as memory
-from tests.simulation.memory import worker_statements
 from tests.simulation.simulator.database import ProcessStore
 from tests.simulation.simulator.store import SimulatedStore
 
@@ -439,7 +440,66 @@ def _() -> list[Patch]:
     return [(activity, "has_begun", has_begun)]
 
 
+# Transactional activities
+
+
+@mutant
+def _() -> list[Patch]:
+    """User's rows without outcome."""
+
+    def groups(self: transactor._Attempt) -> Any:
+        found = real_groups(self)
+        if found is not None:
+            *earlier, outcome = found
+            self._transactor.committer.submit(OwnersGroup(outcome, lambda _: None))
+            return earlier
+        return None
+
+    real_groups = transactor._Attempt.groups
+    return [(transactor._Attempt, "groups", groups)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Outcome without rows."""
+
+    def write(transactions: Any, groups: Any) -> Any:
+        transactions.roll_back()
+        transactions.db.execute("begin immediate")
+        return real_write(transactions, groups)
+
+    def record(self: CodeTransaction, batch: Batch) -> None:
+        self.begin_again()
+        real_record(self, batch)
+
+    real_write, real_record = activity_transactions._write, CodeTransaction.record
+    return [(activity_transactions, "_write", write), (CodeTransaction, "record", record)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Unknown commit of an activity's rows taken for a failed one."""
+
+    async def transacted(self: Any, owned: Any, event: Any, epoch: int, told: Any) -> Any:
+        return await real(self, owned, event, epoch, Failed(told.error) if isinstance(told, Unknown) else told)
+
+    real = transactor.StoreTransactor._transacted
+    return [(transactor.StoreTransactor, "_transacted", transacted)]
+
+
 # Children and cancelling
+
+
+@mutant
+def _() -> list[Patch]:
+    """Request to stop raised where it is awaited."""
+
+    def tell_interrupted(runtime: Any, cancelled: Any) -> bool:
+        real(runtime, cancelled)
+        return False
+
+    real = interrupted.tell_interrupted
+    return [(program, "tell_interrupted", tell_interrupted)]
 
 
 @mutant
@@ -505,6 +565,16 @@ def _() -> list[Patch]:
 
     real = task.input_of
     return [(task, "input_of", input_of)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Task given up although a worker has begun it."""
+    free, or_not = "and owner is null", "and (owner is null or :only_unbegun)"
+    asked = "and (not :only_unbegun or (begun_at is null and status = 'PENDING'))"
+    return [
+        (_sql, "close_free_run", queries("sqlite")["close_free_run"].replace(asked, "").replace(free, or_not)),
+    ]
 
 
 # Replay

@@ -68,6 +68,8 @@ def drawn(tape: Tape) -> Plan:
             nodes, faults = tape.between(2, 3), _zombie(tape) + _some(tape, 1, 3, KINDS)
         case 3 | 4:
             nodes, faults = tape.one_of(1, 1, 2), _crash_loop(tape) + _some(tape, 0, 2, HARMLESS)
+        case 5:
+            nodes, faults = tape.between(1, 3), _with_rows(tape) + _some(tape, 1, 3, KINDS)
         case _:
             nodes, faults = tape.between(1, 3), _some(tape, 2, 7, KINDS)
     return Plan(tape.one_of(*LAYOUTS[nodes]), sorted(faults, key=lambda planned: planned.after_step))
@@ -94,6 +96,12 @@ def _zombie(tape: Tape) -> list[Planned]:
         fault = tape.one_of(*TO_A_RESCUER)
         scene.append(Planned(after_step + 1, fault, number + 1, Moment.TAKEOVER))
     return scene
+
+
+def _with_rows(tape: Tape) -> list[Planned]:
+    """Processes are struck with a commit that has the rows of an activity in it."""
+    first, faults = 20 + tape.choose(100), [fault for fault in Fault if fault in AT_COMMIT]
+    return [Planned(first + n, tape.one_of(*faults), n, Moment.CODE) for n in range(3)]
 
 
 def _crash_loop(tape: Tape) -> list[Planned]:

@@ -8,6 +8,7 @@ may come to. A further ability is a further case in `perform`, in `draw_part` an
 """
 
 import asyncio
+import sqlite3
 from typing import Any, TypeAlias
 
 from perdure import (
@@ -27,6 +28,7 @@ from perdure import (
     continue_as_new,
     expose,
     info,
+    interrupted,
     now,
     patched,
     resource,
@@ -38,13 +40,17 @@ from perdure import (
     unwind,
     workflow,
 )
+from tests.simulation.memory import UserTable
 from tests.simulation.simulator import Node, Tape
+from tests.simulation.simulator.database import ENTRIES
 
 Part: TypeAlias = list[Any]
 
 MOST_ATTEMPTS = 3
 # So many failures are none: every attempt goes on until its time is over.
 HANGS = MOST_ATTEMPTS + 1
+# What is said of an activity that waited for too long on its queue.
+NOT_BEGUN = "queue_timeout"
 # Some are a millisecond apart: where one timer rings, another may be due to the millisecond.
 TIMES_MS = (500, 1, 2000, 6000, 20_000, 501, 2001)
 # The queue of the activities that any process may take, if it works that queue.
@@ -61,7 +67,12 @@ class WorkFailed(Exception):  # noqa: N818 - it names the trouble
 
 
 class Workshop:
-    """Where activities of a simulated process are carried out; the schedule decides when they end."""
+    """Where activities of a simulated process are carried out; the schedule decides when they end.
+
+    `has_sql` says that transactional activities get a connection of SQLite, and not a table in memory.
+    """
+
+    has_sql = True
 
     @staticmethod
     def of_the_running_node() -> "Workshop":
@@ -176,6 +187,35 @@ async def sim_unbook(number: int, fails: int, after: int) -> int:
     return await shop.work(number, fails if this.number <= fails else 0)
 
 
+def _enter(number: int) -> None:
+    """Write a row of the user's into the transaction of the activity that runs."""
+    key = attempt().key
+    if resource(Workshop).has_sql:
+        db = resource(sqlite3.Connection)
+        db.execute(f"insert into {ENTRIES} (key, number) values (?, ?)", (key, number))
+    else:
+        resource(UserTable).insert(key, number)
+
+
+@activity(transaction=True, retry=RETRY)
+def sim_enter(number: int, fails: int, after: int) -> int:
+    this = attempt()
+    resource(Workshop).begin(this.key, this.number, after)
+    _enter(number)
+    if this.number <= fails:
+        raise WorkFailed(f"step {number}")
+    return outcome_of(number)
+
+
+@activity(transaction=True, retry=RETRY)
+async def sim_enter_slowly(number: int, fails: int, after: int) -> int:
+    """Waits inside its transaction: only where others can write meanwhile."""
+    shop, this = resource(Workshop), attempt()
+    shop.begin(this.key, this.number, after)
+    _enter(number)
+    return await shop.work(number, fails if this.number <= fails else 0)
+
+
 @workflow
 async def sim_run(parts: list[Any], done: list[Any]) -> list[Any]:
     done = list(done)
@@ -206,6 +246,13 @@ async def perform(part: Part) -> Any:  # noqa: C901, PLR0911, PLR0912, PLR0915 -
             except RunTerminated:
                 # A client gave up the task, which was held.
                 return ["no task"]
+        case ["enter", number, fails, queue]:
+            return await _entered(number, fails, queue)
+        case ["hurried", number, ms]:
+            return await _hurried(number, ms)
+        case ["until stopped", inner]:
+            name, value = await select(stop=interrupted(), way=perform(inner))
+            return [name, value]
         case ["quick", number]:
             return await sim_quick(number, info().history_length)
         case ["book", number, fails]:
@@ -292,6 +339,26 @@ async def _task(number: int, fails: int, ms: int | None) -> Any:
         return ["no task"]
 
 
+async def _entered(number: int, fails: int, queue: str | None) -> Any:
+    is_quick = Workshop.of_the_running_node().has_sql or number % 2
+    step = sim_enter if is_quick else sim_enter_slowly
+    try:
+        return await (step if queue is None else step.options(queue=queue))(number, fails, info().history_length)
+    except WorkFailed:
+        return ["failed", number]
+    except RunTerminated:
+        return ["no task"]
+
+
+async def _hurried(number: int, ms: int) -> Any:
+    try:
+        return await sim_task.options(queue_timeout=ms / 1000)(number, 0, info().history_length)
+    except TimeoutError as error:
+        return ["not begun" if NOT_BEGUN in str(error) else "too slow", number]
+    except RunTerminated:
+        return ["no task"]
+
+
 async def _child(parts: list[Part], on_close: str, ms: int | None) -> Any:
     timeout = None if ms is None else ms / 1000
     child = sim_run.options(on_parent_close=on_close, timeout=timeout)  # type: ignore[arg-type]  # drawn from the right ones
@@ -333,9 +400,9 @@ class Drawer:
             return self._branch(depth)
         return self._leaf()
 
-    def _leaf(self) -> Part:  # noqa: C901, PLR0911 - one for each
+    def _leaf(self) -> Part:  # noqa: C901, PLR0911, PLR0912 - one for each
         tape = self._tape
-        match tape.choose(19):
+        match tape.choose(23):
             case 0 | 1 | 2:
                 return ["step", self.number(), self._failures()]
             case 3 | 4 | 5:
@@ -358,6 +425,10 @@ class Drawer:
                 return ["book", self.number(), self._failures()]
             case 14:
                 return ["other code", self.number()]
+            case 19 | 20 | 21:
+                return ["enter", self.number(), self._failures(), tape.one_of(None, None, FAR)]
+            case 22:
+                return ["hurried", self.number(), self.ms()]
             case _:
                 return ["once", self.number(), tape.one_of(None, None, FAR)]
 
@@ -366,7 +437,7 @@ class Drawer:
 
     def _branch(self, depth: int) -> Part:
         tape = self._tape
-        match tape.choose(6):
+        match tape.choose(7):
             case 0 | 1:
                 return ["gather", [self.part(depth + 1) for _ in range(tape.between(2, 3))]]
             case 2:
@@ -376,5 +447,7 @@ class Drawer:
             case 4:
                 policy = tape.one_of("cancel", "terminate", "abandon")
                 return ["child", self.program(depth + 1), policy, self.ms() if tape.happens(100) else None]
+            case 5:
+                return ["until stopped", self.part(depth + 1)]
             case _:
                 return ["cleaning up", self.number(), self.part(depth + 1)]

@@ -20,7 +20,8 @@ WANTED = (
     *("a task completed", "a task failed for good", "a task was tried again", "a task's worker was lost"),
     *("undone, FAILED", "undone, CANCELLED", "undone, TIMED_OUT", "left undone"),
     *("a task was cancelled with its caller", "a task was called off", "a task was too slow"),
-    "an only attempt was lost",
+    *("an only attempt was lost", "a task was not begun in time", "told to stop where it waited for that"),
+    *("Undone", "struck with the rows of an activity"),
 )
 
 

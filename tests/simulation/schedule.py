@@ -35,6 +35,7 @@ from tests.simulation.programs import (
     FAR,
     MOST_ATTEMPTS,
     NEAR,
+    NOT_BEGUN,
     Drawer,
     WorkFailed,
     Workshop,
@@ -97,6 +98,7 @@ class NodeShop(Workshop):
         self._schedule = schedule
         self._queues = queues
         self.node: Node | None = None
+        self.has_sql = isinstance(schedule.database, SqliteDatabase)
 
     def begin(self, key: str, number: int, after: int) -> None:
         assert self.node is not None
@@ -202,7 +204,7 @@ class Schedule:
             self._ask(self._signal(key, start.after_step + tape.choose(200)))
         for _ in range(tape.choose(3)):
             self._ask(self._word(key, start.after_step + tape.choose(200)))
-        if tape.happens(120):
+        if tape.happens(400 if model.may_be_stopped(start.program) else 120):
             self._ask(CancelRun(key, start.after_step + tape.choose(250), tape.one_of(None, None, 3.0)))
         if tape.happens(40):
             self._ask(TerminateRun(key, start.after_step + tape.choose(250)))
@@ -515,7 +517,8 @@ class Schedule:
                 # Nobody will mend its code, or bring back the one that wrote its history.
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 self._ask(TerminateRun(run.workflow_id, 0))
-            if run.closed_at is None and run.held is None and run.cancel_requested_at is None and not run.is_task:
+            is_stopped = run.cancel_requested_at is not None and not model.may_be_stopped(_parts_of(run))
+            if run.closed_at is None and run.held is None and not is_stopped and not run.is_task:
                 self.sent.setdefault(run.workflow_id, {name: set() for name in model.SENT})
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 for name in ("red", "blue"):
@@ -555,6 +558,7 @@ class Schedule:
                 if (trouble := model.trouble_with(parts, value, sent)) is not None:
                     raise Violation("I25", f"run {run.run_id}: {trouble}")
                 self._judge_outputs(run, parts, len(done))
+                self._judge_stopped(run, value)
             self._judge_end(run, parts)
             self._see_undos(run)
             if run.status == "CANCELLED":
@@ -574,6 +578,13 @@ class Schedule:
             raise Violation("I50", f"run {run.run_id} has ended, and shows {shown} of {before + len(parts)} parts")
         if missing := {part[1] for part in parts if part[0] == "say"} - self.witness.said_by(run):
             raise Violation("I51", f"run {run.run_id} has ended, and {missing} were not published")
+
+    def _judge_stopped(self, run: SeenRun, value: Any) -> None:
+        """Only a run that was asked to stop is told so where it waits for that."""
+        if model.was_stopped(value):
+            self.world.reach("told to stop where it waited for that")
+            if run.cancel_requested_at is None:
+                raise Violation("I54", f"run {run.run_id} was told to stop, but nobody asked for it: {value}")
 
     def _see_undos(self, run: SeenRun) -> None:
         """How runs were undone, or not."""
@@ -607,10 +618,17 @@ class Schedule:
                     raise Violation("I25", f"the task {run.run_id} of {given} came to {run.outcome}")
             case "FAILED":
                 is_late = "longer than its timeout of" in (run.outcome or "")
-                self.world.reach("a task was too slow" if is_late else "a task failed for good")
+                is_unbegun = NOT_BEGUN in (run.outcome or "")
+                self.world.reach(
+                    "a task was not begun in time"
+                    if is_unbegun
+                    else "a task was too slow"
+                    if is_late
+                    else "a task failed for good"
+                )
                 if "perdure.errors.AttemptLost" in (run.outcome or "") and run.workflow.endswith(sim_once.name):
                     self.world.reach("an only attempt was lost")
-                elif not is_late and fails != MOST_ATTEMPTS:
+                elif not is_late and not is_unbegun and fails != MOST_ATTEMPTS:
                     raise Violation("I25", f"the task {run.run_id} of {given} failed: {run.outcome}")
             case "CANCELLED":
                 is_with_caller = caller.cancel_requested_at is not None
@@ -635,8 +653,15 @@ class Schedule:
                     isinstance(r, CancelRun) and r.tries and r.key == run.workflow_id for r in self.requests
                 ):
                     raise Violation("I29", f"run {run.run_id} was cancelled, but nobody asked for it")
+                self._judge_cancelled(run, parts)
             case _:
                 pass
+
+    def _judge_cancelled(self, run: SeenRun, parts: list[Any]) -> None:
+        """A request to stop ends no code that waits for it, unless by its deadline."""
+        done = self.witness.shown_by(run) - len(json.loads(run.input)["done"])
+        if not self.witness.has_deadline(run) and 0 <= done < len(parts) and parts[done][0] == "until stopped":
+            raise Violation("I54", f"run {run.run_id} was cancelled where it waited to be told to stop")
 
     def _digest(self) -> str:
         return hashlib.blake2b(repr(self.world.effects).encode(), digest_size=8).hexdigest()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from perdure.kernel.traits import TASK_PREFIX
 from tests.simulation.memory import Tables
 from tests.simulation.simulator import Database, MemoryDatabase, SqliteDatabase
+from tests.simulation.simulator.database import ENTRIES
 
 
 class SeenRun(NamedTuple):
@@ -84,6 +85,13 @@ class SeenValue(NamedTuple):
     body: str
 
 
+class SeenEntry(NamedTuple):
+    """A row of the users' own, written by a transactional activity."""
+
+    key: str
+    number: int
+
+
 class SeenWorker(NamedTuple):
     worker_id: str
     epoch: int
@@ -100,14 +108,23 @@ class Seen(NamedTuple):
     workers: dict[str, SeenWorker]
     snapshots: dict[str, SeenSnapshot]
     values: list[SeenValue]
+    entries: list[SeenEntry]
 
 
 _RUNS = f"select {', '.join(SeenRun._fields)} from runs"
-_EVENTS = f"select {', '.join(SeenEvent._fields)} from events where id > ? order by id"
+# Large bodies lie apart from their rows.
+_EVENTS = """
+select events.id, events.run_id, events.seq, kind, place, at, coalesce(events.body, payloads.body)
+  from events
+  left join payloads on events.body is null and payloads.run_id = events.run_id and payloads.seq = events.seq
+ where id > ?
+ order by id
+"""
 _MESSAGES = f"select {', '.join(SeenMessage._fields)} from inbox"
 _ATTEMPTS = "select run_id, place, attempt from attempts"
 _SNAPSHOTS = "select run_id, seq, body from snapshots"
 _VALUES = "select run_id, name, n, attempt, body from streams order by run_id, name, n"
+_ENTRIES = f"select key, number from {ENTRIES}"
 _WORKERS = "select worker_id, epoch, lease_until from workers"
 
 
@@ -142,6 +159,7 @@ def look(database: Database, after_event: int, known: Mapping[str, Sequence[Seen
         {row[0]: make(SeenWorker, row) for row in ask(_WORKERS)},
         {row[0]: make(SeenSnapshot, row) for row in ask(_SNAPSHOTS)},
         [make(SeenValue, row) for row in ask(_VALUES)],
+        [make(SeenEntry, row) for row in ask(_ENTRIES)],
     )
 
 
@@ -170,4 +188,5 @@ def _look_into(tables: Tables, after_event: int, known: Mapping[str, Sequence[Se
             SeenValue(run_id, name, n, value.attempt, value.body)
             for (run_id, name, n), (_, value) in sorted(tables.values.rows.items())
         ],
+        [SeenEntry(*entry) for entry in tables.entries.rows.values()],
     )

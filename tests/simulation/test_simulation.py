@@ -18,7 +18,11 @@ SEEDS = 1000
 # As many as are needed are tried; which ones find a bug changes with every question more that a process asks.
 SEEDS_TO_FIND = 1000
 # Planted bugs that need a rare moment; `make mutants` looks for all of them.
-RARE = {"Rescue that ignores what it read", "Lease renewed by a stalled loop"}
+RARE = {
+    "Rescue that ignores what it read",
+    "Lease renewed by a stalled loop",
+    "Unknown commit of an activity's rows taken for a failed one",
+}
 
 
 @pytest.mark.timeout(1800)

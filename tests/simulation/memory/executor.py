@@ -40,7 +40,7 @@ ROOMS = (claim_statements, message_statements, output_statements, run_statements
 
 def write_batch(view: View, batch: Batch) -> Steps[Committed | Fenced]:
     """All statements of a batch; what is answered is so once the transaction is committed."""
-    if not (yield from _holds_epoch(view, batch)):
+    if not (yield from holds_epoch(view, batch)):
         return Fenced()
     try:
         answers = yield from answer(view, apply_groups(batch.groups))
@@ -50,12 +50,13 @@ def write_batch(view: View, batch: Batch) -> Steps[Committed | Fenced]:
         return Committed(answers)
     view.begin_again()
     # This is another transaction: what held in the first one may not hold in it.
-    if not (yield from _holds_epoch(view, batch)):
+    if not (yield from holds_epoch(view, batch)):
         return Fenced()
     return Committed((yield from answer(view, apply_singly(batch.groups))))
 
 
-def _holds_epoch(view: View, batch: Batch) -> Steps[bool]:
+def holds_epoch(view: View, batch: Batch) -> Steps[bool]:
+    """Whether the worker of a batch still has its epoch, which nobody can raise before the transaction ends."""
     if batch.worker_id is None:
         return True
     found = yield from _ask(view, Query("fence", {"worker_id": batch.worker_id, "epoch": batch.epoch}))

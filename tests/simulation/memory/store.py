@@ -6,15 +6,16 @@ Out:  their outcomes, and reads of what is committed.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from perdure.clock import Clock, SystemClock
 from perdure.errors import BadOption, StoreUnavailable
-from perdure.stores.answers import Answer, Failed, Outcome, Undone
+from perdure.stores.answers import Answer, Failed, Outcome
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.port import StorePresence, TransactionalCode
+from perdure.stores.port import StorePresence
+from tests.simulation.memory.activity_transactions import MemoryActivityTransactions
 from tests.simulation.memory.reads import MemoryReads
 from tests.simulation.memory.tables import Tables
 from tests.simulation.memory.transaction import Transaction
@@ -35,7 +36,7 @@ class MemoryStore:
         self.reads = MemoryReads(self.tables, self.url)
         self.presence: StorePresence = MemoryPresence(self.tables, self.url)
         self.changes = MemoryChanges(self.tables)
-        self.activity_transactions = NoTransactions()
+        self.activity_transactions = MemoryActivityTransactions(self.tables, self.url, self._take)
 
     async def open(self) -> None:
         self.changes.has_changed()
@@ -61,7 +62,9 @@ class MemoryStore:
         return Transaction(self.tables, batch, self.url)
 
     def commit(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
-        transaction = self.transaction(batch)
+        self._take(self.transaction(batch), done)
+
+    def _take(self, transaction: Transaction, done: Callable[[Any], None]) -> None:
         if self._submit is not None:
             self._submit(transaction, done)
             return
@@ -74,20 +77,6 @@ class MemoryStore:
 
     def clock(self) -> Clock:
         return SystemClock()
-
-
-class NoTransactions:
-    """There is no SQL in it."""
-
-    is_alone = True
-
-    def connection_type(self, *, is_async: bool) -> str | None:
-        return None
-
-    def transact(
-        self, code: TransactionalCode, worker_id: str, epoch: int, done: Callable[[Outcome | Undone], None]
-    ) -> None:
-        raise BadOption("there is no SQL in a database that is Python")
 
 
 class MemoryPresence:

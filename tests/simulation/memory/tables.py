@@ -202,6 +202,8 @@ class Tables:
         self.heads: Table[tuple[str, str, str], tuple[str, StreamHead]] = Table()
         self.values: Table[tuple[str, str, int], tuple[str, StreamValue]] = Table()
         self.payloads: Table[tuple[str, int], str] = Table()
+        # A table of the users', which transactional activities write to: the key of a call and its number.
+        self.entries: Table[int, tuple[str, int]] = Table()
         # How many messages a run had read when they were counted last; who holds the run's row holds this.
         self.messages_read: Table[str, int] = Table()
         # Which workers died with a run alone, as JSON, and when a lost one was judged; who holds the row holds these.
@@ -214,6 +216,7 @@ class Tables:
         self.open: dict[View, None] = {}
         self.last_number = 0
         self.last_place = 0
+        self.last_entry = 0
         self.version = 0
 
     def dump(self) -> dict[str, dict[Any, Any]]:

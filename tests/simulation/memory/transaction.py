@@ -13,17 +13,17 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Committed, Failed, Outcome
+from perdure.stores.answers import Committed, Failed, Outcome, Undone
 from perdure.stores.operations import Batch
 from tests.simulation.memory.executor import write_batch
 from tests.simulation.memory.tables import Tables
-from tests.simulation.memory.view import Blocked, Progress, View
+from tests.simulation.memory.view import Blocked, Progress, Steps, View
 
 
 class Done(msgspec.Struct, frozen=True):
     """The transaction has ended: committed, or with nothing written."""
 
-    outcome: Outcome
+    outcome: Outcome | Undone
 
 
 Step: TypeAlias = Progress | Blocked | Done
@@ -35,9 +35,9 @@ class Transaction(View):
     def __init__(self, tables: Tables, batch: Batch, url: str = "memory://") -> None:
         super().__init__(tables)
         self.batch = batch
-        self.outcome: Outcome | None = None
+        self.outcome: Outcome | Undone | None = None
         self._url = url
-        self._statements = write_batch(self, batch)
+        self._statements: Steps[Outcome | Undone] = write_batch(self, batch)
 
     @property
     def is_open(self) -> bool:
@@ -68,7 +68,7 @@ class Transaction(View):
         while self.is_open:
             yield self.step()
 
-    def run(self) -> Outcome | Blocked:
+    def run(self) -> Outcome | Undone | Blocked:
         """All steps that are left, or those up to where it must wait."""
         while isinstance(step := self.step(), Progress):
             pass
@@ -80,7 +80,7 @@ class Transaction(View):
             self._statements.close()
             self.roll_back()
 
-    def _finish(self, outcome: Outcome | None) -> Done:
+    def _finish(self, outcome: Outcome | Undone | None) -> Done:
         if outcome is None:
             assert self.outcome is not None, "the transaction was abandoned"
             return Done(self.outcome)

@@ -110,6 +110,7 @@ class View:
         self.heads = Sight(self, tables.heads)
         self.values = Sight(self, tables.values)
         self.payloads = Sight(self, tables.payloads)
+        self.entries = Sight(self, tables.entries)
         self.messages_read = Sight(self, tables.messages_read)
         self.deaths = Sight(self, tables.deaths)
         self.judged = Sight(self, tables.judged)

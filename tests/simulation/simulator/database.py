@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from perdure.clock import Clock, SystemClock
 from perdure.errors import BadOption
-from perdure.stores.answers import Answer, Outcome
+from perdure.stores.answers import Answer, Outcome, Undone
 from perdure.stores.listing import SQLITE
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
@@ -29,6 +29,10 @@ TABLES = (*(table for table in tables("sqlite") if table != VERSION), "sqlite_se
 T = TypeVar("T")
 
 
+# A table of the users', which transactional activities write to; nothing in it forbids the same row twice.
+ENTRIES = "sim_entries"
+
+
 class Write(Protocol):
     """A batch being written; `step` does a part of it and answers the outcome with the last one."""
 
@@ -36,7 +40,7 @@ class Write(Protocol):
     def is_blocked(self) -> bool:
         """Whether it has to wait for another write."""
 
-    def step(self) -> Outcome | None: ...
+    def step(self) -> Outcome | Undone | None: ...
 
     def abandon(self) -> None:
         """Whoever wrote is gone; nothing of it was written."""
@@ -68,7 +72,8 @@ class SqliteDatabase:
         self.db = _first().transactions.db
         if self.db.in_transaction:
             self.db.execute("rollback")
-        for table in TABLES:
+        self.db.execute(f"create table if not exists {ENTRIES} (key text, number int)")
+        for table in (*TABLES, ENTRIES):
             self.db.execute(f"delete from {table}")
         self.holders: dict[str, object] = {}
         self.writes = 0
@@ -215,7 +220,7 @@ class StatementWrite:
         waits_for = self._transaction.waits_for
         return waits_for is not None and waits_for in self._transaction.tables.open
 
-    def step(self) -> Outcome | None:
+    def step(self) -> Outcome | Undone | None:
         said = self._transaction.step()
         return said.outcome if isinstance(said, Done) else None
 

@@ -52,9 +52,12 @@ class Moment(Enum):
     TAKEOVER = "one that raises an epoch, another's or its own"
     PARK = "one that parks a run"
     END = "one that ends a run"
+    CODE = "one with the rows of an activity"
 
-    def is_in(self, batch: Batch) -> bool:
+    def is_in(self, batch: Batch, *, has_code: bool) -> bool:
         """Whether this batch is what was waited for."""
+        if self is Moment.CODE:
+            return has_code
         wanted = _MARKS.get(self)
         return wanted is None or any(type(operation) is wanted for group in batch.groups for operation in group)
 

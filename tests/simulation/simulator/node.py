@@ -15,7 +15,7 @@ from perdure.engine.engine import StoreEngine
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
-from perdure.stores.answers import Applied, Committed, Failed, Outcome, Unknown
+from perdure.stores.answers import Applied, Committed, Failed, Outcome, Undone, Unknown
 from perdure.stores.operations import AppendEvent, Batch, ClaimRuns, RecordAttempt
 from perdure.worker.worker import Worker
 from tests.simulation.simulator.database import Database, answered
@@ -182,8 +182,8 @@ class Node:
         self.is_alive = False
         self.state = State.DOWN
         for job in self.jobs:
-            if isinstance(job, WriteJob) and job.write is not None:
-                job.write.abandon()
+            if isinstance(job, WriteJob):
+                job.abandon()
         self.jobs = []
         holders = self._world.database.holders
         for worker_id in [worker_id for worker_id, holder in holders.items() if holder is self]:
@@ -251,8 +251,10 @@ class Node:
     def write(self, job: WriteJob) -> None:
         """Move a write on; struck by a fault, it may never get its outcome."""
         is_begun = job.write is not None
-        armed = self.armed if self.armed is not None and self.moment.is_in(job.batch) else None
+        armed = self.armed if self.armed is not None and self.moment.is_in(job.batch, has_code=job.has_code) else None
         if job.write is None:
+            if armed is not None and job.has_code:
+                self._world.reach("struck with the rows of an activity")
             if armed is Fault.FREEZE_AT:
                 self._strike(armed)
                 self._world.freeze(self)
@@ -260,26 +262,28 @@ class Node:
                 if not self.is_quick:
                     return
             if (outcome := self._trouble(armed)) is not None:
+                job.abandon()
                 job.outcome = outcome
                 self._world.wrote(self, job)
                 return
             if not self.is_alive:
                 return
-            job.write = self._world.database.write(self.store.inner, job.batch)
+            job.begin(self._world.database, self.store.inner)
+            assert job.write is not None
         # One that takes several steps is left in the middle of them.
         if armed is Fault.CRASH_IN and (is_begun or self._world.database.is_quick):
             self._strike(Fault.CRASH_IN)
-            job.write.abandon()
+            job.abandon()
             self.is_alive = False
             return
-        outcome = job.write.step()
-        if outcome is None:
+        said = job.write.step()
+        if said is None:
             return
-        job.outcome = outcome
+        job.outcome = said
         self._world.wrote(self, job)
-        self._strike_after(job, outcome, armed)
+        self._strike_after(job, said, armed)
 
-    def _strike_after(self, job: WriteJob, outcome: Outcome, armed: Fault | None) -> None:
+    def _strike_after(self, job: WriteJob, outcome: Outcome | Undone, armed: Fault | None) -> None:
         if armed is Fault.CRASH_AFTER:
             self._strike(armed)
             self.is_alive = False
@@ -338,11 +342,11 @@ class Node:
                 self.loop.run(job.future.set_result, job.answer)
 
 
-def _has_work(batch: Batch, outcome: Outcome) -> bool:
+def _has_work(batch: Batch, outcome: Outcome | Undone) -> bool:
     """Whether the worker that wrote this owns a run, as far as can be seen from it."""
     answers = outcome.answers if isinstance(outcome, Committed) else {}
     for number, group in enumerate(batch.groups):
-        match group[0]:
+        match group[0] if group else None:
             case ClaimRuns():
                 answer = answers.get(number)
                 if isinstance(answer, Applied) and answer.value:

@@ -13,10 +13,12 @@ from typing import Any, Protocol
 
 from perdure.clock import Clock
 from perdure.errors import StoreUnavailable
-from perdure.stores.answers import Answer, Outcome
+from perdure.stores.answers import Answer, Outcome, Undone
 from perdure.stores.operations import Batch, Operation
-from perdure.stores.port import Store, StoreChanges, StorePresence, StoreReads
-from tests.simulation.simulator.database import Write
+from perdure.stores.port import Store, StoreChanges, StorePresence, StoreReads, TransactionalCode
+from tests.simulation.memory import CodeTransaction, MemoryActivityTransactions
+from tests.simulation.simulator.database import Database, ProcessStore, StatementWrite, Write
+from tests.simulation.simulator.loop import NodeLoop
 
 URL = "sqlite://"
 
@@ -26,11 +28,23 @@ class WriteJob:
 
     __slots__ = ("batch", "done", "outcome", "write")
 
-    def __init__(self, batch: Batch, done: Callable[[Outcome], None]) -> None:
+    # Whether the rows of an activity are in it.
+    has_code = False
+
+    def __init__(self, batch: Batch, done: Callable[[Any], None]) -> None:
         self.batch = batch
         self.done = done
         self.write: Write | None = None
-        self.outcome: Outcome | None = None
+        self.outcome: Outcome | Undone | None = None
+
+    def begin(self, database: Database, store: Store) -> None:
+        """Begin to write."""
+        self.write = database.write(store, self.batch)
+
+    def abandon(self) -> None:
+        """Whoever wrote is gone, or it cannot be written."""
+        if self.write is not None:
+            self.write.abandon()
 
     @property
     def is_ready(self) -> bool:
@@ -41,6 +55,99 @@ class WriteJob:
     def is_blocked(self) -> bool:
         """Whether it waits for another write."""
         return self.write is not None and self.write.is_blocked
+
+
+class CodeJob(WriteJob):
+    """The rows of an activity and what records its outcome, to be committed together; the code has returned."""
+
+    __slots__ = ("_transaction",)
+
+    has_code = True
+
+    def __init__(self, transaction: CodeTransaction, done: Callable[[Any], None]) -> None:
+        super().__init__(transaction.batch, done)
+        self._transaction = transaction
+
+    def begin(self, database: Database, store: Store) -> None:
+        self.write = StatementWrite(self._transaction)
+
+    def abandon(self) -> None:
+        self._transaction.abandon()
+
+
+class TurnJob(WriteJob):
+    """An activity that has the database for itself: its code, and what records its outcome, are one step."""
+
+    __slots__ = ("_code", "_process")
+
+    has_code = True
+
+    def __init__(
+        self, code: TransactionalCode, worker_id: str, epoch: int, done: Callable[[Any], None], process: "Process"
+    ) -> None:
+        super().__init__(Batch([], worker_id, epoch), done)
+        self._code = code
+        self._process = process
+
+    @property
+    def is_blocked(self) -> bool:
+        """Its outcome is taken on the loop's thread."""
+        return not self._process.is_hearing
+
+    def begin(self, database: Database, store: Store) -> None:
+        assert isinstance(store, ProcessStore)
+        self.write = TurnWrite(store, self._take)
+
+    def _take(self, store: ProcessStore, told: Callable[[Outcome | Undone], None]) -> None:
+        worker_id, epoch = self.batch.worker_id, self.batch.epoch
+        assert worker_id is not None
+        transact = store.activity_transactions.transact
+        self._process.loop.call_now(lambda: transact(SeenCode(self._code, self._saw), worker_id, epoch, told))
+
+    def _saw(self, groups: Sequence[Sequence[Operation]]) -> None:
+        self.batch = Batch(groups, self.batch.worker_id, self.batch.epoch)
+
+
+class TurnWrite:
+    """A transaction of SQLite with code in it."""
+
+    is_blocked = False
+
+    def __init__(
+        self, store: ProcessStore, take: Callable[[ProcessStore, Callable[[Outcome | Undone], None]], None]
+    ) -> None:
+        self._store = store
+        self._take = take
+
+    def step(self) -> Outcome | Undone | None:
+        found: list[Outcome | Undone] = []
+        self._take(self._store, found.append)
+        self._store.has_written()
+        return found[0]
+
+    def abandon(self) -> None:
+        """SQLite leaves nothing of a transaction that was not committed."""
+
+
+class SeenCode:
+    """The code of an activity; `saw` is told what is to be written with its rows."""
+
+    def __init__(self, code: TransactionalCode, saw: Callable[[Sequence[Sequence[Operation]]], None]) -> None:
+        self._code = code
+        self._saw = saw
+        self.activity = code.activity
+        self.is_async = code.is_async
+        self.run = code.run
+        self.unwanted = code.unwanted
+        self.ready = code.ready
+        self.accept = code.accept
+        self.settled = code.settled
+
+    def groups(self) -> Sequence[Sequence[Operation]] | None:
+        groups = self._code.groups()
+        if groups is not None:
+            self._saw(groups)
+        return groups
 
 
 class ReadJob:
@@ -67,7 +174,11 @@ class Process(Protocol):
     misses_hints: bool
 
     @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
+    def loop(self) -> NodeLoop: ...
+
+    @property
+    def is_hearing(self) -> bool:
+        """Whether anything can reach its event loop."""
 
     def put(self, job: WriteJob | ReadJob) -> None:
         """Let the world do this."""
@@ -182,6 +293,39 @@ class SimulatedChanges:
         return self._inner.has_changed() and not self._process.misses_hints
 
 
+class SimulatedTransactions:
+    """Transactional activities of one simulated process: their commits are jobs as those of batches are."""
+
+    def __init__(self, process: Process, inner: Store) -> None:
+        self._process = process
+        self._inner = inner.activity_transactions
+        self.is_alone = self._inner.is_alone
+        self.connection_type = self._inner.connection_type
+        if isinstance(self._inner, MemoryActivityTransactions):
+            self._inner.submit = self._put
+
+    def transact(
+        self, code: TransactionalCode, worker_id: str, epoch: int, done: Callable[[Outcome | Undone], None]
+    ) -> None:
+        process = self._process
+        if not process.is_alive:
+            return
+        if not self.is_alone:
+            self._inner.transact(code, worker_id, epoch, done)
+            return
+        job = TurnJob(code, worker_id, epoch, done, process)
+        if process.is_quick:
+            process.write_now(job)
+        else:
+            process.put(job)
+
+    def _put(self, transaction: CodeTransaction, done: Callable[[Outcome | Undone], None]) -> None:
+        if self._process.is_alive:
+            self._process.put(CodeJob(transaction, done))
+        else:
+            transaction.abandon()
+
+
 class SimulatedStore:
     """Implements Store for one simulated process, over its store on the shared database."""
 
@@ -193,7 +337,7 @@ class SimulatedStore:
         self.reads = SimulatedReads(process, inner.reads)
         self.presence = SimulatedPresence(process, inner.presence)
         self.changes = SimulatedChanges(process, inner.changes)
-        self.activity_transactions = inner.activity_transactions
+        self.activity_transactions = SimulatedTransactions(process, inner)
 
     @property
     def is_inline(self) -> bool:
