@@ -74,7 +74,7 @@ INSIDE = {
         "committer ports",
         "endings leasing/lease",
         "arrivals leasing/living",
-        "groups reads waiting/askers leasing/claims leasing/takeover leasing",
+        "groups inspector reads waiting/askers leasing/claims leasing/takeover leasing",
         "outputs/followers waiting",
         "outputs",
         "stopping",

@@ -252,6 +252,10 @@ def told(store: Store, batch: Batch) -> Outcome:
     return outcomes[0]
 
 
+# What is due by then counts as ahead of others.
+DUE_BY = 1500
+
+
 def comparable(outcome: Outcome) -> object:
     """Why a database refuses is told in its own words; that it does must be the same."""
     if not isinstance(outcome, Committed):
@@ -308,6 +312,11 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
             await store.reads.channels.stream_page(row.run_id, "s", 1, 3),
             await store.reads.channels.stream_begin(row.run_id, "s"),
         ]
+        places = {attempt.place for attempt in await store.reads.attempts(row.run_id)} | {"nowhere"}
+        seen += [await store.reads.inspection.last_attempt(row.run_id, place) for place in sorted(places)]
+        if row.owner is None and row.wake_at is not None and row.wake_at <= DUE_BY:
+            seen.append(await store.reads.inspection.count_ahead(row, ("wf", "fw"), DUE_BY, 1000))
+        seen.append(await store.reads.inspection.row_holders(row.run_id))
     return [*seen, await store.reads.ended_or_held(RUNS), await store.reads.channels.heads(RUNS)]
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "DeferredInfo FailedAttempt Page Perdure Run RunEvent RunInfo Snapshot StreamItem SyncPerdure SyncRun "
-        "UndoInfo UnreadMessage Wait"
+        "DeferredInfo Explanation FailedAttempt Page Perdure Run RunEvent RunInfo Snapshot StreamItem SyncPerdure "
+        "SyncRun UndoInfo UnreadMessage Wait"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -58,6 +58,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from perdure.app import DeferredInfo as DeferredInfo
+    from perdure.app import Explanation as Explanation
     from perdure.app import FailedAttempt as FailedAttempt
     from perdure.app import Page as Page
     from perdure.app import Perdure as Perdure

@@ -15,6 +15,7 @@ from perdure import (
     BoundCall,
     Deferred,
     DeferredInfo,
+    Explanation,
     FailedAttempt,
     Info,
     Page,
@@ -226,6 +227,7 @@ async def outside(runs: list[Run[object]]) -> None:
         await run.cancel(force=True)
         await run.terminate()
         assert_type(await run.describe(), RunInfo)
+        assert_type(await run.explain(), Explanation)
         assert_type((await run.describe()).attributes, dict[str, object])
         assert_type(run.events(follow=True), AsyncIterator[RunEvent])
         async for event in run.events(after=3):
@@ -342,6 +344,7 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(run.events(follow=True), Iterator[RunEvent])
         assert_type([event.kind for event in run.events()], list[str])
         assert_type(run.describe(), RunInfo)
+        assert_type(run.explain(), Explanation)
         assert_type(run.children(), Page)
         assert_type(run.attempts(), list[FailedAttempt])
         assert_type(run.unread(), list[UnreadMessage])

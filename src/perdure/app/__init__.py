@@ -4,6 +4,7 @@ from perdure.app.perdure import Perdure as Perdure
 from perdure.app.run import Run as Run
 from perdure.app.sync.generated import SyncPerdure as SyncPerdure
 from perdure.app.sync.generated import SyncRun as SyncRun
+from perdure.diagnostics.explain import Explanation as Explanation
 from perdure.views.outputs import Snapshot as Snapshot
 from perdure.views.outputs import StreamItem as StreamItem
 from perdure.views.run import DeferredInfo as DeferredInfo

@@ -30,6 +30,8 @@ from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
 from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType
+from perdure.diagnostics.explain import Explanation, explain
+from perdure.diagnostics.findings import Hint
 from perdure.engine.ports import Ending, Engine, OwnedRun
 from perdure.errors import RunNotFound
 from perdure.ids import checked_id
@@ -109,6 +111,10 @@ class Run(Generic[R_co]):
         engine = self._engine
         with self._told_by_id():
             return await run_view(engine, await engine.reader.read(self._home.namespace, self.run_id))
+
+    async def explain(self) -> Explanation:
+        """Why the run does not move: the cause, one sentence, since when, the evidence, and advice."""
+        return await explanation_of(self)
 
     @contextmanager
     def _told_by_id(self) -> Iterator[None]:
@@ -311,3 +317,9 @@ async def detail_of(run: Run[Any], most_unread: int = detail.MOST_UNREAD) -> Run
     """Everything about a run; of its unread messages at most so many."""
     with run._told_by_id():
         return await detail.detail_of(run._engine, run._home.namespace, run.run_id, most_unread)
+
+
+async def explanation_of(run: Run[Any], hint: Hint | None = None) -> Explanation:
+    """Why a run does not move, with commands as the reader has to type them."""
+    with run._told_by_id():
+        return await explain(run._engine, run._home.namespace, run.run_id, hint)

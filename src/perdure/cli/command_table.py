@@ -41,6 +41,7 @@ SECTIONS = {
     "Look": {
         "list": Entry("list:list_runs", "Show runs, newest first."),
         "show": Entry("show:show", "Show one run: where it stands, what it waits for, what went wrong."),
+        "explain": Entry("explain:explain", "Say why a run does not move, and what helps; changes nothing."),
         "events": Entry("events:events", "Show what a run has done so far, step by step."),
         "query": Entry("query:query", "Show what a run exposes, or one value of it as JSON; no worker is needed."),
         "wait": Entry("wait:wait", "Wait until a run has ended, and print its result."),

@@ -11,6 +11,7 @@ from perdure.engine.background import Background
 from perdure.engine.client import StoreClient
 from perdure.engine.committer import Committer
 from perdure.engine.hindrances import Hindered
+from perdure.engine.inspector import StoreInspector
 from perdure.engine.leasing.claims import StoreClaimer
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.leasing.lease import Lease
@@ -74,6 +75,7 @@ class StoreEngine:
         )
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered, waiters.askers)
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
+        self.inspector = StoreInspector(store, clock, lease)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
         # What goes on by itself

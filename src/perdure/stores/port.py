@@ -24,6 +24,7 @@ from perdure.stores.records import (
     LoadedRun,
     NewMessage,
     RequestRow,
+    RowHolder,
     RunFilter,
     RunRow,
     SnapshotRow,
@@ -60,12 +61,29 @@ class StoreChannels(Protocol):
         """How far the streams of these runs are, by run."""
 
 
+class StoreInspection(Protocol):
+    """What is read to find out why a run does not move."""
+
+    async def last_attempt(self, run_id: str, place: str) -> AttemptRow | None:
+        """The last failed attempt of a call."""
+
+    async def count_ahead(self, row: RunRow, workflows: Sequence[str], now: int, most: int) -> int:
+        """How many runs of these workflows are ripe and will be claimed before this one, counted up to a number."""
+
+    async def row_holders(self, run_id: str) -> list[RowHolder]:
+        """Who holds the run's row in a transaction just now; nobody on a database that has no locks of rows."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
 
     @property
     def channels(self) -> StoreChannels:
         """What came for runs, and what they said."""
+
+    @property
+    def inspection(self) -> StoreInspection:
+        """What may be in the way of runs."""
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""

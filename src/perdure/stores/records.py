@@ -161,6 +161,13 @@ class WorkerRow(msgspec.Struct, frozen=True):
     workflows: str | None = None
 
 
+class RowHolder(NamedTuple):
+    """A transaction that holds a run's row, and for how many seconds it is open; None where that is not told."""
+
+    name: str
+    seconds: int | None
+
+
 class WakingWorkflow(NamedTuple):
     """A workflow that free runs wait to be woken for; of the first of them, when, and when it moved."""
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
+from perdure.kernel.quarantine import is_suspect
 from perdure.stores import rows
 from perdure.stores.records import (
     AttemptRow,
@@ -15,6 +16,7 @@ from perdure.stores.records import (
     LoadedRun,
     NewMessage,
     RequestRow,
+    RowHolder,
     RunFilter,
     RunRow,
     SnapshotRow,
@@ -66,6 +68,42 @@ class MemoryChannels:
         return {run_id: found for run_id in run_ids if (found := heads_of(self.tables, run_id))}
 
 
+class MemoryInspection:
+    """What can be read of what is in the way of runs."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    async def last_attempt(self, run_id: str, place: str) -> AttemptRow | None:
+        found = self.tables.attempts.by_run.get(run_id, {})
+        of_place = [row for row in found.values() if row.place == place]
+        last = max(of_place, key=lambda row: row.attempt, default=None)
+        if last is None:
+            return None
+        return rows.attempt_of(last.place, last.attempt, last.name, last.failure, last.at, last.next_at)
+
+    async def count_ahead(self, row: RunRow, workflows: Sequence[str], now: int, most: int) -> int:
+        has_turns = self.tables.has_turns
+        found = [
+            each
+            for each in self.tables.runs.rows.values()
+            if (each.queue, each.namespace, each.owner) == (row.queue, row.namespace, None)
+            and each.workflow in workflows
+            and each.wake_at is not None
+            and each.wake_at < (0 if has_turns else now + 1)
+            and not is_suspect(each.losses)
+        ]
+        at = row.wake_at or 0
+        places = self.tables.runs.places
+        place = {each.run_id: (places[each.run_id], "") if has_turns else (0, each.run_id) for each in (*found, row)}
+        ahead = [(-each.priority, each.wake_at or 0, place[each.run_id]) for each in found]
+        turn = (-row.priority, min(at, 0) if has_turns else at, place[row.run_id])
+        return min(most, sum(each < turn for each in ahead))
+
+    async def row_holders(self, run_id: str) -> list[RowHolder]:
+        return []
+
+
 def heads_of(tables: Tables, run_id: str) -> list[StreamHead]:
     """How far the streams of a run are."""
     return [tables.heads.rows[key][1] for key in sorted(tables.heads.rows) if key[0] == run_id]
@@ -78,6 +116,7 @@ class MemoryReads:
         self.tables = tables
         self.url = url
         self.channels = MemoryChannels(tables)
+        self.inspection = MemoryInspection(tables)
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         owned = [row for row in self._rows(run_ids) if row.owner == worker_id]

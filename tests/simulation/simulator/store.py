@@ -231,12 +231,21 @@ class SimulatedChannels(SimulatedQuestions):
     heads = _question("heads")
 
 
+class SimulatedInspection(SimulatedQuestions):
+    """Reads of what is in the way of runs."""
+
+    last_attempt = _question("last_attempt")
+    count_ahead = _question("count_ahead")
+    row_holders = _question("row_holders")
+
+
 class SimulatedReads(SimulatedQuestions):
     """All other reads, beside those."""
 
     def __init__(self, process: Process, inner: StoreReads) -> None:
         super().__init__(process, inner)
         self.channels = SimulatedChannels(process, inner.channels)
+        self.inspection = SimulatedInspection(process, inner.inspection)
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

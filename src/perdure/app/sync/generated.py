@@ -18,6 +18,7 @@ from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
 from perdure.authoring.workflow import BoundCall, Workflow
+from perdure.diagnostics.explain import Explanation
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
@@ -59,6 +60,10 @@ class SyncRun(SyncHandle[R_co]):
     def describe(self) -> RunInfo:
         """The run as it stands now."""
         return self._bridge.wait(self._inner.describe())
+
+    def explain(self) -> Explanation:
+        """Why the run does not move: the cause, one sentence, since when, the evidence, and advice."""
+        return self._bridge.wait(self._inner.explain())
 
     def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.

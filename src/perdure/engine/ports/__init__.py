@@ -5,6 +5,7 @@ reader        what everybody may read: runs, their events, attempts and messages
 claimer       what a worker asks for: ripe runs, and what other workers have code for
 owner         what only the owner of a run may ask for: advance, release, children, notes
 outputs       what runs show and publish: snapshots, streams
+inspector     what may be in the way of runs: workers and how they are, what is ahead, who holds a row
 transactor    code of an activity, run inside a transaction and committed with its outcome
 
 Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
@@ -16,6 +17,7 @@ from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.engine import Engine
 from perdure.engine.ports.host import Host
+from perdure.engine.ports.inspector import Inspector, Liveness, WorkerLife
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owned_run import (
     MAX_UNREAD,
@@ -51,6 +53,8 @@ __all__ = [
     "HandBack",
     "Hold",
     "Host",
+    "Inspector",
+    "Liveness",
     "Outlet",
     "Outputs",
     "OwnedRun",
@@ -65,6 +69,7 @@ __all__ = [
     "Transacted",
     "Transactor",
     "Unwritten",
+    "WorkerLife",
     "Written",
     "secret_there",
 ]

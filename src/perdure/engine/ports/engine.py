@@ -6,6 +6,7 @@ from perdure.clock import Clock
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.host import Host
+from perdure.engine.ports.inspector import Inspector
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
@@ -34,6 +35,9 @@ class Engine(Protocol):
 
     @property
     def outputs(self) -> Outputs: ...
+
+    @property
+    def inspector(self) -> Inspector: ...
 
     @property
     def transactor(self) -> Transactor: ...

@@ -7,8 +7,8 @@ The rules of reading and writing stand in such generators, once for all database
 Postgres over the network, and none of the rules knows which.
 """
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -72,3 +72,9 @@ class Found(msgspec.Struct, frozen=True):
 Question: TypeAlias = Query | Several | Text | Bulk | Savepoint | Release
 NOTHING = Found((), (), 0)
 Steps: TypeAlias = Generator[Question, Found, T]
+
+
+class Ask(Protocol):
+    """How a database is asked; when the answer cannot be read, another way, or once more to learn what is wrong."""
+
+    async def __call__(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T: ...

@@ -9,7 +9,7 @@ is a value among the others, or raised when it was asked for by itself.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,7 +36,8 @@ from perdure.stores.records import (
     WorkerRow,
 )
 from perdure.stores.rows import Garbled
-from perdure.stores.rules.questions import Query, Question, Several, Steps, Text
+from perdure.stores.rules.inspection import InspectionReads
+from perdure.stores.rules.questions import Ask, Query, Question, Several, Steps, Text
 from perdure.stores.unreadable import misfit, run_row, worker_row
 
 T = TypeVar("T")
@@ -44,12 +45,6 @@ T = TypeVar("T")
 # No run has so high a priority.
 ABOVE_ALL = 2**62
 PARTS_OF_RUNS = ("children_of", "events_of", "unread_of", "attempts_of", "progress_of", "unanswered_of", "heads_of")
-
-
-class Ask(Protocol):
-    """How a database is asked; when the answer cannot be read, another way, or once more to learn what is wrong."""
-
-    async def __call__(self, quickly: Callable[[], Steps[T]], slowly: Callable[[], Steps[T]] | None = None) -> T: ...
 
 
 class Reads:
@@ -60,6 +55,7 @@ class Reads:
         self.ask = ask
         self.dialect = dialect
         self.channels = ChannelReads(url, ask)
+        self.inspection = InspectionReads(url, ask)
 
     # Runs of a worker
 

@@ -19,3 +19,11 @@ select run_id, place, attempt, name, failure, at, next_at
   from attempts
  where run_id in (select value from json_each(:run_ids::text[]))
  order by run_id, place, attempt;
+
+-- last_attempt: the last failed attempt of one call.
+select place, attempt, name, failure, at, next_at
+  from attempts
+ where run_id = :run_id
+   and place = :place
+ order by attempt desc
+ limit 1;

@@ -428,3 +428,56 @@ select priority, workflow, wake_at, updated_at
    and held is null
  order by priority desc, workflow, wake_at
  limit 1;
+
+-- count_ahead: how many due runs of these workflows are claimed before one, counted up to a number, or somewhat beyond.
+-- Those of higher priorities are looked for only where there are any, among the first that were due of each workflow.
+select (select count(*)
+          from (select 1
+                  from unnest(:workflows::text[]) as known (name)
+                 cross join lateral (
+                         select 1
+                           from runs
+                          where queue = :queue
+                            and priority = :priority::bigint
+                            and namespace = :namespace
+                            and workflow = known.name
+                            and owner is null
+                            and wake_at is not null
+                            and losses < 2
+                            and (wake_at, run_id) < (:wake_at::bigint, :run_id)
+                          limit :most::bigint
+                       ) as each
+                 limit :most::bigint) as before)
+       + case
+           when not exists (select 1
+                              from runs
+                             where queue = :queue
+                               and priority > :priority::bigint
+                               and owner is null
+                               and wake_at is not null
+                               and losses < 2) then 0
+           else (select count(*)
+                   from unnest(:workflows::text[]) as known (name)
+                  cross join lateral (
+                          select priority
+                            from runs
+                           where queue || '' = :queue
+                             and namespace = :namespace
+                             and workflow = known.name
+                             and owner is null
+                             and wake_at is not null
+                             and losses < 2
+                             and wake_at <= :now::bigint
+                           order by wake_at, run_id
+                           limit :most::bigint
+                        ) as due
+                  where due.priority > :priority::bigint)
+         end;
+
+-- row_holders: who holds the rows of these runs in a transaction, and for how many seconds that is open.
+select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_name, '') || ')', ''),
+       extract(epoch from clock_timestamp() - holder.xact_start)::bigint
+  from runs
+  join pg_locks as held on held.locktype = 'transactionid' and held.transactionid = runs.xmax and held.granted
+  join pg_stat_activity as holder on holder.pid = held.pid
+ where run_id = any(:run_ids::text[]);

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from perdure.clock import elapsed
 from perdure.stores.answers import Busy
-from perdure.stores.dialects import prepare, quoted
+from perdure.stores.dialects import prepare, prepared, quoted
 from perdure.stores.operations import InsertRichRun, InsertRun, Operation
 from perdure.stores.postgres.connections import Connection
 from perdure.stores.rules.batch import touched_runs
@@ -25,13 +25,6 @@ select run_id
  where run_id = any(:run_ids::text[])
    for no key update skip locked"""
 THERE = "select run_id, workflow_id from runs where run_id = any(:run_ids::text[])"
-HOLDERS = """
-select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_name, '') || ')', ''),
-       extract(epoch from now() - holder.xact_start)::bigint
-  from runs
-  join pg_locks as held on held.locktype = 'transactionid' and held.transactionid = runs.xmax and held.granted
-  join pg_stat_activity as holder on holder.pid = held.pid
- where run_id = any(:run_ids::text[])"""
 
 # A savepoint that was released left a number in the row that nobody knows any more; then it is one of those that
 # have changed rows and are still open.
@@ -139,7 +132,7 @@ class Stuck:
         return [tuple(row) for row in await connection.fetch(prepare(THERE, self._schema).sql, run_ids)]
 
     async def _told(self, connection: Connection, run_ids: list[str]) -> str:
-        holders = await connection.fetch(prepare(HOLDERS, self._schema).sql, run_ids)
+        holders = await connection.fetch(prepared("row_holders", self._schema).sql, run_ids)
         if not holders:
             writers = prepare(WRITERS, self._schema).sql
             holders = await connection.fetch(writers, f"{quoted(self._schema)}.runs")

@@ -394,3 +394,34 @@ select *
          limit 1)
  order by 1 desc
  limit 1;
+
+-- count_ahead: how many ripe runs of these workflows are claimed before one, counted up to a number. One that is due and
+-- has no turn yet comes after all that have one; of those that have the same turn, the first written is the first.
+select count(*)
+  from (select 1
+          from json_each(:workflows) as known
+         cross join runs indexed by runs_ripe_by_workflow
+         where queue = :queue
+           and namespace = :namespace
+           and workflow = known.value
+           and owner is null
+           and wake_at < 0
+           and losses < 2
+           and priority > :priority
+         union all
+        select 1
+          from json_each(:workflows) as known
+         cross join runs indexed by runs_ripe_by_workflow
+         where queue = :queue
+           and namespace = :namespace
+           and workflow = known.value
+           and owner is null
+           and priority = :priority
+           and wake_at < min(:wake_at + 1, 0)
+           and wake_at < 0
+           and losses < 2
+           and (wake_at < :wake_at or runs.rowid < (select rowid from runs where run_id = :run_id))
+         limit :most);
+
+-- row_holders: nobody; here a whole file is locked, and no row of it.
+select null, null from json_each(:run_ids) where false;
