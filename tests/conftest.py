@@ -106,6 +106,7 @@ def _is_emptied(server: str, schema: str) -> bool:
     with psycopg.connect(server) as db, suppress(psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
         db.execute("set local lock_timeout = '1s'")
         db.execute(f"truncate {tables} restart identity".encode())
+        db.execute(f"insert into {schema}.namespaces (namespace, created_at) values ('main', 0)".encode())
         (version,) = db.execute(f"select max(version) from {schema}.perdure_schema".encode()).fetchone() or (None,)
         return bool(version == len(migrations("postgres")))
     return False

@@ -78,7 +78,7 @@ INSIDE = {
         "outputs/followers waiting",
         "outputs",
         "stopping",
-        "starts watch",
+        "namespaces starts watch",
         "client ownership transactions",
         "engine",
     ],

@@ -18,6 +18,8 @@ from perdure.stores.operations import (
     BeginAttempt,
     ClaimRuns,
     CloseFreeRun,
+    CreateNamespace,
+    DeleteNamespace,
     DeleteWorker,
     EndRun,
     FreeMismatches,
@@ -180,6 +182,8 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(FreeRuns, workers, times, st.integers(0, 3)),
     st.builds(FreeOrphans, workers, times, st.integers(0, 3)),
     st.builds(DeleteWorker, workers),
+    st.builds(CreateNamespace, namespaces, times),
+    st.builds(DeleteNamespace, namespaces),
 )
 
 
@@ -297,6 +301,7 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
         for wanted in LISTS:
             seen.append(await store.reads.list_runs(RunFilter(namespace, **wanted)))
         seen.append(await store.reads.held_counts(namespace))
+        seen.append(await store.reads.namespaces.census(namespace, 3))
     for row in found:
         assert isinstance(row, RunRow)
         seen += [
@@ -341,6 +346,7 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
         "judged": db.execute(
             "select worker_id, judged_at from workers where judged_at is not null order by 1"
         ).fetchall(),
+        "namespaces": db.execute("select namespace from namespaces order by 1").fetchall(),
         "workers": db.execute(
             f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id"
         ).fetchall(),
@@ -375,6 +381,7 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         ],
         "deaths": list(dump["deaths"].items()),
         "judged": list(dump["judged"].items()),
+        "namespaces": [(name,) for name in dump["namespaces"]],
         "workers": [
             tuple(getattr(worker, name) for name in worker.__struct_fields__) for worker in dump["workers"].values()
         ],

@@ -26,6 +26,7 @@ from perdure.stores.answers import (
     Moved,
     Outcome,
     Posted,
+    Remaining,
     Taken,
 )
 from perdure.stores.operations import (
@@ -33,6 +34,8 @@ from perdure.stores.operations import (
     Batch,
     BeginAttempt,
     ClaimRuns,
+    CreateNamespace,
+    DeleteNamespace,
     DeleteWorker,
     EndRun,
     FreeMismatches,
@@ -125,6 +128,20 @@ def a_claim(limit: int = 10, queues: tuple[str, ...] = ("default",), workflows: 
 
 def a_park(run_id: str, messages: int | None = 0, wake_at: int | None = None) -> ParkRun:
     return ParkRun(run_id, WORKER, "SUSPENDED", wake_at, "[]", messages, 1600)
+
+
+async def test_a_namespace_is_deleted_when_nothing_is_left_in_it(store: Store) -> None:
+    async with opened(store):
+        assert await write(store, CreateNamespace("blue", 1000)) == Applied()
+        assert await write(store, CreateNamespace("blue", 2000)) == Moved()
+        assert await write(store, a_run("r1", namespace="blue")) == Applied()
+        assert await write(store, DeleteNamespace("blue")) == Applied(Remaining(1, 0))
+        assert await write(store, RegisterWorker("w-2", "green", 1, (), "host", 1, 1000)) == Applied()
+        assert await write(store, DeleteNamespace("green")) == Applied(Remaining(0, 1))
+        assert [name for name, _ in await store.reads.namespaces.all()] == ["blue", "green", "main"]
+        assert await write(store, DeleteWorker("w-2"), DeleteNamespace("green")) == Applied(Remaining(0, 0))
+        assert await write(store, DeleteNamespace("green")) == Moved()
+        assert [name for name, _ in await store.reads.namespaces.all()] == ["blue", "main"]
 
 
 async def test_a_run_is_written_and_read_back(store: Store) -> None:

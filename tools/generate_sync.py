@@ -42,7 +42,13 @@ class Twin:
         return f"Sync{self.name}"
 
 
+def noun(module: str, name: str, doc: str) -> Twin:
+    """The twin of a noun of Perdure: an attribute with methods of its own, such as `app.namespaces`."""
+    return Twin(module, name, f"SyncNoun[{name}]", f"{doc}, for code that does not await.")
+
+
 TWINS = (
+    noun("perdure.app.namespaces", "Namespaces", "The namespaces of a database"),
     Twin(
         "perdure.app.run",
         "Run",
@@ -291,7 +297,7 @@ def names_in(text: str) -> set[str]:
 def preamble(classes: str, modules: list[Module]) -> str:
     """The imports and type variables that the classes need."""
     homes = {"Iterator": "collections.abc"}
-    homes |= dict.fromkeys(("SyncHandle", "SyncApp"), "perdure.app.sync.bridge")
+    homes |= dict.fromkeys(("SyncHandle", "SyncApp", "SyncNoun"), "perdure.app.sync.bridge")
     variables: dict[str, str] = {}
     for module in modules:
         homes |= module.imports

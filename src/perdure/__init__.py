@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "DeferredInfo Explanation FailedAttempt Page Perdure Run RunEvent RunInfo Snapshot StreamItem SyncPerdure "
-        "SyncRun UndoInfo UnreadMessage Wait"
+        "DeferredInfo Explanation FailedAttempt NamespaceDetail NamespaceInfo Namespaces Page Perdure Run RunEvent "
+        "RunInfo Snapshot StreamItem SyncNamespaces SyncPerdure SyncRun UndoInfo UnreadMessage Wait"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -25,11 +25,12 @@ _HOMES = {
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
         "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadId BadInput BadOption "
-        "BadSchedule BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NeverAwaited "
-        "NewerSchema NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere "
-        "PerdureError QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed "
-        "RunNotFound RunNotHeld RunTerminated RunTimedOut RunUnreadable ScheduleExists ScheduleNotFound StoreError "
-        "StoreUnavailable StreamFull TransactionEnded UnknownWorkflow ValueTooLarge WouldDeadlock"
+        "BadSchedule BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NamespaceExists "
+        "NamespaceNotEmpty NamespaceNotFound NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotAnswered "
+        "NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError QueryNotFound RequestRefused ResourceNotFound "
+        "RunCancelled RunClosed RunEnded RunFailed RunNotFound RunNotHeld RunTerminated RunTimedOut RunUnreadable "
+        "ScheduleExists ScheduleNotFound StoreError StoreUnavailable StreamFull TransactionEnded UnknownWorkflow "
+        "ValueTooLarge WouldDeadlock"
     ),
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
     from perdure.app import DeferredInfo as DeferredInfo
     from perdure.app import Explanation as Explanation
     from perdure.app import FailedAttempt as FailedAttempt
+    from perdure.app import NamespaceDetail as NamespaceDetail
+    from perdure.app import NamespaceInfo as NamespaceInfo
+    from perdure.app import Namespaces as Namespaces
     from perdure.app import Page as Page
     from perdure.app import Perdure as Perdure
     from perdure.app import Run as Run
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from perdure.app import RunInfo as RunInfo
     from perdure.app import Snapshot as Snapshot
     from perdure.app import StreamItem as StreamItem
+    from perdure.app import SyncNamespaces as SyncNamespaces
     from perdure.app import SyncPerdure as SyncPerdure
     from perdure.app import SyncRun as SyncRun
     from perdure.app import UndoInfo as UndoInfo
@@ -120,6 +125,9 @@ if TYPE_CHECKING:
     from perdure.errors import DuplicateName as DuplicateName
     from perdure.errors import IdConflict as IdConflict
     from perdure.errors import InboxFull as InboxFull
+    from perdure.errors import NamespaceExists as NamespaceExists
+    from perdure.errors import NamespaceNotEmpty as NamespaceNotEmpty
+    from perdure.errors import NamespaceNotFound as NamespaceNotFound
     from perdure.errors import NeverAwaited as NeverAwaited
     from perdure.errors import NewerSchema as NewerSchema
     from perdure.errors import NotADatabase as NotADatabase

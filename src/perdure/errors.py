@@ -23,6 +23,9 @@
     │   └── AnotherLoop           it was opened on another event loop
     ├── WouldDeadlock             a blocking call on the very thread that would have to answer it
     ├── RunNotFound
+    ├── NamespaceNotFound         no namespace of this name
+    ├── NamespaceExists           there is a namespace of this name already
+    ├── NamespaceNotEmpty         runs or workers are left in it; it cannot be deleted
     ├── RunClosed                 the run has ended; it cannot be signalled or stopped
     ├── InboxFull                 the run has too many unread messages; it takes no more signals
     ├── AlreadyResolved           the deferred has another value, or the request an answer
@@ -355,6 +358,52 @@ class RunNotFound(PerdureError, LookupError):
     def __str__(self) -> str:
         text = self.why or "`perdure list` shows the runs there are"
         return f"no run {self.id!r} in namespace {self.namespace!r}; {text}"
+
+
+class NamespaceNotFound(PerdureError, LookupError):
+    """There is no namespace of this name; `near` is one that may be meant."""
+
+    def __init__(self, name: str, near: str | None) -> None:
+        super().__init__(name, near)
+        self.name = name
+        self.near = near
+
+    def __str__(self) -> str:
+        meant = "" if self.near is None else f" (did you mean {self.near!r}?)"
+        return (
+            f"there is no namespace {self.name!r}{meant}; "
+            f"`perdure namespace create {shlex.quote(self.name)}` makes it, and so does a worker that opens on it"
+        )
+
+
+class NamespaceExists(PerdureError):
+    """There is a namespace of this name already."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"there is a namespace {self.name!r} already; use it, or give the new one another name"
+
+
+class NamespaceNotEmpty(PerdureError):
+    """Runs or workers are left in the namespace; it cannot be deleted. More than `MOST_COUNTED` are not counted."""
+
+    MOST_COUNTED: ClassVar[int] = 10_000
+
+    def __init__(self, name: str, runs: int, workers: int) -> None:
+        super().__init__(name, runs, workers)
+        self.name = name
+        self.runs = runs
+        self.workers = workers
+
+    def __str__(self) -> str:
+        runs = f"{min(self.runs, self.MOST_COUNTED):,}{'+' * (self.runs > self.MOST_COUNTED)} run(s)"
+        return (
+            f"the namespace {self.name!r} is not empty: it has {runs}, open or closed, and {self.workers} worker(s); "
+            "stop its workers and delete its runs first"
+        )
 
 
 class QueryNotFound(PerdureError, LookupError):

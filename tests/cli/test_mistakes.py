@@ -110,7 +110,7 @@ RUNS: list[tuple[str, int, str]] = [
     ("show", 64, "Missing argument 'ID'; see `perdure show --help`"),
     ("show nope", 1, "no run 'nope' in namespace 'main'; `perdure list` shows the runs there are"),
     ("show takn", 1, "no run 'takn' in namespace 'main' (did you mean taken?); `perdure list` shows the runs there"),
-    ("show taken --namespace other", 1, "no run 'taken' in namespace 'other'; `perdure list --namespace other` shows"),
+    ("show taken --namespace other", 1, "there is no namespace 'other'; `perdure namespace create other` makes it, "),
     ("events nope", 1, "no run 'nope' in namespace 'main'"),
     ("events taken --after -1", 64, "Invalid value for '--after'"),
     ("wait nope", 1, "no run 'nope' in namespace 'main'"),

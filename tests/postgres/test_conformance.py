@@ -44,6 +44,7 @@ DUMP = {
     "streams": "select run_id, namespace, name, n, attempt, at, body from streams order by 1, 3, 4",
     "deaths": "select run_id, deaths from runs where deaths is not null order by 1",
     "judged": "select worker_id, judged_at from workers where judged_at is not null order by 1",
+    "namespaces": "select namespace from namespaces order by 1",
     "workers": f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id",
 }
 

@@ -12,10 +12,12 @@ import asyncpg
 import pytest
 
 from perdure import Perdure, Signal, Status, workflow
-from perdure.stores.answers import Applied, Busy, Committed, Fenced, Freed, Moved, Outcome, Paused, Posted
+from perdure.stores.answers import Applied, Busy, Committed, Fenced, Freed, Moved, Outcome, Paused, Posted, Remaining
 from perdure.stores.operations import (
     Batch,
     ClaimRuns,
+    DeleteNamespace,
+    DeleteWorker,
     FreeMismatches,
     FreeRuns,
     HoldRun,
@@ -244,6 +246,22 @@ async def test_nobody_takes_over_a_worker_between_its_fence_and_its_commit(postg
         assert isinstance(written.result(), Committed)
         assert await told(rescuer, takeover) == Committed({0: Applied(Freed(1))})
         assert await told(writer, Batch([[an_event("r1", 3)]], "w-1", 1)) == Fenced()
+
+
+async def test_a_namespace_is_not_deleted_under_a_worker_that_begins_there(postgres_url: str) -> None:
+    """The worker's row is not to be seen yet, and its namespace would be gone when it is."""
+    async with several(postgres_url, 2) as (one, other):
+        begins = RegisterWorker("w-9", "blue", 99_000, ("default",), "host", 9, 1000)
+        await told(one, Batch([[begins._replace(worker_id="w-8")]], None, 0))
+        await told(one, Batch([[DeleteWorker("w-8")]], None, 0))
+        batch = Batch([[begins]], None, 0)
+        async with stopped_at(postgres_url, "workers", "new.worker_id = 'w-9'", one, batch):
+            deleted = asyncio.ensure_future(told(other, Batch([[DeleteNamespace("blue")]], None, 0)))
+            await asyncio.wait({deleted}, timeout=0.2)
+        outcome = await deleted
+        assert isinstance(outcome, Committed)
+        assert outcome.answers[0] == Applied(Remaining(0, 1)) or isinstance(outcome.answers[0], Busy)
+        assert [row.name for row in await one.reads.namespaces.all()] == ["blue", "main"]
 
 
 async def test_of_two_senders_to_one_run_the_second_waits_for_the_first(postgres_url: str) -> None:

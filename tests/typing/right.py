@@ -18,6 +18,9 @@ from perdure import (
     Explanation,
     FailedAttempt,
     Info,
+    NamespaceDetail,
+    NamespaceInfo,
+    Namespaces,
     Page,
     Perdure,
     PerdureError,
@@ -31,6 +34,7 @@ from perdure import (
     Status,
     Stream,
     StreamItem,
+    SyncNamespaces,
     SyncPerdure,
     SyncRun,
     Undo,
@@ -309,6 +313,13 @@ async def everything(cursor: int = 0) -> list[int]:
     return [cursor]
 
 
+async def nouns(app: Perdure) -> None:
+    assert_type(app.namespaces, Namespaces)
+    assert_type(await app.namespaces.create("blue"), NamespaceInfo)
+    assert_type(await app.namespaces.list(), list[NamespaceInfo])
+    assert_type(await app.namespaces.get("blue"), NamespaceDetail)
+
+
 # Inside an activity.
 
 
@@ -341,6 +352,11 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(app.get("o-17"), SyncRun[object])
         assert_type(app.get("o-17", workflow=checkout), SyncRun[str])
         assert_type(app.list(status="failed"), Page)
+        assert_type(app.namespaces, SyncNamespaces)
+        assert_type(app.namespaces.create("blue"), NamespaceInfo)
+        assert_type(app.namespaces.list(), list[NamespaceInfo])
+        assert_type(app.namespaces.get("blue"), NamespaceDetail)
+        app.namespaces.delete("blue")
         assert_type(run.events(follow=True), Iterator[RunEvent])
         assert_type([event.kind for event in run.events()], list[str])
         assert_type(run.describe(), RunInfo)

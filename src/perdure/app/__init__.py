@@ -1,10 +1,14 @@
 """Perdure, the object a program opens, and Run, the handle of a run; their twins for code that does not await."""
 
+from perdure.app.namespaces import Namespaces as Namespaces
 from perdure.app.perdure import Perdure as Perdure
 from perdure.app.run import Run as Run
+from perdure.app.sync.generated import SyncNamespaces as SyncNamespaces
 from perdure.app.sync.generated import SyncPerdure as SyncPerdure
 from perdure.app.sync.generated import SyncRun as SyncRun
 from perdure.diagnostics.explain import Explanation as Explanation
+from perdure.views.namespaces import NamespaceDetail as NamespaceDetail
+from perdure.views.namespaces import NamespaceInfo as NamespaceInfo
 from perdure.views.outputs import Snapshot as Snapshot
 from perdure.views.outputs import StreamItem as StreamItem
 from perdure.views.run import DeferredInfo as DeferredInfo

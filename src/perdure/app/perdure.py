@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
+from perdure.app.namespaces import Namespaces
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, handle_of
 from perdure.app.run_results import NOTHING, final_ending, own_type, resolution, result_of
@@ -218,6 +219,13 @@ class Perdure:
         if self._engine is None:
             raise NotOpen(self.url)
         return self._engine
+
+    # Nouns
+
+    @property
+    def namespaces(self) -> Namespaces:
+        """The namespaces of this database: create, list, get, delete."""
+        return Namespaces(self._home)
 
     # Runs
 

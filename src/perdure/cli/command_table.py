@@ -57,6 +57,7 @@ SECTIONS = {
     "Care": {
         "doctor": Entry("doctor:doctor", "Check that Perdure can work well here; changes nothing."),
         "audit": Entry("audit:audit", "Check that everything in the database is consistent; changes nothing."),
+        "namespace": Entry("namespace:namespace", "Make, list, show or delete namespaces."),
         "migrate": Entry("migrate:migrate", "Bring the tables of a database up to date."),
         "completion": Entry("completion:completion", "Print the script that lets a shell complete commands."),
     },

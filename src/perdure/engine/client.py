@@ -11,7 +11,7 @@ import msgspec
 from perdure.clock import Clock, pause
 from perdure.engine.arrivals import Arrivals
 from perdure.engine.background import Background
-from perdure.engine.committer import Committer, Dropped, Settlement, Unavailable
+from perdure.engine.committer import Committer, Dropped, Settlement, refusal_of
 from perdure.engine.groups import StartGroup
 from perdure.engine.leasing.lease import Lease
 from perdure.engine.ports import OwnedRun, StartRequest, secret_there
@@ -28,14 +28,13 @@ from perdure.errors import (
     RunNotFound,
     RunNotHeld,
     RunUnreadable,
-    StoreError,
 )
 from perdure.ids import Ids
 from perdure.kernel.messages import Message, RequestSent, Sent
 from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
-from perdure.stores.answers import APPLIED, Applied, Broken, Closed, Differs, Full, Missing, Moved, Posted, Taken
+from perdure.stores.answers import APPLIED, Applied, Closed, Differs, Full, Missing, Moved, Posted, Taken
 from perdure.stores.operations import PostMessage, ResumeRun
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
@@ -287,15 +286,8 @@ class StoreClient:
                 raise RunClosed(id, status)
             case Full(most):
                 raise InboxFull(id, most)
-            case Unavailable(error):
-                raise error
-            case Broken(trouble):
-                raise StoreError(self._store.url, f"the change was refused: {trouble}")
-            case Dropped():
-                # It was closed while the database could not be written.
-                raise NotOpen
             case _:
-                raise StoreError(self._store.url, f"the change was refused: {answer}")
+                raise refusal_of(answer, self._store.url)
 
 
 def _asked_otherwise(id: str, name: str, message_id: str) -> IdConflict:

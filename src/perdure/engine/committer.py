@@ -21,8 +21,8 @@ import msgspec
 
 from perdure.clock import Alarm, Clock
 from perdure.engine.outages import Outage
-from perdure.errors import StoreUnavailable
-from perdure.stores.answers import APPLIED, Answer, Busy, Committed, Failed, Fenced, Outcome, Undone, Unknown
+from perdure.errors import NotOpen, PerdureError, StoreError, StoreUnavailable
+from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Failed, Fenced, Outcome, Undone, Unknown
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
 from perdure.stores.rules.batch import touched_runs
@@ -51,6 +51,20 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 Settlement: TypeAlias = Answer | Unavailable | Dropped
+
+
+def refusal_of(answer: Settlement, url: str) -> PerdureError:
+    """The error for an answer that no caller expects: the database could not or would not take the change."""
+    match answer:
+        case Unavailable(error):
+            return error
+        case Dropped():
+            # It was closed while the database could not be written.
+            return NotOpen()
+        case Broken(trouble):
+            return StoreError(url, f"the change was refused: {trouble}")
+        case _:
+            return StoreError(url, f"the change was refused: {answer}")
 
 
 class Group:

@@ -18,6 +18,7 @@ from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.living import LivingWorkers
 from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
+from perdure.engine.namespaces import MAIN, StoreNamespaceRegistry
 from perdure.engine.outputs.outputs import StoreOutputs
 from perdure.engine.ownership import Ownership
 from perdure.engine.ports import MAX_UNREAD, Host
@@ -76,6 +77,7 @@ class StoreEngine:
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered, waiters.askers)
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
         self.inspector = StoreInspector(store, clock, lease)
+        self.namespaces = StoreNamespaceRegistry(store, committer, clock, takeover, background)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
         # What goes on by itself
@@ -93,12 +95,17 @@ class StoreEngine:
         return self.lease.worker_id
 
     async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
-        """Open the store; with a host, also become a worker for these queues of the namespace."""
+        """Open the store; with a host, also become a worker for these queues of the namespace.
+
+        A worker makes its namespace; a client on one that is not there gets NamespaceNotFound.
+        """
         await self._store.open()
         try:
             if host is not None:
                 await self.lease.begin(namespace, queues, host)
                 self.recovery.begin()
+            elif namespace != MAIN:
+                await self.namespaces.find(namespace)
             await self.watch.begin(namespace)
         except BaseException:
             self.recovery.cancel()

@@ -59,6 +59,13 @@ class Paused(msgspec.Struct, frozen=True):
     until: int
 
 
+class Remaining(msgspec.Struct, frozen=True):
+    """How many runs, counted up to a number, and workers are left in a namespace."""
+
+    runs: int
+    workers: int
+
+
 class Taken(msgspec.Struct, frozen=True):
     """The workflow_id belongs to this run."""
 

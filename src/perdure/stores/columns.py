@@ -23,7 +23,6 @@ _NAMES = {
     "stream_heads": "'stream ' || name || ': '",
     "workers": "'worker ' || worker_id || ': '",
 }
-_WHOSE = {"runs": "run_id, workflow_id", "workers": "null, null"}
 
 
 def misfits(db: sqlite3.Connection) -> Iterator[tuple[str | None, str | None, str]]:
@@ -44,7 +43,9 @@ def _question(db: sqlite3.Connection, table: str) -> str:
         broken += " or run_id is null"
     which = " ".join(f"when {_is_misfit(name, kind)} then '{name}'" for name, kind in columns.items())
     of_its_run = f"run_id, (select workflow_id from runs where runs.run_id = {table}.run_id)"  # noqa: S608 - as below
-    whose = _WHOSE.get(table, of_its_run)
+    whose = of_its_run if "run_id" in columns else "null, null"
+    if table == "runs":
+        whose = "run_id, workflow_id"
     name = _NAMES.get(table, f"'{table}: '")
     told = f"{name} || 'its ' || case {which} else 'run_id' end || ' holds what does not belong there'"
     return f"select {whose}, {told} from {table} where {broken}"  # noqa: S608 - names of the schema only

@@ -377,6 +377,19 @@ class DeleteWorker(NamedTuple):
     worker_id: str
 
 
+class CreateNamespace(NamedTuple):
+    """A new namespace. Refused when there is one of this name."""
+
+    namespace: str
+    at: int
+
+
+class DeleteNamespace(NamedTuple):
+    """Forget a namespace, if nothing is left in it. Answered with what there is; refused when it is not there."""
+
+    namespace: str
+
+
 Operation: TypeAlias = (
     InsertRun
     | InsertRichRun
@@ -412,6 +425,8 @@ Operation: TypeAlias = (
     | FreeRuns
     | FreeOrphans
     | DeleteWorker
+    | CreateNamespace
+    | DeleteNamespace
 )
 
 

@@ -21,7 +21,9 @@ from perdure.stores.operations import Batch, Operation
 from perdure.stores.records import (
     AttemptRow,
     CallProgress,
+    Census,
     LoadedRun,
+    NamespaceRow,
     NewMessage,
     RequestRow,
     RowHolder,
@@ -74,6 +76,16 @@ class StoreInspection(Protocol):
         """Who holds the run's row in a transaction just now; nobody on a database that has no locks of rows."""
 
 
+class StoreNamespaces(Protocol):
+    """What can be read of namespaces."""
+
+    async def all(self) -> list[NamespaceRow]:
+        """All of them, by name."""
+
+    async def census(self, namespace: str, most: int) -> Census:
+        """What there is in one of them; runs are counted up to a number."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
 
@@ -84,6 +96,10 @@ class StoreReads(Protocol):
     @property
     def inspection(self) -> StoreInspection:
         """What may be in the way of runs."""
+
+    @property
+    def namespaces(self) -> StoreNamespaces:
+        """Which namespaces there are, and what is in them."""
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""

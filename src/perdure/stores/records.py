@@ -168,6 +168,20 @@ class RowHolder(NamedTuple):
     seconds: int | None
 
 
+class NamespaceRow(NamedTuple):
+    """A namespace as it stands in its row."""
+
+    name: str
+    created_at: int
+
+
+class Census(NamedTuple):
+    """What there is in a namespace: its runs by status, each counted up to a number, and the queues of open ones."""
+
+    runs: dict[str, int]
+    queues: list[str]
+
+
 class WakingWorkflow(NamedTuple):
     """A workflow that free runs wait to be woken for; of the first of them, when, and when it moved."""
 

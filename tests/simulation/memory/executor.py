@@ -25,6 +25,7 @@ from perdure.stores.rules.questions import Steps as Questions
 from tests.simulation.memory import (
     claim_statements,
     message_statements,
+    namespace_statements,
     output_statements,
     run_statements,
     worker_statements,
@@ -35,7 +36,14 @@ from tests.simulation.memory.view import Progress, Refused, Steps, View
 T = TypeVar("T")
 
 # Each of them puts its statements into the list.
-ROOMS = (claim_statements, message_statements, output_statements, run_statements, worker_statements)
+ROOMS = (
+    claim_statements,
+    message_statements,
+    namespace_statements,
+    output_statements,
+    run_statements,
+    worker_statements,
+)
 
 
 def write_batch(view: View, batch: Batch) -> Steps[Committed | Fenced]:

@@ -9,11 +9,15 @@ from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
 from perdure.kernel.quarantine import is_suspect
+from perdure.kernel.status import OPEN
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores import rows
 from perdure.stores.records import (
     AttemptRow,
     CallProgress,
+    Census,
     LoadedRun,
+    NamespaceRow,
     NewMessage,
     RequestRow,
     RowHolder,
@@ -109,6 +113,22 @@ def heads_of(tables: Tables, run_id: str) -> list[StreamHead]:
     return [tables.heads.rows[key][1] for key in sorted(tables.heads.rows) if key[0] == run_id]
 
 
+class MemoryNamespaces:
+    """What can be read of namespaces."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    async def all(self) -> list[NamespaceRow]:
+        return [NamespaceRow(*found) for found in sorted(self.tables.namespaces.rows.items())]
+
+    async def census(self, namespace: str, most: int) -> Census:
+        found = [row for row in self.tables.runs.rows.values() if row.namespace == namespace]
+        runs = Counter(row.status for row in found if not row.workflow.startswith(TASK_PREFIX))
+        queues = {row.queue for row in found if row.status in OPEN}
+        return Census({status: min(number, most) for status, number in runs.items()}, sorted(queues))
+
+
 class MemoryReads:
     """What can be read of the store."""
 
@@ -117,6 +137,7 @@ class MemoryReads:
         self.url = url
         self.channels = MemoryChannels(tables)
         self.inspection = MemoryInspection(tables)
+        self.namespaces = MemoryNamespaces(tables)
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         owned = [row for row in self._rows(run_ids) if row.owner == worker_id]

@@ -210,6 +210,9 @@ class Tables:
         self.deaths: Table[str, str] = Table()
         self.judged: Table[str, int] = Table()
         self.workers = Workers()
+        # When each was made.
+        self.namespaces: Table[str, int] = Table()
+        self.namespaces.publish("main", 0)
         self.gives_numbers_back = gives_numbers_back
         self.has_turns = has_turns
         self.living = living
@@ -235,6 +238,7 @@ class Tables:
             "deaths": _sorted(self.deaths),
             "judged": _sorted(self.judged),
             "workers": _sorted(self.workers),
+            "namespaces": _sorted(self.namespaces),
         }
 
 

@@ -115,6 +115,7 @@ class View:
         self.deaths = Sight(self, tables.deaths)
         self.judged = Sight(self, tables.judged)
         self.workers = Sight(self, tables.workers)
+        self.namespaces = Sight(self, tables.namespaces)
         self._turn: int | None = None
         # The savepoints that are open, the last one at the end.
         self.marks: list[Mark] = []

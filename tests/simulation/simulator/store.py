@@ -239,6 +239,13 @@ class SimulatedInspection(SimulatedQuestions):
     row_holders = _question("row_holders")
 
 
+class SimulatedNamespaces(SimulatedQuestions):
+    """Reads of namespaces."""
+
+    all = _question("all")
+    census = _question("census")
+
+
 class SimulatedReads(SimulatedQuestions):
     """All other reads, beside those."""
 
@@ -246,6 +253,7 @@ class SimulatedReads(SimulatedQuestions):
         super().__init__(process, inner)
         self.channels = SimulatedChannels(process, inner.channels)
         self.inspection = SimulatedInspection(process, inner.inspection)
+        self.namespaces = SimulatedNamespaces(process, inner.namespaces)
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

@@ -204,6 +204,14 @@ class SyncApp:
             """Never called, for nothing was entered."""
 
 
+class SyncNoun(Generic[T]):
+    """What the sync twins of the nouns of Perdure are made of, such as `app.namespaces`."""
+
+    def __init__(self, bridge: Bridge, inner: T) -> None:
+        self._bridge = bridge
+        self._inner = inner
+
+
 class SyncHandle(Generic[R_co]):
     """What the sync twin of Run is made of."""
 

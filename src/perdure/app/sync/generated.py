@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
+from perdure.app.namespaces import Namespaces
 from perdure.app.run import Run
 from perdure.app.run_results import NOTHING
-from perdure.app.sync.bridge import SyncApp, SyncHandle
+from perdure.app.sync.bridge import SyncApp, SyncHandle, SyncNoun
 from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration
 from perdure.authoring.options import ConflictPolicy
@@ -22,6 +23,7 @@ from perdure.diagnostics.explain import Explanation
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
+from perdure.views.namespaces import NamespaceDetail, NamespaceInfo
 from perdure.views.outputs import Snapshot, StreamItem
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
 
@@ -30,6 +32,26 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+
+
+class SyncNamespaces(SyncNoun[Namespaces]):
+    """The namespaces of a database, for code that does not await."""
+
+    def create(self, name: str) -> NamespaceInfo:
+        """Make a namespace; NamespaceExists when there is one of this name."""
+        return self._bridge.wait(self._inner.create(name))
+
+    def list(self) -> list[NamespaceInfo]:
+        """All namespaces, by name."""
+        return self._bridge.wait(self._inner.list())
+
+    def get(self, name: str) -> NamespaceDetail:
+        """What is in a namespace: runs by status, queues, workers; NamespaceNotFound."""
+        return self._bridge.wait(self._inner.get(name))
+
+    def delete(self, name: str) -> None:
+        """Delete a namespace that nothing is left in; NamespaceNotEmpty says what is."""
+        self._bridge.wait(self._inner.delete(name))
 
 
 class SyncRun(SyncHandle[R_co]):
@@ -187,6 +209,11 @@ class SyncPerdure(SyncApp):
     @property
     def namespace(self) -> str:
         return self._app.namespace
+
+    @property
+    def namespaces(self) -> SyncNamespaces:
+        """The namespaces of this database: create, list, get, delete."""
+        return SyncNamespaces(self._bridge, self._inner.namespaces)
 
     def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:
         """Start a run; it is on disk when this returns. The same id again gives the run that has it.

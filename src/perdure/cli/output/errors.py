@@ -6,6 +6,7 @@ Out:  an exit code and, on standard error, what happened and what to do.
 
 import os
 import re
+import shlex
 import sys
 from typing import Any
 
@@ -13,7 +14,15 @@ import typer
 
 from perdure.cli.output.console import is_coloured
 from perdure.cli.output.suggestions import hint
-from perdure.errors import BadInput, IdConflict, PerdureError, RunFailed, RunTimedOut, StoreUnavailable
+from perdure.errors import (
+    BadInput,
+    IdConflict,
+    NamespaceNotFound,
+    PerdureError,
+    RunFailed,
+    RunTimedOut,
+    StoreUnavailable,
+)
 
 OK = 0
 FAILED = 1
@@ -55,6 +64,8 @@ def tell(error: Exception) -> int:
             taken, why, ways = text.rpartition(error.why)
             ways = re.sub(r"on_conflict='(\w+)'", r"--on-conflict \1", ways.replace("another id", "another --id"))
             text = f"{taken}{why.replace('on_conflict', '--on-conflict')}{ways}"
+        case NamespaceNotFound(name=name):
+            text = text.replace(f"perdure namespace create {shlex.quote(name)}", hint("namespace", "create", name))
         case RunFailed(id=id):
             text += f"; `{hint('show', id)}` tells where"
         case StoreUnavailable():

@@ -31,7 +31,8 @@ def note(context: typer.Context, parameter: typer.CallbackParam, value: str) -> 
 
 def hint(*words: str) -> str:
     """`perdure` with these words, each quoted where a shell wants it."""
-    typed = {name: _typed[name] for name in ("url", "namespace") if name in _typed and not _is_set(name)}
+    wanted = ("url",) if words[:1] == ("namespace",) else ("url", "namespace")
+    typed = {name: _typed[name] for name in wanted if name in _typed and not _is_set(name)}
     if "url" in typed:
         typed["url"] = _to_copy(typed["url"])
     options = [word for name, value in typed.items() for word in (f"--{name}", value)]

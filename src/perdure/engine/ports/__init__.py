@@ -6,6 +6,7 @@ claimer       what a worker asks for: ripe runs, and what other workers have cod
 owner         what only the owner of a run may ask for: advance, release, children, notes
 outputs       what runs show and publish: snapshots, streams
 inspector     what may be in the way of runs: workers and how they are, what is ahead, who holds a row
+namespaces    which there are, and what is in them
 transactor    code of an activity, run inside a transaction and committed with its outcome
 
 Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
@@ -18,6 +19,7 @@ from perdure.engine.ports.client import Client
 from perdure.engine.ports.engine import Engine
 from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector, Liveness, WorkerLife
+from perdure.engine.ports.namespaces import NamespaceContent, NamespaceRegistry
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owned_run import (
     MAX_UNREAD,
@@ -55,6 +57,8 @@ __all__ = [
     "Host",
     "Inspector",
     "Liveness",
+    "NamespaceContent",
+    "NamespaceRegistry",
     "Outlet",
     "Outputs",
     "OwnedRun",

@@ -7,6 +7,7 @@ from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector
+from perdure.engine.ports.namespaces import NamespaceRegistry
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
@@ -41,6 +42,9 @@ class Engine(Protocol):
 
     @property
     def transactor(self) -> Transactor: ...
+
+    @property
+    def namespaces(self) -> NamespaceRegistry: ...
 
     async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
         """Begin, and see to the ends by the clock in a namespace; with a host, become a worker for its queues."""

@@ -37,6 +37,7 @@ from perdure.stores.records import (
 )
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.inspection import InspectionReads
+from perdure.stores.rules.namespaces import NamespaceReads
 from perdure.stores.rules.questions import Ask, Query, Question, Several, Steps, Text
 from perdure.stores.unreadable import misfit, run_row, worker_row
 
@@ -56,6 +57,7 @@ class Reads:
         self.dialect = dialect
         self.channels = ChannelReads(url, ask)
         self.inspection = InspectionReads(url, ask)
+        self.namespaces = NamespaceReads(ask)
 
     # Runs of a worker
 

@@ -17,6 +17,7 @@ from perdure.stores.operations import Operation
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
 from perdure.stores.rules.inbox import move_messages, post_messages
+from perdure.stores.rules.namespaces import delete_namespace
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
 from perdure.stores.rules.progress import begin_attempts, record_beats
 from perdure.stores.rules.questions import Bulk, Query, Steps
@@ -163,6 +164,8 @@ TABLE: dict[type[Operation], Rule] = {
     operations.FreeRuns: single(free_runs, News.WORK | News.ENDS),
     operations.FreeOrphans: single(many_rows("free_orphans"), News.WORK),
     operations.DeleteWorker: single(one_row("delete_worker")),
+    operations.CreateNamespace: single(one_row("insert_namespace")),
+    operations.DeleteNamespace: single(delete_namespace),
     operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, parts={"end_runs": Part.COUNTED}),
 }
 

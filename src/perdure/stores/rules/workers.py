@@ -15,7 +15,8 @@ from perdure.stores.rules.questions import Bulk, Query, Steps
 
 
 def register_worker(worker: RegisterWorker) -> Steps[None]:
-    """Begin a worker."""
+    """Begin a worker; a namespace that is not there yet begins with it."""
+    yield Query("ensure_namespace", {"namespace": worker.namespace, "at": worker.now})
     queues = msgspec.json.encode(worker.queues).decode()
     names = None if worker.workflows is None else msgspec.json.encode(worker.workflows).decode()
     yield Query("insert_worker", worker._asdict() | {"queues": queues, "names": names})
