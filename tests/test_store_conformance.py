@@ -93,6 +93,7 @@ counts = st.integers(0, 3)
 epochs = st.sampled_from([1, 1, 1, 2])
 reasons = st.sampled_from([None, "over"])
 statuses = st.sampled_from(["PENDING", "RUNNING", "SUSPENDED"])
+undos = st.sampled_from([None, '[{"name":"f","state":"waiting"}]'])
 
 CANCEL, TERMINATE = rows.message_body(CancelRequest("over")), rows.message_body(TerminateRequest("over"))
 SIGNAL = '{"name":"go","payload":1}'
@@ -140,7 +141,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     a_post(TellRun),
     st.builds(SupersedeRun, runs, owners),
     st.builds(MoveMessages, runs, runs),
-    st.builds(EndRun, runs, st.just("COMPLETED"), bodies, st.integers(10, 12), times, workers, st.just("main")),
+    st.builds(EndRun, runs, st.just("COMPLETED"), bodies, st.integers(10, 12), times, workers, st.just("main"), undos),
     st.builds(CloseFreeRun, runs, namespaces, st.just("TERMINATED"), st.just("{}"), times, st.booleans()),
     st.builds(
         StopChildren,
@@ -148,7 +149,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     ),
     st.builds(NoteCancel, runs, reasons, some_time, times),
     st.builds(Annotate, runs, workers, st.just("{}"), st.sampled_from([None, "s"]), times),
-    st.builds(NoteUndo, runs, workers, st.sampled_from([None, '[{"name":"f","state":"waiting"}]'])),
+    st.builds(NoteUndo, runs, workers, undos),
     st.builds(TakeMessage, st.integers(1, 6), st.integers(0, 4)),
     st.builds(AnswerRequest, runs, message_ids, st.sampled_from(['{"type":"answered","value":1}', '{"type":"left"}'])),
     st.builds(RecordAttempt, st.just("main"), runs, places, counts, st.just("f"), st.just(FAILURE), times, times),

@@ -355,6 +355,16 @@ async def test_only_the_owner_says_what_a_run_has_to_undo(store: Store) -> None:
         assert await write(store, NoteUndo("r", "w-2", None)) == Moved()
 
 
+@pytest.mark.parametrize(("given", "said"), [(None, WAITING), (DONE, DONE)], ids=["nothing", "something"])
+async def test_the_end_of_a_run_says_what_it_has_undone(store: Store, given: str | None, said: str) -> None:
+    """In one statement with the end; an end that says nothing of it leaves what was said before."""
+    async with opened(store):
+        await write(store, a_run("r"))
+        await write(store, NoteUndo("r", WORKER, WAITING))
+        await write(store, an_end("r", 2)._replace(undo=given))
+        assert (await row_of(store, "r")).undo == said
+
+
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("undo", [None, WAITING, DONE], ids=["nothing", "something", "done"])
 @pytest.mark.parametrize("how", ["timeout", "cancel"])

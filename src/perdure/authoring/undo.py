@@ -57,15 +57,8 @@ def undo(function: DecoratedFunction[P, object], /, *args: P.args, **kwargs: P.k
     runtime: Runtime | None = getattr(_get_running_loop(), "runtime", None)
     if runtime is None:
         raise NotInWorkflow("undo()", "it registers what a workflow does when it fails")
-    given_call: object = function
-    if inspect.iscoroutine(given_call):
-        # Nobody will await it, and nobody needs to be told of that twice.
-        given_call.close()
-        raise BadOption(
-            "undo() calls the function itself, later: write `undo(refund, order)`, not `undo(refund(order))`"
-        )
     if not isinstance(function, DecoratedFunction):
-        raise BadOption(f"undo() takes an activity or a workflow and its arguments, not {function!r}")
+        raise _no_function(function)
     # As a replay would restore them: whatever becomes of what is given here, they stay as they are.
     _, given, named = function.signature.record(args, kwargs)
     undos = runtime.undos
@@ -73,6 +66,16 @@ def undo(function: DecoratedFunction[P, object], /, *args: P.args, **kwargs: P.k
     handle = Undo(function, given, named, waiting)
     waiting[handle] = None
     return handle
+
+
+def _no_function(given: object) -> BadOption:
+    if inspect.iscoroutine(given):
+        # Nobody will await it, and nobody needs to be told of that twice.
+        given.close()
+        return BadOption(
+            "undo() calls the function itself, later: write `undo(refund, order)`, not `undo(refund(order))`"
+        )
+    return BadOption(f"undo() takes an activity or a workflow and its arguments, not {given!r}")
 
 
 async def unwind() -> None:

@@ -94,7 +94,7 @@ class Ownership:
         fact = event.fact
         kind = type(fact)
         if kind in CLOSINGS:
-            return self._close(owned, event, fact)  # type: ignore[arg-type]  # its type was looked at
+            return self._close(owned, event, fact, command.undo)  # type: ignore[arg-type,union-attr]  # looked at
         append = _row(
             AppendEvent,
             (
@@ -116,10 +116,10 @@ class Ownership:
         self._committer.submit(advance)
         return advance
 
-    def _close(self, owned: OwnedRun, event: Event, end: Closing, *beside: Operation) -> StoreAdvance:
+    def _close(self, owned: OwnedRun, event: Event, end: Closing, undo: str | None, *beside: Operation) -> StoreAdvance:
         status, outcome = _STATUS_TEXT[owned.state.status], rows.outcome_of(end)
         worker_id = self._lease.worker_id
-        operation = _row(EndRun, (owned.run_id, status, outcome, event.seq, event.at, worker_id, owned.namespace))
+        operation = _row(EndRun, (owned.run_id, status, outcome, event.seq, event.at, worker_id, owned.namespace, undo))
         if beside or owned.has_children or owned.traits.parent_id is not None:
             advance = self._close_in_company(owned, event, end, operation, beside)
         else:
@@ -172,7 +172,7 @@ class Ownership:
             MoveMessages(owned.run_id, run_id),
             *([MoveStreams(owned.run_id, run_id)] if owned.published or owned.has_children else []),
         )
-        return self._close(owned, event, RunContinued(run_id), *beside)
+        return self._close(owned, event, RunContinued(run_id), None, *beside)
 
     def start_child(self, owned: OwnedRun, request: StartRequest, then: Callable[[RunRow | None], None]) -> None:
         """Start a child of an owned run; `then` gets the run that has its id, if another one does."""
@@ -278,7 +278,7 @@ class Ownership:
     ) -> None:
         """Write down the newest details of activities under way, then go on."""
         namespace, run_id = owned.namespace, owned.run_id
-        beats = [RecordBeat(namespace, run_id, each.place, each.details, each.beat_at or 0) for each in said]
+        beats = [_row(RecordBeat, (namespace, run_id, each.place, each.details, each.beat_at or 0)) for each in said]
         self._ask_as_owner(owned, lambda _: then(), *beats)
 
     def note_waiting(self, owned: OwnedRun, waiting: str, then: Callable[[], None] = lambda: None) -> None:

@@ -47,9 +47,10 @@ class TakeNote(msgspec.Struct, frozen=True, gc=False):
 
 
 class CloseRun(msgspec.Struct, frozen=True, gc=False):
-    """End the run with what its workflow returned or raised."""
+    """End the run with what its workflow returned or raised; `undo` is what its row says of its undos from then on."""
 
     end: Closing
+    undo: str | None = None
 
 
 Command: TypeAlias = RecordOutcome | FireTimer | ReceiveMessage | TakeNote | CloseRun

@@ -81,7 +81,7 @@ class AppendEvent(NamedTuple):
 
 
 class EndRun(NamedTuple):
-    """Close a run this worker owns."""
+    """Close a run this worker owns; what its row says of its undos stays, unless it is given."""
 
     run_id: str
     status: str
@@ -90,6 +90,7 @@ class EndRun(NamedTuple):
     closed_at: int
     owner: str
     namespace: str
+    undo: str | None = None
 
 
 class CloseFreeRun(NamedTuple):

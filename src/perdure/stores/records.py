@@ -66,7 +66,7 @@ class AttemptRow(msgspec.Struct, frozen=True):
     next_at: int | None
 
 
-class CallProgress(msgspec.Struct, frozen=True):
+class CallProgress(msgspec.Struct, frozen=True, gc=False):
     """What is known of a call: when its only attempt began, and the newest details of its heartbeats, as JSON."""
 
     place: str

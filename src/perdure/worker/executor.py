@@ -33,7 +33,7 @@ from perdure.worker.inbox import MESSAGES_SLICE, Inbox
 from perdure.worker.live_run import LiveRun, LiveRuns, Step
 from perdure.worker.loop.exits import EXITS
 from perdure.worker.loop.loop import NeverWaits
-from perdure.worker.loop.undo import UNKNOWN, WAITING
+from perdure.worker.loop.undo import NOTHING, UNKNOWN, WAITING
 from perdure.worker.outputs.snapshots import Snapshots
 from perdure.worker.suspects import Suspects
 
@@ -231,8 +231,7 @@ class Executor:
             self._owner.note_undo(live.owned, UNKNOWN)
         if asides.published:
             self._publish(live, asides.published)
-        annotations = (runtime.attributes_text, runtime.step)
-        if asides.is_annotated and annotations != live.annotated:
+        if asides.is_annotated and (annotations := (runtime.attributes_text, runtime.step)) != live.annotated:
             live.annotated = annotations
             self._owner.annotate(live.owned, annotations[0] or "{}", annotations[1])
         if asides.answers:
@@ -347,13 +346,17 @@ class Executor:
         self._end(live, events.RunFailed(failure_of(error)))
 
     def _end(self, live: LiveRun, end: events.Closing) -> None:
-        undos = live.program.runtime.undos
+        undos, undo = live.program.runtime.undos, None
         # Of a run that has ended well, what waits is of no interest any more.
-        if undos is not None and (undos.has_undone or not isinstance(end, events.RunCompleted)):
-            live.note_undo(self._owner)
+        if (
+            undos is not None
+            and not live.is_replaying
+            and (undos.has_undone or not isinstance(end, events.RunCompleted))
+        ):
+            undo = undos.text() or NOTHING
         if live.program.runtime.exposed is not None:
             self.snapshots.take(live)
-        self._owner.advance(live.owned, CloseRun(end))
+        self._owner.advance(live.owned, CloseRun(end, undo))
         live.is_leaving = True
         live.program.evict()
 

@@ -9,11 +9,13 @@ When an attempt was last heard of is kept in memory alone: only its own worker a
 import asyncio
 import math
 from asyncio.events import _get_running_loop
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from perdure.authoring.activity_context import SAME_DETAILS
 from perdure.clock import Alarm, Clock
 from perdure.codec import ValueType
+from perdure.engine.committer import collecting_later
 from perdure.engine.ports import Engine, OwnedRun
 from perdure.kernel.status import OPEN
 from perdure.stores.records import CallProgress
@@ -21,8 +23,8 @@ from perdure.worker.activities import Ended, RunningAttempt
 
 # Details of one call are not written more often, nor more often than every third of the time it may be silent for.
 WRITE_AFTER_MS = 1000
-# So long those that are due wait for each other.
-TOGETHER_MS = 100
+# So often it is looked for those that are due, so that they are written together.
+PULSE_MS = 500
 # What counts beyond this is encoded with more care.
 MANY = 2**53
 # Of details that are on their way to disk.
@@ -53,7 +55,17 @@ def restored_details(known: CallProgress | None) -> object:
 class BeatingAttempt(RunningAttempt):
     """An attempt whose code may say that it is alive, and how far it is."""
 
-    __slots__ = ("_count", "_heartbeats", "details", "gap_ms", "is_unwritten", "owned", "place", "written_ms")
+    __slots__ = (
+        "_count",
+        "_heartbeats",
+        "_monotonic",
+        "details",
+        "gap_ms",
+        "is_unwritten",
+        "owned",
+        "place",
+        "write_ms",
+    )
 
     def __init__(
         self,
@@ -66,6 +78,7 @@ class BeatingAttempt(RunningAttempt):
     ) -> None:
         super().__init__(ended, timeout, heartbeat)
         self._heartbeats = heartbeats
+        self._monotonic = heartbeats.monotonic
         self.owned = owned
         self.place = place
         known = None if owned.progress is None else owned.progress.get(place)
@@ -73,7 +86,8 @@ class BeatingAttempt(RunningAttempt):
         self._count: int | None = None
         self.gap_ms = max(WRITE_AFTER_MS, math.ceil((heartbeat or 0) * 1000 / 3))
         self.is_unwritten = False
-        self.written_ms: int | None = None
+        # When the details may be written again; 0 as long as they never were.
+        self.write_ms = 0
 
     def heartbeat(self, details: object) -> None:
         """The code is alive; CancelledError when nobody waits for it any more. Any thread may call."""
@@ -81,7 +95,7 @@ class BeatingAttempt(RunningAttempt):
             if self.is_cancelled:
                 raise asyncio.CancelledError("nobody waits for this activity any more")
             return
-        self.beat_ms = self._heartbeats.monotonic()
+        self.beat_ms = self._monotonic()
         if type(details) is int and -MANY < details < MANY:
             # Most count something; what cannot change, nor be refused, is encoded when it is written.
             self._count = details
@@ -98,18 +112,13 @@ class BeatingAttempt(RunningAttempt):
         count = self._count
         return self.details if count is None else str(count)
 
-    @property
-    def write_ms(self) -> int:
-        """When the details may be written."""
-        return 0 if self.written_ms is None else self.written_ms + self.gap_ms
-
     def leave(self) -> None:
         if self.is_unwritten and not self.is_over:
-            self._heartbeats.write(self)
+            self._heartbeats.write([self])
 
     def last_words(self) -> CallProgress | None:
         """The details the attempt gave, for the next one; None when it never beat."""
-        return self._heartbeats.progress_of(self) if self.is_unwritten or self.written_ms is not None else None
+        return self._heartbeats.progress_of(self) if self.is_unwritten or self.write_ms else None
 
 
 class Heartbeats:
@@ -122,9 +131,10 @@ class Heartbeats:
         self._loop = asyncio.get_running_loop()
         self._unwritten: list[BeatingAttempt] = []
         self._alarm: Alarm | None = None
+        self._begins = False
 
     def add(self, attempt: BeatingAttempt) -> None:
-        """Write its newest details, at once or when that is due again. Any thread may call."""
+        """Write its newest details, right away or when that is due again. Any thread may call."""
         if _get_running_loop() is self._loop:
             self._add(attempt)
             return
@@ -135,52 +145,59 @@ class Heartbeats:
             return
 
     def _add(self, attempt: BeatingAttempt) -> None:
-        if attempt.write_ms <= self.clock.monotonic():
-            self.write(attempt)
-        else:
-            self._unwritten.append(attempt)
+        self._unwritten.append(attempt)
+        if attempt.write_ms:
             self._set_alarm()
+        elif not self._begins:
+            # With all others that beat for the first time in this turn of the loop.
+            self._begins = True
+            self._loop.call_soon(self._write_first)
 
-    def write(self, *attempts: BeatingAttempt) -> None:
+    def write(self, attempts: Sequence[BeatingAttempt]) -> None:
         """Write the newest details of attempts of one run, as far as they are still wanted."""
-        now, owned = self.clock.monotonic(), attempts[0].owned
+        now, owned = self.monotonic(), attempts[0].owned
         for attempt in attempts:
             attempt.is_unwritten = False
         wanted = [attempt for attempt in attempts if not attempt.is_over] if owned.state.status in OPEN else []
         for attempt in wanted:
-            attempt.written_ms = NOT_BEFORE_THAT
+            attempt.write_ms = NOT_BEFORE_THAT
 
         def written() -> None:
             for attempt in wanted:
-                attempt.written_ms = now
-            self._set_alarm()
+                attempt.write_ms = now + attempt.gap_ms
 
         if wanted:
             self._owner.record_beats(owned, [self.progress_of(attempt) for attempt in wanted], written)
 
     def progress_of(self, attempt: BeatingAttempt) -> CallProgress:
         """What there is to know of an attempt's call."""
-        at = self.clock.now() - (self.clock.monotonic() - attempt.beat_ms)
+        at = self.clock.now() - (self.monotonic() - attempt.beat_ms)
         return CallProgress(attempt.place, details=attempt.newest_details, beat_at=at)
 
     def _set_alarm(self) -> None:
-        if self._alarm is None and self._unwritten:
-            now, due = self.clock.monotonic(), min(attempt.write_ms for attempt in self._unwritten)
-            if due < NOT_BEFORE_THAT:
-                wait = max(due - now, TOGETHER_MS)
-                self._alarm = self.clock.call_at(self.clock.now() + wait, self._write_due)
+        if self._alarm is None:
+            self._alarm = self.clock.call_at(self.clock.now() + PULSE_MS, self._pulse)
+
+    def _write_first(self) -> None:
+        self._begins = False
+        self._write_due()
+
+    def _pulse(self) -> None:
+        self._alarm = None
+        self._write_due()
 
     def _write_due(self) -> None:
-        self._alarm = None
-        now, waiting = self.clock.monotonic(), self._unwritten
+        now, waiting = self.monotonic(), self._unwritten
         self._unwritten = [attempt for attempt in waiting if attempt.write_ms > now and not attempt.is_over]
         due: dict[str, list[BeatingAttempt]] = {}
         for attempt in waiting:
             if attempt.write_ms <= now:
                 due.setdefault(attempt.owned.run_id, []).append(attempt)
-        for attempts in due.values():
-            self.write(*attempts)
-        self._set_alarm()
+        with collecting_later():
+            for attempts in due.values():
+                self.write(attempts)
+        if self._unwritten:
+            self._set_alarm()
 
     def clear(self) -> None:
         """Forget everything: no run is this worker's any more."""

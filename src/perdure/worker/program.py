@@ -75,8 +75,9 @@ class Program:
         self.loop.now = event.at
         call.answer(event, restored)
         self.loop.drain()
-        if self.runtime.undos is not None and self.main is not None and self.main.done():
-            self._unwind(self.runtime.undos)
+        undos = self.runtime.undos
+        if undos is not None and undos.last is None and self.main is not None and self.main.done():
+            self._unwind(undos)
 
     def redeliver(self, event: Event) -> None:
         """Hand over an event of the past; Mismatch when the code has ended by now."""

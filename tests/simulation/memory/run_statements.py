@@ -355,9 +355,9 @@ def free_mismatches(view: View, *, namespace: str, workflows: Sequence[str], now
 
 
 @statement
-def end_runs(view: View, rows: Sequence[tuple[str, str, str | None, int, int, str]]) -> Steps[Found]:
+def end_runs(view: View, rows: Sequence[tuple[str, str, str | None, int, int, str, str | None]]) -> Steps[Found]:
     def end(row: RunRow, end: Any) -> RunRow:
-        run_id, status, outcome, last_seq, closed_at, _ = end
+        run_id, status, outcome, last_seq, closed_at, _, undo = end
         return replace(
             row,
             status=status,
@@ -368,6 +368,7 @@ def end_runs(view: View, rows: Sequence[tuple[str, str, str | None, int, int, st
             owner=None,
             wake_at=None,
             waiting=None,
+            undo=row.undo if undo is None else undo,
         )
 
     return (yield from update_each(view, rows, lambda row, end: row.owner == end[5], end))

@@ -126,5 +126,5 @@ def _rows_of_ends(
         if len(end.outcome) > LONGEST_IN_ROW:
             payloads.append((end.namespace, end.run_id, end.last_seq, end.outcome))
             outcome = None
-        rows.append((end.run_id, end.status, outcome, end.last_seq, end.closed_at, end.owner))
+        rows.append((end.run_id, end.status, outcome, end.last_seq, end.closed_at, end.owner, end.undo))
     return rows, payloads

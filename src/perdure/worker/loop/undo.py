@@ -25,6 +25,8 @@ MOST_NOTES, LONGEST_NOTE = 10, 300
 # What a row says of a run that has registered something, until it says what; and how a row says that something waits.
 UNKNOWN = '[{"name":null,"state":"waiting"}]'
 WAITING = '"state":"waiting"'
+# Of one that has forgotten all of it.
+NOTHING = "[]"
 
 
 class UndoStack:
@@ -82,11 +84,14 @@ class UndoStack:
             await self._stop_branches()
         for unwinder in before:
             await _over(unwinder)
-        left = self.waiting if wanted is None else wanted
+        waiting, over = self.waiting, self._over
+        left = waiting if wanted is None else wanted
         while left:
             entry = next(reversed(left))
+            if wanted is not None:
+                del wanted[entry]
             # The code, or another branch of it, may have dropped it meanwhile.
-            if entry in self.waiting:
+            if entry in waiting:
                 entry.is_begun = True
                 try:
                     await entry.function(*entry.args, **entry.kwargs)
@@ -94,9 +99,8 @@ class UndoStack:
                     self._fail(entry, error)
                 else:
                     entry.state = "done"
-                self._over.append(entry)
-                del self.waiting[entry]
-            left.pop(entry, None)
+                over.append(entry)
+                del waiting[entry]
 
     async def _stop_branches(self) -> None:
         """Cancel the tasks that the code has left behind: what they have done is to be undone as well."""

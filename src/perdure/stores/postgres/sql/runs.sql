@@ -22,7 +22,8 @@ update runs
        closed_at = (r ->> 4)::bigint,
        owner = null,
        wake_at = null,
-       waiting = null
+       waiting = null,
+       undo = coalesce(r ->> 6, undo)
   from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 5;

@@ -25,7 +25,8 @@ update runs
        closed_at = ended.column5,
        owner = null,
        wake_at = null,
-       waiting = null
+       waiting = null,
+       undo = coalesce(ended.column7, undo)
   from (values :rows) as ended
  where run_id = ended.column1
    and owner = ended.column6;
