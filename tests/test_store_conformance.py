@@ -53,7 +53,7 @@ from perdure.stores.operations import (
 from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow, WorkerRow
 from perdure.stores.rules.questions import Text
-from perdure.stores.rules.reads import _quick_rows
+from perdure.stores.rules.run_rows import quick_rows
 from perdure.stores.sqlite.executor import answer
 from perdure.stores.sqlite.store import SqliteStore
 from tests.simulation.memory import MemoryStore, Tables
@@ -329,7 +329,7 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
 def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
     db = store.transactions.db
     return {
-        "runs": answer(db, _quick_rows(Text("select * from runs order by run_id", {}))),
+        "runs": answer(db, quick_rows(Text("select * from runs order by run_id", {}))),
         "latest": db.execute(
             "select namespace, workflow_id, run_id from runs where is_latest order by 1, 2"
         ).fetchall(),

@@ -341,10 +341,10 @@ async def test_a_signal_does_not_keep_what_comes_with_it_from_waking_a_delayed_r
 async def test_only_the_owner_says_what_a_run_is_at(store: Store) -> None:
     async with opened(store):
         await write(store, a_run("r"))
-        assert await write(store, Annotate("r", WORKER, '{"a":2}', "packing", 3000)) == Applied()
+        assert await write(store, Annotate("r", WORKER, '{"a":2}', "packing", 3000, "main")) == Applied()
         row = await row_of(store, "r")
         assert (row.attributes, row.step) == ('{"a":2}', "packing")
-        assert await write(store, Annotate("r", "w-2", "{}", None, 3000)) == Moved()
+        assert await write(store, Annotate("r", "w-2", "{}", None, 3000, "main")) == Moved()
 
 
 async def test_only_the_owner_says_what_a_run_has_to_undo(store: Store) -> None:

@@ -20,7 +20,7 @@ from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import VERSION, tables
 from perdure.stores.records import WorkerRow
 from perdure.stores.rules.questions import Text
-from perdure.stores.rules.reads import _quick_rows
+from perdure.stores.rules.run_rows import quick_rows
 from tests.simulation.memory import MemoryStore, Tables
 from tests.test_store_conformance import BEGIN, QUICK, comparable, histories, looked_at, losses, memory_dump
 
@@ -91,7 +91,7 @@ class Bench:
 
     async def _dump(self) -> dict[str, Sequence[object]]:
         rows = Text("select * from runs order by run_id", {})
-        dump: dict[str, Sequence[object]] = {"runs": await answer(self._db, self._schema, _quick_rows(rows))}
+        dump: dict[str, Sequence[object]] = {"runs": await answer(self._db, self._schema, quick_rows(rows))}
         for name, sql in DUMP.items():
             dump[name] = [tuple(row) for row in await self._db.fetch(sql)]
         return dump

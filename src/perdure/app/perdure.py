@@ -49,7 +49,8 @@ from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.urls import store_for
-from perdure.views.run import Page, page_of
+from perdure.views.finding import count_where, page_of
+from perdure.views.run import Page
 
 if TYPE_CHECKING:
     from perdure.app.sync.generated import SyncPerdure
@@ -392,10 +393,14 @@ class Perdure:
         entity_id: str | None = None,
         correlation_id: str | None = None,
         parent_id: str | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> Page:
         """Runs that match, newest first; `after` takes the cursor of the page before.
+
+        `where="status = 'failed' and tenant = :tenant"` is a filter, `params` the values in it; BadFilter.
 
         `status="held"` finds those that are held, `"mismatch"` and `"quarantine"` those held for that reason.
         Activities on a queue are among them when they are held, else only when `workflow="task:NAME"`, `id` or
@@ -417,7 +422,22 @@ class Perdure:
             # are held, for they wait for an operator.
             without=TASK_PREFIX if (workflow, id, parent_id) == (None, None, None) else None,
         )
-        return await page_of(self._opened, wanted)
+        return await page_of(self._opened, wanted, where, params)
+
+    @overload
+    async def count(
+        self, *, where: str = "true", params: Mapping[str, object] | None = None, by: None = None
+    ) -> int: ...
+    @overload
+    async def count(
+        self, *, where: str = "true", params: Mapping[str, object] | None = None, by: str
+    ) -> dict[object, int]: ...
+    async def count(
+        self, *, where: str = "true", params: Mapping[str, object] | None = None, by: str | None = None
+    ) -> int | dict[object, int]:
+        """How many runs match a filter, all together or by a field: `by="status"` gives a dict; BadFilter."""
+        found = await count_where(self._opened, self.namespace, where, params, by)
+        return found.get(None, 0) if by is None else found
 
     def _workflow(self, name: str) -> Workflow[..., Any] | None:
         return workflows.get(name) if self._known is None else self._known.get(name)

@@ -39,6 +39,7 @@ from perdure.kernel.messages import RequestSent, SignalSent
 from perdure.stores.records import RunFilter, RunRow
 from perdure.views import detail
 from perdure.views.detail import RunDetail
+from perdure.views.finding import page_of
 from perdure.views.outputs import Snapshot, StreamItem, snapshot_of, stream_of, value_in
 from perdure.views.run import (
     DeferredInfo,
@@ -50,7 +51,6 @@ from perdure.views.run import (
     attempt_view,
     deferred_views,
     message_view,
-    page_of,
     run_view,
 )
 from perdure.views.timeline import history_of

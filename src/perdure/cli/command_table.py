@@ -40,6 +40,7 @@ SECTIONS = {
     },
     "Look": {
         "list": Entry("list:list_runs", "Show runs, newest first."),
+        "count": Entry("count:count", "Count runs."),
         "show": Entry("show:show", "Show one run: where it stands, what it waits for, what went wrong."),
         "explain": Entry("explain:explain", "Say why a run does not move, and what helps; changes nothing."),
         "events": Entry("events:events", "Show what a run has done so far, step by step."),

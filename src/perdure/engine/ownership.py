@@ -237,9 +237,9 @@ class Ownership:
 
         self._ask_as_owner(owned, told, *operations)
 
-    def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
-        """Show what a workflow says of itself."""
-        note = Annotate(owned.run_id, self._lease.worker_id, attributes, step, self._clock.now())
+    def annotate(self, owned: OwnedRun, attributes: str | None, step: str | None) -> None:
+        """Show what a workflow says of itself; without attributes they are as before."""
+        note = Annotate(owned.run_id, self._lease.worker_id, attributes, step, self._clock.now(), owned.namespace)
         self._ask_as_owner(owned, lambda _: None, note)
 
     def note_undo(self, owned: OwnedRun, undo: str | None) -> None:

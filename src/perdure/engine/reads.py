@@ -30,6 +30,8 @@ class StoreReader:
         self._first: dict[str, str] = {}
         # What is answered as it is known.
         self.list_runs = store.reads.list_runs
+        self.find_runs = store.reads.matching.page
+        self.count_runs = store.reads.matching.count
         self.held_counts = store.reads.held_counts
         self.last_event_at = store.reads.last_event_at
         self.attempts = store.reads.attempts

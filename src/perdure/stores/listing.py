@@ -8,7 +8,7 @@ of one workflow and one status lie together, in the order of a list. Of each suc
 at, however many runs there are; the newest of all of these are the page.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from perdure.stores.records import RunFilter
@@ -60,11 +60,35 @@ GIVEN_STATES = """
 KEPT = " and (name < :without or name >= :without_end)"
 
 
+# Why a run ended without a result: the summary of its failure, or the reason it was given.
+ERROR = """
+    case
+      when status = 'FAILED' then
+        case when substr({type}, 1, 9) = 'builtins.' then substr({type}, 10) else {type} end
+        || case when {message} <> '' then ': ' || {message} else '' end
+      when status in ('CANCELLED', 'TERMINATED', 'TIMED_OUT') then {reason}
+    end"""
+OUTCOME = """coalesce(outcome, (select body
+                         from payloads
+                        where payloads.run_id = runs.run_id
+                          and payloads.seq = runs.last_seq))"""
+
+
+def _error(part: str) -> str:
+    return ERROR.format(**{name: part.format(OUTCOME, name) for name in ("type", "message", "reason")})
+
+
+def _glob(pattern: str) -> str:
+    """A pattern as GLOB has it, which heeds case: what has a meaning only there stands in brackets."""
+    return pattern.translate({ord("%"): "*", ord("_"): "?", ord("*"): "[*]", ord("?"): "[?]", ord("["): "[[]"})
+
+
 class Dialect(NamedTuple):
     """What a database wants in its own words.
 
     `key` is what rows are found again by: in SQLite a run_id may be spoilt. `pick` takes the newest of each group;
-    `beside` is a column in a condition that no index shall answer, for another one leads.
+    `beside` is a column in a condition that no index shall answer, for another one leads. `error` is why a run ended,
+    `misdated` is true of runs whose ids are of another minute than their rows; in their index they are found by time.
     """
 
     key: str
@@ -74,6 +98,12 @@ class Dialect(NamedTuple):
     newest: str
     beside: str
     by_hold: str
+    key_of: str
+    typed: str
+    like: str
+    pattern: Callable[[str], str]
+    error: str
+    misdated: str
 
 
 SQLITE = Dialect(
@@ -94,6 +124,12 @@ SQLITE = Dialect(
     beside="+{}",
     # Unless it is named, that of all runs would do as well.
     by_hold=" indexed by runs_held",
+    key_of="(select rowid from runs where runs.run_id = {})",
+    typed="{}",
+    like="{} glob {}",
+    pattern=_glob,
+    error=_error("replace(case when json_valid({0}) then json_extract({0}, '$.{1}') end, char(0), char(65533))"),
+    misdated="run_id < printf('%011x', created_at - 60000) or run_id > printf('%011x', created_at + 60000)",
 )
 # A range of one state, and sorted by it: only an index that has states in order will do. By run_id alone the planner
 # would walk over all runs, in the hope to meet those that are wanted soon.
@@ -114,6 +150,14 @@ POSTGRES = Dialect(
     newest="select key from found order by key desc limit :limit::bigint",
     beside="{} || ''",
     by_hold="",
+    key_of="{}",
+    typed="{}::{}",
+    like="{} like {} escape ''",
+    pattern=str,
+    error="(" + _error("(replace({0}, '\\u0000', '\\ufffd')::json ->> '{1}')") + ') collate "C"',
+    misdated=(
+        "run_id < lpad(to_hex(created_at - 60000), 11, '0') or run_id > lpad(to_hex(created_at + 60000), 11, '0')"
+    ),
 )
 
 
@@ -132,6 +176,20 @@ def counting(wanted: RunFilter, leads: Sequence[str]) -> tuple[str, dict[str, ob
 
 def listing(wanted: RunFilter, dialect: Dialect, lead: str | None = None) -> tuple[str, dict[str, object]]:
     """The query that lists runs, led by one thing that the filter asks for, or by none."""
+    found = f"{_found(wanted, dialect, lead)} {dialect.newest}"
+    sql = f"select * from runs where {dialect.key} in ({found}) order by run_id desc"  # noqa: S608 - fixed conditions
+    return sql, _parameters(wanted)
+
+
+def listed_keys(wanted: RunFilter, dialect: Dialect, lead: str | None = None) -> tuple[str, dict[str, object]]:
+    """The query for the keys of the same runs, each with its run_id, in the same order."""
+    found = f"{_found(wanted, dialect, lead)} {dialect.newest}"
+    sql = f"select {dialect.key} as key, run_id from runs where {dialect.key} in ({found})"  # noqa: S608 - as above
+    return sql, _parameters(wanted)
+
+
+def _found(wanted: RunFilter, dialect: Dialect, lead: str | None) -> str:
+    """The table of keys among which the page is."""
     tables, picks = [], []
     if wanted.status or not wanted.held:
         where = BY_NAMESPACE if lead is None else LEADS[lead]
@@ -142,9 +200,7 @@ def listing(wanted: RunFilter, dialect: Dialect, lead: str | None = None) -> tup
     if wanted.held:
         tables += _groups(wanted, dialect, "held", BY_HOLD)
         picks.append(_picks(wanted, dialect, "held", BY_HOLD, None))
-    found = f"with recursive {', '.join(tables)}, found (key) as ({' union '.join(picks)}) {dialect.newest}"
-    sql = f"select * from runs where {dialect.key} in ({found}) order by run_id desc"  # noqa: S608 - fixed conditions
-    return sql, _parameters(wanted)
+    return f"with recursive {', '.join(tables)}, found (key) as ({' union '.join(picks)})"
 
 
 def _groups(wanted: RunFilter, dialect: Dialect, state: str, where: str) -> list[str]:
@@ -185,13 +241,14 @@ def _conditions(wanted: RunFilter, dialect: Dialect, lead: str | None) -> str:
     columns = [column for column in LEADS if getattr(wanted, column) is not None and column != lead]
     others = [f"{dialect.beside.format(column)} = :{column}" for column in columns]
     others += ["run_id < :before"] if wanted.before else []
+    others += ["run_id >= :since"] if wanted.since else []
     return "".join(f" and {condition}" for condition in others)
 
 
 def _parameters(wanted: RunFilter) -> dict[str, object]:
     found: dict[str, object] = {"namespace": wanted.namespace, "limit": wanted.limit}
     found |= {"statuses": list(wanted.status), "holds": list(wanted.held)}
-    for column in (*LEADS, "workflow", "before"):
+    for column in (*LEADS, "workflow", "before", "since"):
         if (value := getattr(wanted, column)) is not None:
             found[column] = value
     if wanted.without is not None:

@@ -142,13 +142,14 @@ class NoteCancel(NamedTuple):
 
 
 class Annotate(NamedTuple):
-    """What the workflow says of itself: its attributes and its current step."""
+    """What the workflow says of itself: its attributes, None when they are as before, and its current step."""
 
     run_id: str
     worker_id: str
-    attributes: str
+    attributes: str | None
     step: str | None
     at: int
+    namespace: str
 
 
 class NoteUndo(NamedTuple):

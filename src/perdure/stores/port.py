@@ -22,12 +22,14 @@ from perdure.stores.records import (
     AttemptRow,
     CallProgress,
     Census,
+    FoundRuns,
     LoadedRun,
     NamespaceRow,
     NewMessage,
     RequestRow,
     RowHolder,
     RunFilter,
+    RunQuery,
     RunRow,
     SnapshotRow,
     StreamHead,
@@ -86,6 +88,16 @@ class StoreNamespaces(Protocol):
         """What there is in one of them; runs are counted up to a number."""
 
 
+class StoreMatching(Protocol):
+    """The runs that match a filter."""
+
+    async def page(self, wanted: RunQuery) -> FoundRuns:
+        """The newest of them; those that cannot be read are in their places."""
+
+    async def count(self, wanted: RunQuery, by: str | None = None) -> dict[object, int]:
+        """How many there are, by the values of a field; without one there is one number."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
 
@@ -100,6 +112,10 @@ class StoreReads(Protocol):
     @property
     def namespaces(self) -> StoreNamespaces:
         """Which namespaces there are, and what is in them."""
+
+    @property
+    def matching(self) -> StoreMatching:
+        """Runs by a filter."""
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""

@@ -8,6 +8,7 @@ import msgspec
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
+from perdure.kernel.filters import Filter
 from perdure.kernel.messages import Message
 
 
@@ -208,3 +209,21 @@ class RunFilter(msgspec.Struct, frozen=True):
     held: tuple[str, ...] = ()
     # Of these workflows none, names that begin so; but for runs that are held as `held` asks.
     without: str | None = None
+    # None with an id below this one.
+    since: str | None = None
+
+
+class RunQuery(msgspec.Struct, frozen=True):
+    """Which runs are meant by a filter, newest first, those before the cursor."""
+
+    namespace: str
+    where: Filter
+    before: str | None = None
+    limit: int = 100
+
+
+class FoundRuns(NamedTuple):
+    """Runs that match, newest first, and how many runs were read to find them."""
+
+    rows: list[RunRow | RunUnreadable]
+    read: int

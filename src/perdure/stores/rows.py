@@ -205,6 +205,16 @@ def outcome_of(closing: Closing) -> str:
             return _encode(closing).decode()
 
 
+def error_text(row: RunRow) -> str | None:
+    """Why a run ended without a result."""
+    if row.outcome is None or row.status in {Status.COMPLETED, Status.CONTINUED}:
+        return None
+    if row.status == Status.FAILED:
+        return msgspec.json.decode(row.outcome, type=Failure).summary
+    reason = msgspec.json.decode(row.outcome).get("reason")
+    return None if reason is None else str(reason)
+
+
 def message_body(body: Body) -> str:
     """A message as it is written."""
     return _encode(body).decode()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from perdure.engine.ports import Engine
 from perdure.errors import RunNotFound, RunUnreadable
 from perdure.stores.records import RunFilter, RunRow
+from perdure.views.finding import page_of
 from perdure.views.held import report_of
 from perdure.views.outputs import snapshot_of
 from perdure.views.run import (
@@ -21,7 +22,6 @@ from perdure.views.run import (
     Wait,
     attempt_view,
     message_view,
-    page_of,
     run_view,
 )
 from perdure.views.timeline import error_in, history_of, input_in

@@ -21,7 +21,6 @@ from perdure.engine.hindrances import (
 from perdure.engine.ports import Engine
 from perdure.errors import BadOption, RunNotFound, RunUnreadable, StoreUnavailable
 from perdure.kernel.events import Event
-from perdure.kernel.failure import Failure
 from perdure.kernel.messages import (
     ChildFailure,
     ChildResult,
@@ -33,8 +32,8 @@ from perdure.kernel.messages import (
 )
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores.records import AttemptRow, CallProgress, RunFilter, RunRow
-from perdure.stores.rows import Garbled
+from perdure.stores.records import AttemptRow, CallProgress, RunRow
+from perdure.stores.rows import Garbled, error_text
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -182,18 +181,25 @@ class Page(View, Sequence[RunInfo]):
     """A page of runs; `cursor` leads to the next one, None when there is none.
 
     Runs that are there but cannot be read are not among them; `unreadable` says which, and what is wrong,
-    `errors` the same as text.
+    `errors` the same as text. `read` is how many runs were read to find those that match a filter; without it None.
     """
 
     runs: tuple[RunInfo, ...]
     cursor: str | None
     errors: tuple[str, ...]
 
-    def __init__(self, runs: Sequence[RunInfo], cursor: str | None, unreadable: Sequence[RunUnreadable] = ()) -> None:
+    def __init__(
+        self,
+        runs: Sequence[RunInfo],
+        cursor: str | None,
+        unreadable: Sequence[RunUnreadable] = (),
+        read: int | None = None,
+    ) -> None:
         self.runs = tuple(runs)
         self.cursor = cursor
         self.unreadable = tuple(unreadable)
         self.errors = tuple(map(str, unreadable))
+        self.read = read
 
     def __iter__(self) -> Iterator[RunInfo]:
         return iter(self.runs)
@@ -355,16 +361,6 @@ def _without_code(wait: Wait, served: Served) -> Wait:
     return replace(wait, reason=told_missing(name, wait.queue, served))
 
 
-def _error(row: RunRow) -> str | None:
-    """Why the run ended without a result."""
-    if row.outcome is None or row.status in {Status.COMPLETED, Status.CONTINUED}:
-        return None
-    if row.status == Status.FAILED:
-        return msgspec.json.decode(row.outcome, type=Failure).summary
-    reason = msgspec.json.decode(row.outcome).get("reason")
-    return None if reason is None else str(reason)
-
-
 def _continued_to(row: RunRow) -> str | None:
     if row.status != Status.CONTINUED or row.outcome is None:
         return None
@@ -415,7 +411,7 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         created_at=moment(row.created_at),
         updated_at=moment(moved_at),
         closed_at=_moment_or_none(row.closed_at),
-        error=_read("outcome", _error, row),
+        error=_read("outcome", error_text, row),
         losses=row.losses,
         undo=() if row.undo is None else _read("undo", _undos, row),
     )
@@ -430,12 +426,17 @@ def _read(column: str, read: Callable[[A], B], given: A) -> B:
         raise Garbled(f"the {column} in its row cannot be read: {trouble}") from None
 
 
-async def page_of(engine: Engine, wanted: RunFilter) -> Page:
-    """One page of the runs that match."""
-    limit = wanted.limit
+def checked_limit(limit: object) -> int:
+    """The limit itself, if a page may have so many runs."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LARGEST_PAGE:
         raise BadOption(f"limit is {limit!r}; a page has 1 to {LARGEST_PAGE} runs")
-    rows = await engine.reader.list_runs(msgspec.structs.replace(wanted, limit=limit + 1))
+    return limit
+
+
+async def shown_page(
+    engine: Engine, rows: Sequence[RunRow | RunUnreadable], limit: int, read: int | None = None
+) -> Page:
+    """A page of rows of which there may be one more than it has room for."""
     infos: list[RunInfo] = []
     unreadable: list[RunUnreadable] = []
     for row in rows[:limit]:
@@ -445,4 +446,4 @@ async def page_of(engine: Engine, wanted: RunFilter) -> Page:
             infos.append(await run_view(engine, row, is_listed=True))
         except RunUnreadable as error:
             unreadable.append(error)
-    return Page(infos, rows[limit - 1].run_id if len(rows) > limit else None, tuple(unreadable))
+    return Page(infos, rows[limit - 1].run_id if len(rows) > limit else None, tuple(unreadable), read)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
+from perdure.kernel.filters import matches
 from perdure.kernel.messages import Message
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.status import OPEN
@@ -16,12 +17,14 @@ from perdure.stores.records import (
     AttemptRow,
     CallProgress,
     Census,
+    FoundRuns,
     LoadedRun,
     NamespaceRow,
     NewMessage,
     RequestRow,
     RowHolder,
     RunFilter,
+    RunQuery,
     RunRow,
     SnapshotRow,
     StreamHead,
@@ -31,6 +34,7 @@ from perdure.stores.records import (
     WorkerRow,
 )
 from perdure.stores.rows import Garbled
+from perdure.stores.rules.filters import run_fields
 from tests.simulation.memory.tables import InboxRow, Tables
 
 
@@ -108,6 +112,28 @@ class MemoryInspection:
         return []
 
 
+class MemoryMatching:
+    """The runs that match a filter, by the evaluator."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    async def page(self, wanted: RunQuery) -> FoundRuns:
+        found = self._found(wanted)[::-1]
+        return FoundRuns([*found[: wanted.limit]], len(found))
+
+    async def count(self, wanted: RunQuery, by: str | None = None) -> dict[object, int]:
+        found = self._found(wanted)
+        return {None: len(found)} if by is None else dict(Counter(getattr(row, by) for row in found))
+
+    def _found(self, wanted: RunQuery) -> list[RunRow]:
+        rows = [self.tables.runs.rows[run_id] for run_id in self.tables.runs.ids]
+        mine = [
+            row for row in rows if row.namespace == wanted.namespace and row.run_id < (wanted.before or chr(0x10FFFF))
+        ]
+        return [row for row in mine if matches(wanted.where, run_fields(row))]
+
+
 def heads_of(tables: Tables, run_id: str) -> list[StreamHead]:
     """How far the streams of a run are."""
     return [tables.heads.rows[key][1] for key in sorted(tables.heads.rows) if key[0] == run_id]
@@ -138,6 +164,7 @@ class MemoryReads:
         self.channels = MemoryChannels(tables)
         self.inspection = MemoryInspection(tables)
         self.namespaces = MemoryNamespaces(tables)
+        self.matching = MemoryMatching(tables)
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         owned = [row for row in self._rows(run_ids) if row.owner == worker_id]

@@ -160,7 +160,7 @@ def put_payloads(view: View, rows: Sequence[tuple[str, str, int, str]]) -> Steps
 @never_waiting
 def run_owner(view: View, *, run_id: str, namespace: str) -> Found:
     row = view.runs.get(run_id)
-    return rows_of([] if row is None or row.namespace != namespace else [(row.owner,)])
+    return rows_of([] if row is None or row.namespace != namespace else [(row.owner, row.attributes)])
 
 
 @never_waiting
@@ -248,9 +248,29 @@ def note_waiting(view: View, rows: Sequence[NoteWaiting]) -> Steps[Found]:
 @statement
 def annotate_runs(view: View, rows: Sequence[Annotate]) -> Steps[Found]:
     def annotate(row: RunRow, note: Annotate) -> RunRow:
-        return replace(row, attributes=note.attributes, step=note.step, waiting=None, updated_at=note.at)
+        attributes = row.attributes if note.attributes is None else note.attributes
+        return replace(row, attributes=attributes, step=note.step, waiting=None, updated_at=note.at)
 
     return (yield from update_each(view, rows, _is_owner, annotate))
+
+
+# Filters look at the rows of runs here: there is no table of attributes.
+
+
+@statement
+def put_attributes(view: View, rows: Sequence[object]) -> Steps[Found]:
+    yield from ()
+    return changed(len(rows))
+
+
+@statement
+def drop_attributes(view: View, rows: Sequence[object]) -> Steps[Found]:
+    return (yield from put_attributes(view, rows))
+
+
+@statement
+def renew_attributes(view: View, rows: Sequence[object]) -> Steps[Found]:
+    return (yield from put_attributes(view, rows))
 
 
 @statement

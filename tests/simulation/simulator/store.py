@@ -246,6 +246,13 @@ class SimulatedNamespaces(SimulatedQuestions):
     census = _question("census")
 
 
+class SimulatedMatching(SimulatedQuestions):
+    """Reads by a filter."""
+
+    page = _question("page")
+    count = _question("count")
+
+
 class SimulatedReads(SimulatedQuestions):
     """All other reads, beside those."""
 
@@ -254,6 +261,7 @@ class SimulatedReads(SimulatedQuestions):
         self.channels = SimulatedChannels(process, inner.channels)
         self.inspection = SimulatedInspection(process, inner.inspection)
         self.namespaces = SimulatedNamespaces(process, inner.namespaces)
+        self.matching = SimulatedMatching(process, inner.matching)
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

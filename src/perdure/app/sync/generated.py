@@ -319,10 +319,14 @@ class SyncPerdure(SyncApp):
         entity_id: str | None = None,
         correlation_id: str | None = None,
         parent_id: str | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> Page:
         """Runs that match, newest first; `after` takes the cursor of the page before.
+
+        `where="status = 'failed' and tenant = :tenant"` is a filter, `params` the values in it; BadFilter.
 
         `status="held"` finds those that are held, `"mismatch"` and `"quarantine"` those held for that reason.
         Activities on a queue are among them when they are held, else only when `workflow="task:NAME"`, `id` or
@@ -336,8 +340,24 @@ class SyncPerdure(SyncApp):
                 entity_id=entity_id,
                 correlation_id=correlation_id,
                 parent_id=parent_id,
+                where=where,
+                params=params,
                 limit=limit,
                 after=after,
             )
         )
+        return found
+
+    @overload
+    def count(self, *, where: str = "true", params: Mapping[str, object] | None = None, by: None = None) -> int: ...
+    @overload
+    def count(
+        self, *, where: str = "true", params: Mapping[str, object] | None = None, by: str
+    ) -> dict[object, int]: ...
+    def count(
+        self, *, where: str = "true", params: Mapping[str, object] | None = None, by: str | None = None
+    ) -> int | dict[object, int]:
+        """How many runs match a filter, all together or by a field: `by="status"` gives a dict; BadFilter."""
+        work = self._inner.count(where=where, params=params, by=by)
+        found: int | dict[object, int] = self._bridge.wait(work)
         return found

@@ -13,7 +13,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where
+from perdure.cli.input.values import parameters
 from perdure.cli.output.errors import Mistake, warn
 from perdure.cli.output.suggestions import did_you_mean, hint
 from perdure.cli.output.tables import is_for_people, plain_table, print_json, print_lines, screen, status_text
@@ -27,6 +28,8 @@ from perdure.views.words import distance, span, visible
 DEFAULT_LIMIT = 20
 # Below so many characters a table of runs cannot be read.
 NARROW = 70
+# Who waits for a list is told when so many runs were read besides those that are shown.
+MANY_READ = 1000
 STATUSES = tuple(each.lower() for each in Status)
 # Any held run, or those held for one reason. Nothing pauses runs yet.
 HELD_WORDS = (HELD, *(hold for hold in HOLDS if hold not in MOVABLE))
@@ -34,6 +37,7 @@ EXAMPLES = {
     "list": """\
 perdure list --status failed --status timed_out
 perdure list --status held
+perdure list --where "status = 'failed' and tenant = :tenant and created_at > ago('2h')" --param tenant=acme
 perdure list --workflow checkout --limit 100 --json"""
 }
 
@@ -60,6 +64,8 @@ def list_runs(
     parent: Annotated[
         str | None, typer.Option("--parent", metavar="ID", help="Only runs that this run has started.")
     ] = None,
+    where: Where = None,
+    param: Parameters = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=1000, help="At most so many.")
     ] = DEFAULT_LIMIT,
@@ -78,6 +84,8 @@ def list_runs(
         "entity_id": entity,
         "correlation_id": correlation,
         "parent_id": parent,
+        "where": where,
+        "params": parameters(param),
     }
     page = asyncio.run(_page(url, namespace, filters, limit, after))
     for error in page.unreadable:
@@ -85,7 +93,7 @@ def list_runs(
     if not is_for_people(as_json=as_json):
         print_json([listed(info) for info in page])
         return
-    words = _words(filters)
+    words = [*_words(filters), *(word for each in param or () for word in ("--param", each))]
     again = [*words, "--limit", str(limit)] if limit != DEFAULT_LIMIT else words
     _print_page(page, again, is_filtered=bool(words or after))
 
@@ -102,7 +110,7 @@ def _words(filters: dict[str, Any]) -> list[str]:
     """The filters as they are typed."""
     words = [word for each in filters["status"] for word in ("--status", each)]
     for name, value in filters.items():
-        if name != "status" and value is not None:
+        if name not in {"status", "params"} and value is not None:
             words += [f"--{name.removesuffix('_id')}", value]
     return words
 
@@ -118,6 +126,8 @@ async def _page(url: str, namespace: str, filters: dict[str, Any], limit: int, a
 
 def _print_page(page: Page, again: list[str], *, is_filtered: bool) -> None:
     console = screen()
+    if page.read is not None and page.read > MANY_READ + 10 * len(page):
+        console.print(Text(f"read {page.read:,} runs, since no index leads to these", style="dim"), soft_wrap=True)
     if not page:
         start = f"no runs yet; start one with `{hint('run', 'MODULE:WORKFLOW')}`"
         console.print(Text("no run matches" if is_filtered else start, style="dim"), soft_wrap=True)

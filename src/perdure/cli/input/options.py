@@ -96,6 +96,22 @@ Attributes: TypeAlias = Annotated[
         help="Something to show with the run; the value is JSON, or else a text. May be given more than once.",
     ),
 ]
+Where: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="FILTER",
+        help="Only runs that match, such as \"status = 'failed' and tenant = 'acme' and created_at > ago('2h')\".",
+    ),
+]
+Parameters: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        metavar="NAME=VALUE",
+        help="What :NAME in the filter stands for; the value is JSON, or else a text. May be given more than once.",
+    ),
+]
 Conflict: TypeAlias = Annotated[
     OnConflict | None,
     typer.Option(

@@ -100,13 +100,18 @@ def duration(text: str) -> float:
 
 def attributes(words: Iterable[str]) -> dict[str, object]:
     """The attributes behind words such as `cents=900` and `tenant=acme`: JSON values, or else texts."""
-    return dict(_attribute(word) for word in words)
+    return dict(_named(word, "attribute", "--attribute tenant=acme") for word in words)
 
 
-def _attribute(word: str) -> tuple[str, object]:
+def parameters(words: Iterable[str] | None) -> dict[str, object] | None:
+    """The parameters of a filter behind such words; None when there are none."""
+    return dict(_named(word, "parameter", "--param tenant=acme") for word in words) if words else None
+
+
+def _named(word: str, what: str, example: str) -> tuple[str, object]:
     name, is_there, value = word.partition("=")
     if not is_there or not name.strip():
-        raise Mistake(f"the attribute {word!r} has no name and value; write --attribute tenant=acme")
+        raise Mistake(f"the {what} {word!r} has no name and value; write {example}")
     try:
         return name.strip(), msgspec.json.decode(os.fsencode(value))
     except (msgspec.DecodeError, UnicodeDecodeError):

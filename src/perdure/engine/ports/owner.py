@@ -36,7 +36,7 @@ class Owner(Protocol):
     def answer(self, owned: OwnedRun, answers: Mapping[str, RequestAnswer], *refused: Message) -> None:
         """Answer requests, by the ids of their messages; what the code cannot take is not to be offered again."""
 
-    def annotate(self, owned: OwnedRun, attributes: str, step: str | None) -> None:
+    def annotate(self, owned: OwnedRun, attributes: str | None, step: str | None) -> None:
         """Show what a workflow says of itself."""
 
     def note_undo(self, owned: OwnedRun, undo: str | None) -> None:

@@ -7,7 +7,7 @@ from perdure.engine.hindrances import Served
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
-from perdure.stores.records import AttemptRow, CallProgress, RunFilter, RunRow, UnreadPage
+from perdure.stores.records import AttemptRow, CallProgress, FoundRuns, RunFilter, RunQuery, RunRow, UnreadPage
 
 
 class Reader(Protocol):
@@ -24,6 +24,12 @@ class Reader(Protocol):
 
     async def list_runs(self, wanted: RunFilter) -> list[RunRow | RunUnreadable]:
         """Runs, newest first; those that cannot be read are in their places."""
+
+    async def find_runs(self, wanted: RunQuery) -> FoundRuns:
+        """Runs that match a filter, newest first, and how many were read to find them."""
+
+    async def count_runs(self, wanted: RunQuery, by: str | None = None) -> dict[object, int]:
+        """How many runs match a filter, by the values of a field; without one there is one number, under None."""
 
     async def held_counts(self, namespace: str) -> dict[str, int]:
         """How many runs are held, by reason."""

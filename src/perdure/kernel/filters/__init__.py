@@ -31,6 +31,7 @@ What a filter means, where it could be read in two ways:
 """
 
 from perdure.kernel.filters.analysis import (
+    asks_for_activities,
     attributes_of,
     bounds_of,
     conjuncts,
@@ -49,6 +50,7 @@ __all__ = [
     "RunFields",
     "all_of",
     "any_of",
+    "asks_for_activities",
     "attributes_of",
     "bounds_of",
     "conjuncts",

@@ -18,6 +18,7 @@ from perdure.kernel.filters.syntax import (
     Filter,
     In,
     IsNull,
+    Like,
     Name,
     Not,
     Or,
@@ -26,6 +27,10 @@ from perdure.kernel.filters.syntax import (
     Value,
 )
 from perdure.kernel.status import OPEN
+from perdure.kernel.traits import TASK_PREFIX
+
+# What activities on a queue are known by.
+OF_ACTIVITIES = frozenset({"id", "run_id", "workflow", "parent_id"})
 
 
 def fields_of(filter: Filter) -> frozenset[str]:
@@ -46,6 +51,29 @@ def conjuncts(filter: Filter) -> tuple[Filter, ...]:
 def is_about_closed(filter: Filter) -> bool:
     """Whether the filter names a closed status, or a time of closing, as something that it wants."""
     return any(_wants_closed(each, is_wanted) for each, is_wanted in _conditions(filter))
+
+
+def asks_for_activities(filter: Filter) -> bool:
+    """Whether the filter may mean activities on a queue: it says whose they are, or wants what is held.
+
+    A list of runs leaves them out else, for they are parts of other runs.
+    """
+    named = {name.name for name in required_values(filter) if isinstance(name, Field)}
+    return not named.isdisjoint(OF_ACTIVITIES) or any(
+        _wants_activities(each, wanted) for each, wanted in _conditions(filter)
+    )
+
+
+def _wants_activities(condition: Condition, is_wanted: bool) -> bool:
+    match condition:
+        case IsNull(Field("held")):
+            return not is_wanted
+        case Compare(Field("held")) | In(Field("held")):
+            return is_wanted
+        case Like(Field("workflow"), pattern):
+            return is_wanted and pattern.startswith(TASK_PREFIX)
+        case _:
+            return False
 
 
 def _wants_closed(condition: Condition, is_wanted: bool) -> bool:

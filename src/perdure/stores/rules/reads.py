@@ -36,10 +36,12 @@ from perdure.stores.records import (
     WorkerRow,
 )
 from perdure.stores.rows import Garbled
+from perdure.stores.rules.finding import MatchingReads
 from perdure.stores.rules.inspection import InspectionReads
 from perdure.stores.rules.namespaces import NamespaceReads
 from perdure.stores.rules.questions import Ask, Query, Question, Several, Steps, Text
-from perdure.stores.unreadable import misfit, run_row, worker_row
+from perdure.stores.rules.run_rows import each_run, quick_rows, run_rows_of, unreadable
+from perdure.stores.unreadable import worker_row
 
 T = TypeVar("T")
 
@@ -58,6 +60,7 @@ class Reads:
         self.channels = ChannelReads(url, ask)
         self.inspection = InspectionReads(url, ask)
         self.namespaces = NamespaceReads(ask)
+        self.matching = MatchingReads(url, ask, dialect)
 
     # Runs of a worker
 
@@ -120,7 +123,7 @@ class Reads:
 
     async def _runs(self, question: Question, slowly: Question | None = None) -> list[RunRow | RunUnreadable]:
         """The runs a query finds, those that cannot be read as such."""
-        return await self.ask(lambda: _run_rows(question), lambda: _each_run(self.url, slowly or question))
+        return await self.ask(lambda: run_rows_of(question), lambda: each_run(self.url, slowly or question))
 
     # What belongs to a run
 
@@ -266,10 +269,6 @@ async def _of_run(
         raise unreadable(reads.url, run_id, id, error) from None
 
 
-def unreadable(url: str, run_id: str, id: object, error: Garbled) -> RunUnreadable:
-    return RunUnreadable(url, run_id, id if isinstance(id, str) else run_id, str(error))
-
-
 def _only(found: list[RunRow | RunUnreadable]) -> RunRow | None:
     """The one that was found, if there is one; RunUnreadable."""
     if not found:
@@ -277,58 +276,6 @@ def _only(found: list[RunRow | RunUnreadable]) -> RunRow | None:
     if isinstance(found[0], RunUnreadable):
         raise found[0]
     return found[0]
-
-
-# Rows of runs
-
-
-def run_rows(name: str, **parameters: object) -> Steps[list[RunRow]]:
-    """The runs a named query finds, with what is too large for their rows; Garbled, and which run it is."""
-    found = yield from _each_run("", Query(name, parameters))
-    for each in found:
-        if isinstance(each, RunUnreadable):
-            raise Garbled(f"run {each.id!r} cannot be read: {each.trouble}")
-    return [each for each in found if isinstance(each, RunRow)]
-
-
-def _run_rows(question: Question) -> Steps[list[RunRow | RunUnreadable]]:
-    return [*(yield from _quick_rows(question))]
-
-
-def _quick_rows(question: Question) -> Steps[list[RunRow]]:
-    found = yield from _whole_rows(question)
-    try:
-        return msgspec.convert(found, list[RunRow])
-    except msgspec.ValidationError as error:
-        raise Garbled(misfit(error)) from None
-
-
-def _each_run(url: str, question: Question) -> Steps[list[RunRow | RunUnreadable]]:
-    found = yield from _whole_rows(question)
-    return [run_row(url, columns) for columns in found]
-
-
-def _whole_rows(question: Question) -> Steps[list[dict[str, object]]]:
-    """Rows of runs, by column, with what is too large for them."""
-    found = (yield question).dicts()
-    lacking = [row for row in found if _lacks_input(row) or _lacks_outcome(row)]
-    if lacking:
-        payloads = yield Query("payloads_of", {"run_ids": [row["run_id"] for row in lacking]})
-        bodies = {(run_id, seq): body for run_id, seq, body in payloads.rows}
-        for row in lacking:
-            if _lacks_input(row):
-                row["input"] = bodies.get((row["run_id"], 1))
-            if _lacks_outcome(row):
-                row["outcome"] = bodies.get((row["run_id"], row["last_seq"]))
-    return found
-
-
-def _lacks_input(row: dict[str, object]) -> bool:
-    return row["input"] is None
-
-
-def _lacks_outcome(row: dict[str, object]) -> bool:
-    return row["outcome"] is None and row["closed_at"] is not None
 
 
 # Bringing runs back to life
@@ -351,7 +298,7 @@ def _load_singly(url: str, run_ids: Sequence[str], worker_id: str) -> Steps[list
 
 
 def _load(run_ids: Sequence[str], worker_id: str) -> Steps[list[LoadedRun]]:
-    found = yield from _quick_rows(Query("owned_runs", {"run_ids": run_ids, "worker_id": worker_id}))
+    found = yield from quick_rows(Query("owned_runs", {"run_ids": run_ids, "worker_id": worker_id}))
     owned = sorted(found, key=_by_priority)
     ids = [row.run_id for row in owned]
     for row in owned:

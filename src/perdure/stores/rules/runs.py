@@ -9,8 +9,9 @@ from typing import Any
 
 from perdure.stores.answers import Answers, Moved, Taken
 from perdure.stores.operations import AppendEvent, EndRun, InsertRichRun, InsertRun, NoteCancel, SupersedeRun
+from perdure.stores.rules.attributes import put_attributes
 from perdure.stores.rules.questions import Bulk, Query, Steps
-from perdure.stores.rules.reads import run_rows
+from perdure.stores.rules.run_rows import run_rows
 
 # What is longer than this does not stay in its row.
 LONGEST_IN_ROW = 1024
@@ -32,15 +33,20 @@ def insert_runs(inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: A
     inserted = (yield Bulk("insert_runs", plain)).count if plain else 0
     if rich:
         inserted += (yield Bulk("insert_rich_runs", rich)).count
+    told = [run for _, run in inserts if type(run) is InsertRichRun and run.attributes is not None] if rich else []
     owners: dict[tuple[str, str], Sequence[Any] | None] = {}
     if inserted < len(inserts):
         for _, run in inserts:
             found = yield Query("run_owner", {"run_id": run.run_id, "namespace": run.namespace})
             owners[run.run_id, run.namespace] = found.first
         payloads = [payload for payload in payloads if owners[str(payload[1]), str(payload[0])] is not None]
+        # One that was there before may have changed them by now.
+        told = [run for run in told if (owners[run.run_id, run.namespace] or (None, None))[1] == run.attributes]
     # Before anybody is told of a run in this batch: whoever reads it must find it whole.
     if payloads:
         yield Bulk("put_payloads", payloads)
+    if told:
+        yield from put_attributes(told)
     if owners:
         for index, run in inserts:
             yield from _answer_insert(index, run, owners[run.run_id, run.namespace], answers)

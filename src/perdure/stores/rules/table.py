@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from perdure.stores import operations
 from perdure.stores.answers import Answer, Answers, Applied, Moved, answer_group
 from perdure.stores.operations import Operation
+from perdure.stores.rules.attributes import annotate_runs
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
 from perdure.stores.rules.inbox import move_messages, post_messages
@@ -124,6 +125,8 @@ def many_rows(statement: str) -> Callable[[Any], Steps[Answer]]:
 
 
 INSERTS = {"insert_runs": Part.COUNTED, "insert_rich_runs": Part.COUNTED, "put_payloads": Part.PLAIN}
+INSERTS |= {"put_attributes": Part.PLAIN}
+ANNOTATES = {"annotate_runs": Part.RETURNING, "drop_attributes": Part.PLAIN, "renew_attributes": Part.PLAIN}
 PUBLISHES = {"open_runs": Part.RETURNING, "move_heads": Part.PLAIN, "append_values": Part.PLAIN}
 POSTS = {"post_messages": Part.POSTING}
 
@@ -146,7 +149,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.ParkRun: update("park_runs", News.WORK),
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),
-    operations.Annotate: update("annotate_runs"),
+    operations.Annotate: Rule(Stage.UPDATES, annotate_runs, parts=ANNOTATES),
     operations.NoteUndo: update("note_undos"),
     operations.NoteLosses: update("note_losses"),
     operations.MoveMessages: single(move_messages, News.WORK),

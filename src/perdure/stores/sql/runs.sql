@@ -82,8 +82,8 @@ update runs
  where run_id = :run_id
    and closed_at is null;
 
--- run_owner: who owns a run, if it is there.
-select owner
+-- run_owner: who owns a run, if it is there, and its attributes.
+select owner, attributes
   from runs
  where run_id = :run_id
    and namespace = :namespace;

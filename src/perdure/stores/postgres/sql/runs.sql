@@ -30,7 +30,7 @@ update runs
 
 -- annotate_runs: what workflows say of themselves.
 update runs
-   set attributes = r ->> 2,
+   set attributes = coalesce(r ->> 2, attributes),
        step = r ->> 3,
        waiting = null,
        updated_at = (r ->> 4)::bigint

@@ -33,7 +33,7 @@ update runs
 
 -- annotate_runs: what workflows say of themselves.
 update runs
-   set attributes = note.column3,
+   set attributes = coalesce(note.column3, attributes),
        step = note.column4,
        waiting = null,
        updated_at = note.column5

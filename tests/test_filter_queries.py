@@ -1,0 +1,164 @@
+"""Filters in SQL: what a database finds is what the evaluator says, whatever is asked of whatever runs."""
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import asyncpg
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from perdure.kernel.failure import Failure
+from perdure.kernel.filters import EVERYTHING, Filter, RunFields, matches, to_text
+from perdure.kernel.status import OPEN, Status
+from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.queries import VERSION, tables
+from perdure.stores.records import RunQuery, RunRow
+from perdure.stores.rules.filters import attribute_rows, run_fields
+from perdure.stores.sqlite.store import SqliteStore
+from tests.test_filters import filters, runs
+
+# Each draws some runs, and ten filters.
+EXAMPLES = int(os.environ.get("PERDURE_FILTER_EXAMPLES", "25"))
+COLUMNS = (
+    *("run_id", "namespace", "workflow_id", "workflow", "queue", "status", "held", "priority", "parent_id"),
+    *("entity_id", "correlation_id", "attributes", "step", "input", "outcome", "seed", "last_seq", "created_at"),
+    *("updated_at", "closed_at"),
+)
+PAYLOADS = ("run_id", "seq", "namespace", "body")
+ATTRIBUTES = ("run_id", "namespace", "name", "n", "kind", "text", "number", "whole")
+TABLES = [table for table in tables("sqlite") if table != VERSION]
+
+
+def outcome_of(run: RunFields) -> str | None:
+    if run.status in OPEN:
+        return None
+    if run.status == Status.FAILED:
+        return msgspec.json.encode(Failure(run.error or "builtins.ValueError", run.step or "")).decode()
+    return msgspec.json.encode({"reason": run.error, "run_id": "next"}).decode()
+
+
+class Rows:
+    """Drawn runs as they stand in tables."""
+
+    def __init__(self, drawn: Sequence[RunFields]) -> None:
+        self.runs: list[tuple[object, ...]] = []
+        self.payloads: list[tuple[object, ...]] = []
+        self.attributes: list[tuple[object, ...]] = []
+        for n, run in enumerate(drawn):
+            # Most have ids of their time; a few were made at another one.
+            run_id = f"{max(run.created_at, 0):011x}{n}" if n % 3 else f"{run.run_id}{n}"
+            attributes = msgspec.json.encode(dict(run.attributes)).decode() if run.attributes else None
+            outcome = outcome_of(run)
+            if outcome is not None and n % 2:
+                self.payloads.append((run_id, 9, "main", outcome))
+                outcome = None
+            closed_at = None if run.status in OPEN else run.closed_at or 1
+            self.runs.append(
+                (
+                    *(run_id, "other" if n % 7 == 6 else "main", f"{run.id}{n}", run.workflow, run.queue, run.status),
+                    *(run.held, run.priority, run.parent_id, run.entity_id, run.correlation_id, attributes, run.step),
+                    *("{}", outcome, 7, 9, run.created_at, run.updated_at, closed_at),
+                )
+            )
+            self.attributes += attribute_rows(run_id, "main", attributes)
+
+    def statements(self, mark: str) -> list[tuple[str, list[tuple[object, ...]]]]:
+        given = [("runs", COLUMNS, self.runs), ("payloads", PAYLOADS, self.payloads)]
+        return [
+            (f"insert into {table} ({', '.join(columns)}) values ({', '.join(marks(mark, len(columns)))})", rows)
+            for table, columns, rows in [*given, ("attributes", ATTRIBUTES, self.attributes)]
+        ]
+
+
+def marks(mark: str, count: int) -> Iterator[str]:
+    return (mark if mark == "?" else f"{mark}{n}" for n in range(1, count + 1))
+
+
+class Both:
+    """The two databases with the same runs, and a loop that outlives them."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self.sqlite = SqliteStore(None, threads=False)
+        self.postgres = PostgresStore(url)
+        self._runner.run(self._open())
+
+    async def _open(self) -> None:
+        await self.sqlite.open()
+        await self.postgres.open()
+        schema = self.postgres.address.schema
+        self._db = await asyncpg.connect(self.postgres.address.dsn, server_settings={"search_path": schema})
+
+    def compare(self, drawn: Sequence[RunFields], wanted: Sequence[Filter]) -> None:
+        self._runner.run(self._compare(drawn, wanted))
+
+    async def _compare(self, drawn: Sequence[RunFields], wanted: Sequence[Filter]) -> None:
+        await self._fill(Rows(drawn))
+        everything = await self.sqlite.reads.matching.page(RunQuery("main", EVERYTHING, limit=1000))
+        rows = [row for row in everything.rows if isinstance(row, RunRow)]
+        assert len(rows) == sum(n % 7 != 6 for n in range(len(drawn)))
+        assert (await self.postgres.reads.matching.page(RunQuery("main", EVERYTHING, limit=1000))).rows == rows
+        for each in wanted:
+            matching = [row for row in rows if matches(each, run_fields(row))]
+            for store in (self.sqlite, self.postgres):
+                await check(store, each, matching)
+
+    async def _fill(self, rows: Rows) -> None:
+        await self._db.execute("; ".join(f"delete from {table}" for table in TABLES))
+        for statement, filled in rows.statements("$"):
+            await self._db.executemany(statement, filled)
+        db = self.sqlite.transactions.db
+        for table in TABLES:
+            db.execute(f"delete from {table}")
+        for statement, filled in rows.statements("?"):
+            db.executemany(statement, filled)
+
+    def close(self) -> None:
+        self._runner.run(self._db.close())
+        self._runner.run(self.sqlite.close())
+        self._runner.run(self.postgres.close())
+        self._runner.close()
+
+
+async def check(store: SqliteStore | PostgresStore, wanted: Filter, matching: list[RunRow]) -> None:
+    """Whether the pages of a filter, and the numbers, are those of the evaluator."""
+    ids, told = [row.run_id for row in matching], to_text(wanted)
+    reads = store.reads.matching
+    assert [row.run_id for row in (await reads.page(RunQuery("main", wanted, limit=1000))).rows] == ids, told
+    pages: list[str] = []
+    while True:
+        page = await reads.page(RunQuery("main", wanted, pages[-1] if pages else None, 2))
+        pages += [row.run_id for row in page.rows]
+        if len(page.rows) < 2:
+            break
+    assert pages == ids, told
+    assert await reads.count(RunQuery("main", wanted)) == {None: len(ids)}, told
+    assert await reads.count(RunQuery("main", wanted), "status") == Counter(row.status for row in matching), told
+    assert await reads.count(RunQuery("main", wanted), "step") == Counter(row.step for row in matching), told
+
+
+@pytest.fixture(scope="module")
+def both(postgres: str) -> Iterator[Both]:
+    found = Both(f"{postgres}?schema=filters_{os.getpid()}_{random.getrandbits(32)}")
+    yield found
+    found.close()
+
+
+@settings(
+    max_examples=EXAMPLES,
+    derandomize="PERDURE_FILTER_EXAMPLES" not in os.environ,
+    database=None,
+    deadline=None,
+    # What fails is told as a text; to look for a smaller one takes minutes.
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+@given(st.lists(runs, min_size=5, max_size=12), st.lists(filters, min_size=10, max_size=10))
+def test_databases_find_what_the_evaluator_says(both: Both, drawn: list[RunFields], wanted: list[Filter]) -> None:
+    """Whoever watches a filter and whoever lists it must see the same runs, on any database."""
+    both.compare(drawn, wanted)

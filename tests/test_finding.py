@@ -1,0 +1,99 @@
+"""Finding runs: by what they are, by what they say of themselves, and how many there are."""
+
+import pytest
+
+from perdure import BadFilter, BadOption, Signal, activity, at, set_attributes, workflow
+from perdure.testing import Environment
+
+go_on = Signal("go_on", str)
+
+
+@activity(queue="kitchen")
+async def cook(order: str) -> str:
+    return order
+
+
+@workflow
+async def table_order(order: str) -> str:
+    set_attributes(courses=len(order), is_late=False)
+    at("waiting")
+    tenant = await go_on.receive()
+    set_attributes(tenant=tenant, courses=None)
+    at("eating")
+    await go_on.receive()
+    raise ValueError(order)
+
+
+@workflow
+async def takeaway(order: str) -> str:
+    return await cook(order)
+
+
+async def ids(env: Environment, where: str, **beside: object) -> list[str]:
+    return sorted(info.id for info in await env.app.list(where=where, **beside))  # type: ignore[arg-type]  # shorthand
+
+
+async def test_a_run_is_found_by_what_it_says_of_itself_as_soon_as_that_is_on_disk(env: Environment) -> None:
+    """Else whoever reacts to an attribute that they were shown would look for the run in vain."""
+    async with env:
+        one = await env.start(table_order.options(id="t-1", attributes={"tenant": "acme", "tags": ["a", 7]}), "ab")
+        await env.start(table_order.options(id="t-2", attributes={"tenant": "acme"}, entity_id="e"), "abc")
+        await env.start(table_order.options(id="t-3"), "a")
+        assert await ids(env, "tenant = 'acme'") == ["t-1", "t-2"]
+        assert await ids(env, "courses >= 2 and is_late = false and step = 'waiting'") == ["t-1", "t-2"]
+        assert await ids(env, "tags contains 7") == ["t-1"]
+        assert await ids(env, "tenant = 'acme'", entity_id="e") == ["t-2"]
+        assert await ids(env, "tenant is null", status="running", workflow=table_order) == ["t-3"]
+
+        await one.signal(go_on, "other")
+        await env.settle()
+        assert await ids(env, "tenant = 'acme'") == ["t-2"]
+        assert await ids(env, "tenant = 'other' and courses is null") == ["t-1"]
+        await one.signal(go_on, "")
+        await env.settle()
+        assert await ids(env, "error = 'ValueError: ab' and created_at > ago('1d')") == ["t-1"]
+        assert await env.app.count() == 3
+        assert await env.app.count(where="tenant = :t", params={"t": "acme"}) == 1
+        assert (await env.app.count(by="status"))["FAILED"] == 1
+
+
+async def test_a_page_by_a_filter_leads_to_the_next_one(env: Environment) -> None:
+    async with env:
+        for n in range(5):
+            await env.start(table_order.options(id=f"t-{n}", attributes={"tenant": "acme"}), "a")
+            await env.pass_time(1)
+        found, cursor = [], None
+        while True:
+            page = await env.app.list(where="tenant = 'acme'", limit=2, after=cursor)
+            found += [info.id for info in page]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert found == ["t-4", "t-3", "t-2", "t-1", "t-0"]
+
+
+async def test_activities_on_a_queue_are_found_by_who_asks_for_them(env: Environment) -> None:
+    """They are parts of other runs, and would stand in the way of whoever counts what customers started."""
+    async with env:
+        run = await env.start(takeaway.options(id="away"), "soup")
+        await env.settle()
+        assert await ids(env, "true") == ["away"]
+        assert await ids(env, "workflow != 'other'") == ["away"]
+        assert len(await ids(env, "workflow = 'task:cook'")) == 1
+        assert len(await ids(env, "workflow like 'task:%'")) == 1
+        assert len(await ids(env, f"parent_id = '{run.run_id}'")) == 1
+        assert await env.app.count() == 1
+
+
+async def test_a_bad_filter_is_refused_with_its_place(env: Environment) -> None:
+    async with env:
+        with pytest.raises(BadFilter, match="no status"):
+            await env.app.list(where="status = 'broken'")
+        with pytest.raises(BadFilter, match="missing"):
+            await env.app.count(where="tenant = :t")
+        with pytest.raises(BadFilter):
+            await env.app.list(where="")
+        with pytest.raises(BadOption, match="where="):
+            await env.app.list(params={"t": 1})
+        with pytest.raises(BadOption, match="counted by status"):
+            await env.app.count(by="tenant")
