@@ -93,6 +93,7 @@ MOST_METHODS = 25
 LARGE_CLASSES = {
     "Run": "all that can be asked of a run, on its one handle",
     "SyncRun": "the same",
+    "StoreReads": "all that a database is asked, with each noun that has reads of its own",
     "RunLoop": "asyncio's own methods, which a loop has to have",
     "Environment": "what users of the testing kit call, on one object",
 }
