@@ -79,7 +79,7 @@ INSIDE = {
         "outputs",
         "stopping",
         "namespaces starts watch",
-        "client ownership transactions",
+        "client forking ownership transactions",
         "engine",
     ],
 }

@@ -22,6 +22,7 @@ from perdure.stores.operations import (
     DeleteNamespace,
     DeleteWorker,
     EndRun,
+    ForkRun,
     FreeMismatches,
     FreeOrphans,
     FreeRuns,
@@ -141,6 +142,19 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     a_post(TellRun),
     st.builds(SupersedeRun, runs, owners),
     st.builds(MoveMessages, runs, runs),
+    st.builds(
+        ForkRun,
+        *(
+            runs,
+            st.just("main"),
+            runs,
+            st.sampled_from(["retry", "fork"]),
+            counts,
+            reasons,
+            st.sampled_from([None, "{}"]),
+        ),
+        *(some_time, some_time, st.sampled_from([(), ((2, 3, 0),), ((2, 2, 0), (4, 5, 1))]), st.just(())),
+    ),
     st.builds(EndRun, runs, st.just("COMPLETED"), bodies, st.integers(10, 12), times, workers, st.just("main"), undos),
     st.builds(CloseFreeRun, runs, namespaces, st.just("TERMINATED"), st.just("{}"), times, st.booleans()),
     st.builds(

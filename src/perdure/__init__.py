@@ -24,13 +24,13 @@ _HOMES = {
     "perdure.authoring.streams": "Stream",
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
-        "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadId BadInput BadOption "
-        "BadSchedule BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull NamespaceExists "
-        "NamespaceNotEmpty NamespaceNotFound NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotAnswered "
-        "NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError QueryNotFound RequestRefused ResourceNotFound "
-        "RunCancelled RunClosed RunEnded RunFailed RunNotFound RunNotHeld RunTerminated RunTimedOut RunUnreadable "
-        "ScheduleExists ScheduleNotFound StoreError StoreUnavailable StreamFull TransactionEnded UnknownWorkflow "
-        "ValueTooLarge WouldDeadlock"
+        "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadForkPoint BadId BadInput "
+        "BadOption BadSchedule BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull "
+        "NamespaceExists NamespaceNotEmpty NamespaceNotFound NeverAwaited NewerSchema NotADatabase "
+        "NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
+        "QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound "
+        "RunNotHeld RunOpen RunTerminated RunTimedOut RunUnreadable ScheduleExists ScheduleNotFound StoreError "
+        "StoreUnavailable StreamFull TransactionEnded UnknownWorkflow ValueTooLarge WouldDeadlock"
     ),
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from perdure.errors import AttemptLost as AttemptLost
     from perdure.errors import BadArguments as BadArguments
     from perdure.errors import BadFilter as BadFilter
+    from perdure.errors import BadForkPoint as BadForkPoint
     from perdure.errors import BadId as BadId
     from perdure.errors import BadInput as BadInput
     from perdure.errors import BadOption as BadOption
@@ -147,6 +148,7 @@ if TYPE_CHECKING:
     from perdure.errors import RunFailed as RunFailed
     from perdure.errors import RunNotFound as RunNotFound
     from perdure.errors import RunNotHeld as RunNotHeld
+    from perdure.errors import RunOpen as RunOpen
     from perdure.errors import RunTerminated as RunTerminated
     from perdure.errors import RunTimedOut as RunTimedOut
     from perdure.errors import RunUnreadable as RunUnreadable

@@ -8,6 +8,7 @@
     │   │   └── ValueTooLarge
     │   ├── BadOption             an option, name or URL that makes no sense
     │   ├── BadToken              a token that was changed, or is of another database or namespace
+    │   ├── BadForkPoint          a run has no such event or place, or no code can wait there
     │   ├── BadFilter             a filter that cannot be read, or compares what does not fit
     │   ├── BadSchedule           a time, zone or interval that makes no sense, or that never comes
     │   └── UnknownWorkflow       no such workflow is registered in this process
@@ -27,6 +28,7 @@
     ├── NamespaceExists           there is a namespace of this name already
     ├── NamespaceNotEmpty         runs or workers are left in it; it cannot be deleted
     ├── RunClosed                 the run has ended; it cannot be signalled or stopped
+    ├── RunOpen                   the run has not ended; it cannot be retried, nor forked under its own id
     ├── InboxFull                 the run has too many unread messages; it takes no more signals
     ├── AlreadyResolved           the deferred has another value, or the request an answer
     ├── DeferredFailed            how wait() reports a deferred that got an error instead of a value
@@ -171,6 +173,25 @@ class BadFilter(BadInput):
         before, after = "…" if begin else "", "…" if end < len(self.text) else ""
         caret = " " * (len(before) + self.position - begin) + "^"
         return f"bad filter, at character {self.position + 1}: {self.trouble}\n  {before}{shown}{after}\n  {caret}"
+
+
+class BadForkPoint(BadInput):
+    """A run has no such event or place, or its code cannot wait there; `places` are those there are."""
+
+    _MOST_SHOWN = 20
+
+    def __init__(self, id: str, trouble: str, places: tuple[str, ...] = ()) -> None:
+        super().__init__(id, trouble, places)
+        self.id = id
+        self.trouble = trouble
+        self.places = places
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(repr, self.places[: self._MOST_SHOWN])) or "none"
+        more = len(self.places) - self._MOST_SHOWN
+        return f"run {self.id!r} cannot be forked so: {self.trouble}; places there are: {shown}" + (
+            f" and {more} more" if more > 0 else ""
+        )
 
 
 class UnknownWorkflow(BadInput, LookupError):
@@ -489,14 +510,34 @@ class RunNotHeld(PerdureError):
 class RunClosed(PerdureError):
     """The run has ended; it cannot be signalled, stopped or resumed any more."""
 
+    def __init__(
+        self,
+        id: str,
+        status: str,
+        what_now: str = "there is nobody to signal and nothing to stop or resume any more",
+    ) -> None:
+        super().__init__(id, status, what_now)
+        self.id = id
+        self.status = status
+        self.what_now = what_now
+
+    def __str__(self) -> str:
+        return f"run {self.id!r} has ended ({self.status}); {self.what_now}"
+
+
+class RunOpen(PerdureError):
+    """The run has not ended; it cannot be retried, nor forked under its own id."""
+
     def __init__(self, id: str, status: str) -> None:
         super().__init__(id, status)
         self.id = id
         self.status = status
 
     def __str__(self) -> str:
-        nobody = "there is nobody to signal and nothing to stop or resume any more"
-        return f"run {self.id!r} has ended ({self.status}); {nobody}"
+        return (
+            f"run {self.id!r} is open ({self.status}) and keeps its id; end it first, or fork it under another id: "
+            "fork(at=..., id=...)"
+        )
 
 
 class InboxFull(PerdureError):

@@ -185,6 +185,11 @@ async def channels(app: Perdure, run: Run[str]) -> None:
     assert_type(await run.deferreds(), list[DeferredInfo])
 
 
+async def made_anew(run: Run[str]) -> None:
+    assert_type(await run.retry(reason="again"), Run[str])
+    assert_type(await run.fork(at="charge", id="o-18", input={"cents": 1}, results={"charge": "r"}), Run[str])
+
+
 async def outside(runs: list[Run[object]]) -> None:
     async with Perdure("sqlite://", workflows=[checkout, pick], resources=[Pool()], lease=timedelta(minutes=1)) as app:
         assert_type(app, Perdure)

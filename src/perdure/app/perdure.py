@@ -379,7 +379,8 @@ class Perdure:
         run_id, name = await client.read_token(self.namespace, token)
         sent = resolution(name, own_type(value), value, error)
         try:
-            await client.post(self.namespace, run_id, run_id, sent, f"deferred:{name}", within=connection)
+            at = (self.namespace, run_id, run_id)
+            await client.post(*at, sent, f"deferred:{name}", within=connection, to_heir=True)
         except (AlreadyResolved, RunClosed, InboxFull) as refused:
             row = await self._opened.reader.read(self.namespace, run_id)
             raise type(refused)(row.workflow_id, *refused.args[1:]) from None

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Generic, TypeVar, cast, overload
 from uuid import uuid4
@@ -10,6 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from perdure.app import options
+from perdure.app.forking import fork_request
 from perdure.app.open_apps import Home
 from perdure.app.run_results import (
     ANY,
@@ -256,6 +257,34 @@ class Run(Generic[R_co]):
         RunNotHeld when it is not held, RunClosed when it has ended.
         """
         await self._engine.client.resume(self._home.namespace, self.run_id, self.id)
+
+    async def retry(self, reason: str | None = None) -> "Run[R_co]":
+        """Run again what failed, or go on where the run was stopped: another run under the same id, which is given.
+
+        Recorded results stay; of a run whose undos ran, everything runs again. Two retries at once make one run.
+        RunOpen when the run has not ended, RunClosed when it is COMPLETED, IdConflict when a newer run has the id.
+        """
+        at = (self._home.namespace, self.run_id, self.id)
+        return handle_of(self._home, await self._engine.forker.retry(*at, checked_reason(reason)), self._result)
+
+    async def fork(
+        self,
+        at: int | str,
+        *,
+        id: str | None = None,
+        input: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+        reason: str | None = None,
+    ) -> "Run[R_co]":
+        """Go on from an event, which is the last one kept, or from before the first event of a place, in another run.
+
+        `input` replaces arguments by name; `results` gives calls that wait at that point their results, by place.
+        BadForkPoint; RunOpen for an open run without another `id`; IdConflict when another run has the id.
+        """
+        given = (at, id, input, results, reason)
+        request = await fork_request(self._engine, self._home.namespace, self.run_id, *given)
+        made = await self._engine.forker.fork(self._home.namespace, self.run_id, self.id, request)
+        return handle_of(self._home, made, self._result)
 
     async def events(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[RunEvent]:
         """The run's history after an event's number, in order; `follow` goes on until the run has ended.

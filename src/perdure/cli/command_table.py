@@ -52,6 +52,8 @@ SECTIONS = {
         "ask": Entry("ask:ask", "Ask a running workflow, and print its answer."),
         "resolve": Entry("resolve:resolve", "Give a deferred of a run its value, or an error."),
         "resume": Entry("resume:resume", "Let a held run go on, or all of them."),
+        "retry": Entry("retry:retry", "Run again what failed in a run, or go on where it was stopped."),
+        "fork": Entry("fork:fork", "Go on from a point of a run, in another run."),
         "cancel": Entry("cancel:cancel", "Ask a run to stop; it may clean up first."),
         "terminate": Entry("terminate:terminate", "End a run at once, without clean-up."),
     },

@@ -134,9 +134,16 @@ class StoreClient:
         message_id: str | None = None,
         *,
         within: object = None,
+        to_heir: bool = False,
     ) -> None:
         """Send a message; RunNotFound or RunClosed when nobody can ever receive it, InboxFull when nobody does now."""
-        post, posted = await self._send(namespace, run_id, id, sent, message_id, within)
+        try:
+            post, posted = await self._send(namespace, run_id, id, sent, message_id, within)
+        except RunClosed:
+            heir = await self._reader.heir(namespace, run_id) if to_heir else None
+            if heir is None:
+                raise
+            post, posted = await self._send(namespace, heir.run_id, id, sent, message_id, within)
         self._notice(post, posted, sent)
 
     async def ask(self, namespace: str, run_id: str, id: str, sent: RequestSent, message_id: str) -> RequestAnswer:

@@ -10,6 +10,7 @@ from perdure.engine.arrivals import Arrivals
 from perdure.engine.background import Background
 from perdure.engine.client import StoreClient
 from perdure.engine.committer import Committer
+from perdure.engine.forking import StoreForker
 from perdure.engine.hindrances import Hindered
 from perdure.engine.inspector import StoreInspector
 from perdure.engine.leasing.claims import StoreClaimer
@@ -74,6 +75,7 @@ class StoreEngine:
             background,
             max_unread,
         )
+        self.forker = StoreForker(store, committer, clock, starts, arrivals, reader, background)
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered, waiters.askers)
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
         self.inspector = StoreInspector(store, clock, lease)

@@ -75,6 +75,17 @@ class StoreReader:
         _remember(self._first, row.run_id, found.run_id)
         return found
 
+    async def heir(self, namespace: str, run_id: str) -> RunRow | None:
+        """The newest run under the id of this one, if it has its past from that or continues it."""
+        row = await self.read(namespace, run_id)
+        heir = before = await self.find(namespace, row.workflow_id)
+        while before.run_id != run_id:
+            origin = before.forked_from or before.continued_from
+            if origin is None:
+                return None
+            before = await self.read(namespace, origin)
+        return None if heir.run_id == run_id else heir
+
     def ending_of(self, row: RunRow) -> Ending:
         """How a closed run ended; RunUnreadable."""
         try:

@@ -84,6 +84,12 @@ class RequestReceived(msgspec.Struct, frozen=True, gc=False):
     message_id: str
 
 
+class ResultGiven(msgspec.Struct, frozen=True, gc=False):
+    """A person gave the call at this place its result by hand, when the run was forked from another one."""
+
+    value: Raw
+
+
 class ChildCompleted(msgspec.Struct, frozen=True, gc=False):
     """A child run returned."""
 
@@ -170,6 +176,7 @@ Answer: TypeAlias = (
     | RequestReceived
     | ChildCompleted
     | ChildFailed
+    | ResultGiven
 )
 Note: TypeAlias = CancelRequested | TimeoutReached | Patched
 Closing: TypeAlias = RunCompleted | RunFailed | RunCancelled | RunTerminated | RunTimedOut | RunContinued
@@ -204,6 +211,7 @@ FACTS: dict[str, type[Fact]] = {
         RequestReceived,
         ChildCompleted,
         ChildFailed,
+        ResultGiven,
         CancelRequested,
         TimeoutReached,
         Patched,

@@ -26,6 +26,7 @@ class Traits(msgspec.Struct, frozen=True):
     delayed_until: int | None = None
     close_at: int | None = None
     continued_from: str | None = None
+    forked_from: str | None = None
 
 
 PLAIN = Traits()

@@ -68,6 +68,27 @@ class MoveMessages(NamedTuple):
     to_run_id: str
 
 
+class ForkRun(NamedTuple):
+    """Give the run inserted beside this, which is a retry or a fork of another one, the past it has from that.
+
+    `kept` are ranges of events: the first and the last number, and by how much their numbers fall. `given` are events
+    that come after those. Messages that are none of these events are unread in the new run. Written twice it is
+    written once. Missing, when there is no such run any more.
+    """
+
+    run_id: str
+    namespace: str
+    from_run_id: str
+    kind: str
+    forked_at: int
+    reason: str | None
+    initial_attributes: str | None
+    begun_at: int | None
+    first_at: int | None
+    kept: tuple[tuple[int, int, int], ...]
+    given: "tuple[AppendEvent, ...]"
+
+
 class AppendEvent(NamedTuple):
     """One fact of a run this worker owns."""
 
@@ -397,6 +418,7 @@ Operation: TypeAlias = (
     | InsertRichRun
     | SupersedeRun
     | MoveMessages
+    | ForkRun
     | AppendEvent
     | EndRun
     | CloseFreeRun

@@ -54,6 +54,12 @@ class RunRow(msgspec.Struct, frozen=True):
     losses: int = 0
     outlived: int = 0
     undo: str | None = None
+    forked_from: str | None = None
+    forked_at: int | None = None
+    forked_to: str | None = None
+    fork_kind: str | None = None
+    fork_reason: str | None = None
+    first_at: int | None = None
 
 
 class AttemptRow(msgspec.Struct, frozen=True):

@@ -164,7 +164,8 @@ def _check(column: str, decoder: "msgspec.json.Decoder[Any]", text: str) -> None
 def first_event(row: RunRow) -> Event:
     """RunStarted lives in the run's row; Garbled."""
     _check("input", _anything, row.input)
-    return Event(1, row.created_at, "", RunStarted(row.workflow, msgspec.Raw(row.input.encode()), row.seed))
+    at = row.created_at if row.first_at is None else row.first_at
+    return Event(1, at, "", RunStarted(row.workflow, msgspec.Raw(row.input.encode()), row.seed))
 
 
 _STOPPED: dict[str, type[RunCancelled | RunTerminated | RunTimedOut | RunContinued]] = {
@@ -249,6 +250,7 @@ def traits_of(row: RunRow) -> Traits:
         row.delayed_until,
         row.close_at,
         row.continued_from,
+        row.forked_from,
     )
     # Most have none, and that is quicker to see by identity.
     return PLAIN if traits == PLAIN else traits

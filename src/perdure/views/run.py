@@ -166,6 +166,12 @@ class RunInfo(View):
     updated_at: datetime
     closed_at: datetime | None
     error: str | None
+    # The run that it is a retry or a fork of, the number of the last event that both have, and why it was made; and the
+    # newest run that was made of it.
+    forked_from: str | None = None
+    forked_at: int | None = None
+    forked_to: str | None = None
+    fork_reason: str | None = None
     # How often its workers were lost in the calls it is in; a run that gets on begins at 0 again.
     losses: int = 0
     # What it has to undo should it not end well, in the order in which that is done; and what it has undone.
@@ -412,6 +418,10 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         updated_at=moment(moved_at),
         closed_at=_moment_or_none(row.closed_at),
         error=_read("outcome", error_text, row),
+        forked_from=row.forked_from,
+        forked_at=row.forked_at,
+        forked_to=row.forked_to,
+        fork_reason=row.fork_reason,
         losses=row.losses,
         undo=() if row.undo is None else _read("undo", _undos, row),
     )

@@ -107,6 +107,10 @@ def _value_recorded(event: RunEvent) -> Line:
     return Line("✎", "cyan", "value", f"→ {compact(event.body['value'])}")
 
 
+def _result_given(event: RunEvent) -> Line:
+    return Line("✎", "yellow", event.place, f"→ {compact(event.body['value'])}  given by hand")
+
+
 def _child_completed(event: RunEvent) -> Line:
     return Line("✓", "green", f"child {event.body['child_id']}", f"→ {compact(event.body['result'])}")
 
@@ -163,6 +167,7 @@ LINES: dict[str, Callable[[RunEvent], Line]] = {
     "DeferredFailed": _deferred_failed,
     "RequestReceived": _request_received,
     "ValueRecorded": _value_recorded,
+    "ResultGiven": _result_given,
     "ChildCompleted": _child_completed,
     "ChildFailed": _child_failed,
     "CancelRequested": _cancel_requested,

@@ -19,7 +19,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.engine.ports import OwnedRun
 from perdure.errors import BadInput, BadOption
 from perdure.kernel import events
-from perdure.kernel.events import CancelRequested, Event, Patched, TimeoutReached
+from perdure.kernel.events import CancelRequested, Event, Patched, ResultGiven, TimeoutReached
 from perdure.kernel.failure import Failure, with_notes
 from perdure.worker.calls.call import UNRESTORED, Mismatch, unexpected
 from perdure.worker.calls.interrupted import tell_interrupted
@@ -83,6 +83,8 @@ class Program:
         """Hand over an event of the past; Mismatch when the code has ended by now."""
         if self.is_done:
             raise Mismatch(event, [], f"the code has ended, but event {event.seq} is {event.kind} at {event.place!r}")
+        if type(event.fact) is ResultGiven and (call := self.pending.get(event.place)) is not None:
+            event = msgspec.structs.replace(event, fact=call.as_answer(event))
         self.deliver(event)
 
     def _take_note(self, event: Event) -> None:

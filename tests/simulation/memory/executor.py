@@ -24,6 +24,7 @@ from perdure.stores.rules.questions import (
 from perdure.stores.rules.questions import Steps as Questions
 from tests.simulation.memory import (
     claim_statements,
+    fork_statements,
     message_statements,
     namespace_statements,
     output_statements,
@@ -38,6 +39,7 @@ T = TypeVar("T")
 # Each of them puts its statements into the list.
 ROOMS = (
     claim_statements,
+    fork_statements,
     message_statements,
     namespace_statements,
     output_statements,

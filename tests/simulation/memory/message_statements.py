@@ -31,13 +31,13 @@ def post_messages(view: View, rows: Sequence[Any]) -> Steps[Found]:
         if run_id not in runs or (room is not None and unread[run_id] >= room):
             continue
         message = InboxRow(0, runs[run_id].namespace, run_id, message_id, kind, body, at)
-        number = yield from _put(view, message)
+        number = yield from put_message(view, message)
         if number is not None:
             posted.append((number, run_id, message_id, kind, at))
     return rows_of(posted)
 
 
-def _put(view: View, message: InboxRow) -> Steps[int | None]:
+def put_message(view: View, message: InboxRow) -> Steps[int | None]:
     """The number of a message that was put into its inbox; also one that turns out to be there has taken a number."""
     number = view.take_number()
     key = (message.run_id, message.message_id)
@@ -153,7 +153,7 @@ def stop_children(
     asked = []
     for row in (yield from find_runs(view, ids, is_right)):
         kind, body = ("TerminateRequest", terminate) if terminates(row) else ("CancelRequest", cancel)
-        number = yield from _put(view, InboxRow(0, row.namespace, row.run_id, message_id, kind, body, at))
+        number = yield from put_message(view, InboxRow(0, row.namespace, row.run_id, message_id, kind, body, at))
         if number is not None:
             asked.append((row.run_id, number, kind))
     return rows_of(asked)

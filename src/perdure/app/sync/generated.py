@@ -172,6 +172,32 @@ class SyncRun(SyncHandle[R_co]):
         """
         self._bridge.wait(self._inner.resume())
 
+    def retry(self, reason: str | None = None) -> SyncRun[R_co]:
+        """Run again what failed, or go on where the run was stopped: another run under the same id, which is given.
+
+        Recorded results stay; of a run whose undos ran, everything runs again. Two retries at once make one run.
+        RunOpen when the run has not ended, RunClosed when it is COMPLETED, IdConflict when a newer run has the id.
+        """
+        return SyncRun(self._bridge, self._bridge.wait(self._inner.retry(reason)))
+
+    def fork(
+        self,
+        at: int | str,
+        *,
+        id: str | None = None,
+        input: Mapping[str, object] | None = None,
+        results: Mapping[str, object] | None = None,
+        reason: str | None = None,
+    ) -> SyncRun[R_co]:
+        """Go on from an event, which is the last one kept, or from before the first event of a place, in another run.
+
+        `input` replaces arguments by name; `results` gives calls that wait at that point their results, by place.
+        BadForkPoint; RunOpen for an open run without another `id`; IdConflict when another run has the id.
+        """
+        return SyncRun(
+            self._bridge, self._bridge.wait(self._inner.fork(at, id=id, input=input, results=results, reason=reason))
+        )
+
     def events(self, after: int = 0, *, follow: bool = False) -> Iterator[RunEvent]:
         """The run's history after an event's number, in order; `follow` goes on until the run has ended.
 

@@ -16,7 +16,6 @@ from perdure.cli.input.values import json_given
 from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.errors import RunNotFound
-from perdure.kernel.status import Status
 from perdure.tokens import meant_by
 from perdure.views.run import DeferredInfo
 from perdure.views.words import compact
@@ -108,7 +107,7 @@ async def _refuse_misfit_by_token(app: "perdure.Perdure", token: str, value: obj
     run_id, name = meant_by(token)
     try:
         run = await app.get(run_id=run_id)
-        if (await run.describe()).status == Status.CONTINUED:
+        if (await run.describe()).status.is_closed:
             run = await app.get(run.id)
     except RunNotFound:
         return

@@ -91,6 +91,8 @@ def _identity(detail: RunDetail) -> list[Fact]:
         ("parent", info.parent_id and f"{detail.parent or 'a run that is gone'} ({info.parent_id})"),
         ("continues", info.continued_from),
         ("goes on as", info.continued_to),
+        ("made from", None if info.forked_from is None else _made_from(info)),
+        ("made anew as", info.forked_to),
         ("input", UNREADABLE if detail.first is None else Text(compact(detail.input, LONGEST_VALUE))),
     ]
     return _those_there(told)
@@ -118,6 +120,11 @@ def _times(detail: RunDetail) -> list[Fact]:
         ("must end", moment(info.deadline_at) if info.deadline_at else None),
     ]
     return _those_there(told)
+
+
+def _made_from(info: RunInfo) -> Text:
+    reason = f": {visible(info.fork_reason)}" if info.fork_reason else ""
+    return Text(f"{info.forked_from}, up to event {info.forked_at}{reason}")
 
 
 def _lost(losses: int) -> str:

@@ -4,6 +4,7 @@ client        what people ask for: start, post, cancel, terminate, resume, wait
 reader        what everybody may read: runs, their events, attempts and messages
 claimer       what a worker asks for: ripe runs, and what other workers have code for
 owner         what only the owner of a run may ask for: advance, release, children, notes
+forker        new runs with the past of others: retry, fork
 outputs       what runs show and publish: snapshots, streams
 inspector     what may be in the way of runs: workers and how they are, what is ahead, who holds a row
 namespaces    which there are, and what is in them
@@ -17,6 +18,7 @@ A verb that is about a namespace takes it as its first argument; an engine serve
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.engine import Engine
+from perdure.engine.ports.forker import Forker, ForkRequest
 from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector, Liveness, WorkerLife
 from perdure.engine.ports.namespaces import NamespaceContent, NamespaceRegistry
@@ -51,6 +53,8 @@ __all__ = [
     "Client",
     "Ending",
     "Engine",
+    "ForkRequest",
+    "Forker",
     "Gone",
     "HandBack",
     "Hold",

@@ -27,8 +27,11 @@ class Client(Protocol):
         message_id: str | None = None,
         *,
         within: object = None,
+        to_heir: bool = False,
     ) -> None:
         """Send a signal, or resolve a deferred; RunNotFound or RunClosed when no run can ever receive it; InboxFull.
+
+        With `to_heir` that is also the retry or the fork of a closed run that has its id by now.
 
         `within` a connection of the caller's it is sent when the transaction it is in is committed.
         Sent twice under one message_id it counts once. A run that continues as another one gets it there.

@@ -5,6 +5,7 @@ from typing import Protocol
 from perdure.clock import Clock
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
+from perdure.engine.ports.forker import Forker
 from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector
 from perdure.engine.ports.namespaces import NamespaceRegistry
@@ -33,6 +34,9 @@ class Engine(Protocol):
 
     @property
     def owner(self) -> Owner: ...
+
+    @property
+    def forker(self) -> Forker: ...
 
     @property
     def outputs(self) -> Outputs: ...

@@ -17,6 +17,7 @@ from perdure.stores.operations import Operation
 from perdure.stores.rules.attributes import annotate_runs
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
+from perdure.stores.rules.forks import fork_run
 from perdure.stores.rules.inbox import move_messages, post_messages
 from perdure.stores.rules.namespaces import delete_namespace
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
@@ -154,6 +155,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.NoteLosses: update("note_losses"),
     operations.MoveMessages: single(move_messages, News.WORK),
     operations.MoveStreams: single(move_streams),
+    operations.ForkRun: single(fork_run),
     operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS),
     operations.StopChildren: single(stop_children, News.WORK | News.ENDS),
     operations.ResumeRun: single(one_row("resume_run"), News.WORK),

@@ -39,6 +39,14 @@ update inbox
                 ) as requests
        );
 
+-- copy_messages: what was ever sent to a run is there, unread, for the run that has its past.
+insert into inbox (namespace, run_id, message_id, kind, body, at)
+select namespace, :to_run_id, message_id, kind, body, at
+  from inbox
+ where run_id = :run_id
+   and kind in ('SignalSent', 'DeferredResult', 'DeferredFailure', 'RequestSent')
+ order by number;
+
 -- find_message: is this message in the inbox, and what does it say?
 select number, kind, body
   from inbox

@@ -17,6 +17,23 @@ update runs
  where runs.run_id = :to_run_id
    and before.cancel_requested_at is not null;
 
+-- note_fork: a run that was just inserted has its past from another one, and the times of that.
+update runs
+   set forked_from = :from_run_id,
+       forked_at = :forked_at::bigint,
+       fork_kind = :kind,
+       fork_reason = :reason,
+       initial_attributes = :initial_attributes,
+       begun_at = :begun_at::bigint,
+       first_at = :first_at::bigint
+ where run_id = :run_id
+   and forked_from is null;
+
+-- note_forked_to: a run tells of the newest one that has its past.
+update runs
+   set forked_to = :to_run_id
+ where run_id = :run_id;
+
 -- count_messages: tell the run how many messages it was given.
 update runs
    set messages = messages + (select count(*) from inbox where run_id = :to_run_id)

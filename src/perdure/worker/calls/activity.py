@@ -24,6 +24,7 @@ from perdure.worker.calls.call import (
     CallingCode,
     CallingRun,
     CallServices,
+    given_in,
     unexpected,
     unreadable,
 )
@@ -146,6 +147,9 @@ class ActivityCall(AwaitedCall, kind="activity"):
     def instead_of_connection(self) -> str | None:
         """No transaction, no connection but those that were given."""
         return None
+
+    def as_answer(self, event: Event) -> ActivityCompleted:
+        return ActivityCompleted(self.activity.name, Raw(self.data), given_in(event), event.at)
 
     def start(self, live: CallingRun, services: CallServices) -> None:
         place = self.place

@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+from msgspec import Raw
+
 from perdure.clock import Clock
 from perdure.engine.ports import Engine, OwnedRun
-from perdure.kernel.events import CancelRequested, DeferredFailed, DeferredResolved, Event
+from perdure.kernel.events import Answer, CancelRequested, DeferredFailed, DeferredResolved, Event, ResultGiven
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import Body
 from perdure.stores.records import AttemptRow
@@ -166,6 +168,10 @@ class DurableCall:
         """
         raise NotImplementedError
 
+    def as_answer(self, event: Event) -> Answer:
+        """The answer that a result is which was given by hand; Mismatch when nobody can give one to such a call."""
+        raise unexpected(event, self.runtime)
+
     # Messages
 
     def listens_to(self) -> tuple[str, ...]:
@@ -240,6 +246,12 @@ class AwaitedCall(DurableCall):
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
         self.runtime.cancel_call(self)
+
+
+def given_in(event: Event) -> Raw:
+    """The value that was given by hand."""
+    assert isinstance(event.fact, ResultGiven)
+    return event.fact.value
 
 
 def unexpected(event: Event, runtime: CallingCode) -> Mismatch:

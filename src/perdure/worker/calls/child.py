@@ -37,6 +37,7 @@ from perdure.worker.calls.call import (
     CallingRun,
     CallServices,
     NeededCode,
+    given_in,
     unexpected,
     unreadable,
 )
@@ -102,6 +103,9 @@ class ChildCall(AwaitedCall, kind="child"):
             self.future.set_result(self.workflow.signature.result.restore(fact.result, self.place))
         except BadInput as error:
             raise unreadable(event, self.runtime, error) from None
+
+    def as_answer(self, event: Event) -> ChildCompleted:
+        return ChildCompleted(self.workflow.name, self.child_id, self.run_id, given_in(event))
 
     def raised(self, fact: ChildFailed) -> Exception:
         """The error that the code sees when the child has ended without a result."""
@@ -224,6 +228,9 @@ class Children:
             error = BadOption(f"the run {live.owned.workflow_id!r} cannot wait for itself; give the child another id")
             self._record(live, call, ChildFailed(call.workflow.name, call.child_id, holder.run_id, failure_of(error)))
             return False
+        if live.owned.traits.forked_from is not None and await self._is_left_behind(live, holder):
+            self._start(live, call, msgspec.structs.replace(request, supersedes=holder.run_id))
+            return False
         if settings.id is None and holder.closed_at is None:
             # Nobody chose this id; the child takes one that nobody else can have.
             self._start(live, call, msgspec.structs.replace(request, workflow_id=request.run_id))
@@ -242,6 +249,22 @@ class Children:
         # It may have taken a while to make way, and the parent may have ended meanwhile.
         if not live.is_gone and not live.is_leaving and call.is_waiting:
             self._start(live, call, request)
+        return False
+
+    async def _is_left_behind(self, live: CallingRun, holder: RunRow) -> bool:
+        """Whether a run that has ended by now is a child of one that this is a retry or a fork of.
+
+        One that was told to stop when its parent ended is waited for; one that goes on keeps its id.
+        """
+        namespace, before = live.owned.namespace, live.owned.traits.forked_from
+        while before is not None:
+            row = await self._engine.reader.read(namespace, before)
+            if row.run_id == holder.parent_id:
+                goes_on = row.closed_at is None or holder.on_parent_close == OnParentClose.ABANDON
+                if holder.closed_at is None and not goes_on:
+                    await self._engine.client.wait(namespace, holder.run_id)
+                return holder.closed_at is not None or not goes_on
+            before = row.forked_from
         return False
 
     async def _attach(self, live: CallingRun, call: ChildCall, holder: RunRow) -> bool:

@@ -9,7 +9,7 @@ from perdure.authoring.deferreds import Deferred
 from perdure.errors import BadInput
 from perdure.kernel.events import DeferredFailed, DeferredResolved, Event
 from perdure.kernel.messages import DeferredFailure, DeferredResult
-from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, unexpected
+from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, given_in, unexpected
 
 
 def key_of(sent: DeferredResult | DeferredFailure) -> str:
@@ -56,6 +56,9 @@ class DeferredCall(AwaitedCall, kind="deferred"):
             if isinstance(call, DeferredCall) and call.is_waiting:
                 runtime.pending.pop(call.place, None)
                 call._take(fact)
+
+    def as_answer(self, event: Event) -> DeferredResolved:
+        return DeferredResolved(self.deferred.name, given_in(event))
 
     def _take(self, fact: DeferredResolved | DeferredFailed) -> None:
         if isinstance(fact, DeferredFailed):

@@ -8,7 +8,7 @@ from perdure.authoring.signals import Signal
 from perdure.errors import BadInput
 from perdure.kernel.events import Event, SignalReceived
 from perdure.kernel.messages import SignalSent
-from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, unexpected
+from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, given_in, unexpected
 
 
 def key_of(sent: SignalSent) -> str:
@@ -55,6 +55,9 @@ class SignalCall(AwaitedCall, kind="signal"):
             self.future.set_result(self.signal.payload.restore(fact.payload, f"the signal {fact.name!r}"))
         except BadInput as error:
             self.future.set_exception(error)
+
+    def as_answer(self, event: Event) -> SignalReceived:
+        return SignalReceived(self.signal.name, given_in(event), "")
 
     def is_waiting_outside(self, live: CallingRun) -> bool:
         return True

@@ -36,6 +36,9 @@ class TimerCall(DurableCall, kind="timer"):
             raise unexpected(event, self.runtime)
         self.runtime.loop.fire(self.handle)
 
+    def as_answer(self, event: Event) -> TimerFired:
+        return TimerFired(self.handle.fire_at)
+
     def start(self, live: CallingRun, services: CallServices) -> None:
         services.ring_at(self.handle.fire_at, live, self)
 

@@ -10,7 +10,15 @@ from perdure.errors import BadInput
 from perdure.kernel.commands import RecordOutcome
 from perdure.kernel.events import Event, ValueRecorded
 from perdure.worker.activities import RunningAttempt
-from perdure.worker.calls.call import AwaitedCall, CallingCode, CallingRun, CallServices, unexpected, unreadable
+from perdure.worker.calls.call import (
+    AwaitedCall,
+    CallingCode,
+    CallingRun,
+    CallServices,
+    given_in,
+    unexpected,
+    unreadable,
+)
 
 SIDE_EFFECT_TIMEOUT = 60.0
 
@@ -43,6 +51,9 @@ class ValueCall(AwaitedCall, kind="side_effect"):
             self.future.set_result(self.value_type.restore(fact.value, self.place))
         except BadInput as error:
             raise unreadable(event, self.runtime, error, "value") from None
+
+    def as_answer(self, event: Event) -> ValueRecorded:
+        return ValueRecorded(given_in(event))
 
     def start(self, live: CallingRun, services: CallServices) -> None:
         if self.place in live.running:

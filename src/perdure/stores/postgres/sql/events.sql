@@ -13,3 +13,10 @@ select run_id, seq, kind, place, at, body
  where run_id in (select value from json_each(:run_ids::text[]))
    and seq <= :most::bigint
  order by run_id, seq;
+
+-- copy_events: the events that a run has from another one, some with other numbers.
+insert into events (namespace, run_id, seq, kind, place, at, body)
+select namespace, r ->> 1, seq - (r ->> 4)::bigint, kind, place, at, body
+  from jsonb_array_elements(:rows::jsonb) as r
+  join events on run_id = r ->> 0 and seq between (r ->> 2)::bigint and (r ->> 3)::bigint
+ order by seq;

@@ -86,3 +86,12 @@ select fresh.run_id, owned.messages, fresh.number, fresh.message_id, fresh.kind,
           limit 1
        ) as owned on true
  order by fresh.number;
+
+-- retake_messages: of the messages that were copied to a run, those are taken that became events which it has as well.
+update inbox
+   set taken_by = taken.taken_by - (r ->> 4)::bigint,
+       answer = taken.answer
+  from jsonb_array_elements(:rows::jsonb) as r
+  join inbox as taken on taken.run_id = r ->> 0 and taken.taken_by between (r ->> 2)::bigint and (r ->> 3)::bigint
+ where inbox.run_id = r ->> 1
+   and inbox.message_id = taken.message_id;

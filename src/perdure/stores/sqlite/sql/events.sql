@@ -15,3 +15,10 @@ select events.run_id, events.seq, events.kind, events.place, events.at, coalesce
  where events.run_id in (select value from json_each(:run_ids))
    and events.seq <= :most
  order by events.run_id, events.seq;
+
+-- copy_events: the events that a run has from another one, some with other numbers.
+insert into events (namespace, run_id, seq, kind, place, at, body)
+select events.namespace, kept.column2, events.seq - kept.column5, events.kind, events.place, events.at, events.body
+  from (values :rows) as kept
+ cross join events on events.run_id = kept.column1 and events.seq between kept.column3 and kept.column4
+ order by events.seq;

@@ -57,3 +57,12 @@ select inbox.run_id, runs.messages, inbox.number, inbox.message_id, inbox.kind, 
 
 -- last_message: the highest number given to a message.
 select coalesce(max(number), 0) from inbox;
+
+-- retake_messages: of the messages that were copied to a run, those are taken that became events which it has as well.
+update inbox
+   set taken_by = taken.taken_by - kept.column5,
+       answer = taken.answer
+  from (values :rows) as kept
+  join inbox as taken on taken.run_id = kept.column1 and taken.taken_by between kept.column3 and kept.column4
+ where inbox.run_id = kept.column2
+   and inbox.message_id = taken.message_id;

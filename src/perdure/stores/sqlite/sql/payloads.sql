@@ -8,3 +8,9 @@ select column1, column2, column3, column4
   from (values :rows)
  where column1 is not null
     on conflict do nothing;
+
+-- copy_payloads: the bodies of events that a run has from another one.
+insert into payloads (namespace, run_id, seq, body)
+select payloads.namespace, kept.column2, payloads.seq - kept.column5, payloads.body
+  from (values :rows) as kept
+ cross join payloads on payloads.run_id = kept.column1 and payloads.seq between kept.column3 and kept.column4;

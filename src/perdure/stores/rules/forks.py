@@ -1,0 +1,34 @@
+"""Forks: how a run gets the past of another one, copied inside the database.
+
+In:   which events are kept, and what else is known of the new run.
+Out:  questions to the database; Missing when the other run is not there.
+"""
+
+from perdure.stores.answers import Answer, Missing
+from perdure.stores.operations import ForkRun
+from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.runs import append_events
+
+# What a retry is called, in contrast to a fork.
+RETRY = "retry"
+
+
+def fork_run(fork: ForkRun) -> Steps[Answer | None]:
+    """Copy what is kept; the same once more, because its answer was lost, changes nothing."""
+    if (yield Query("note_fork", fork._asdict())).count == 0:
+        return None
+    ends = {"run_id": fork.from_run_id, "to_run_id": fork.run_id}
+    if (yield Query("note_forked_to", ends)).count == 0:
+        return Missing()
+    yield Query("copy_messages", ends)
+    if fork.kind == RETRY and fork.begun_at is not None:
+        yield Query("copy_begun", ends)
+    if fork.kept:
+        rows = [(fork.from_run_id, fork.run_id, *kept) for kept in fork.kept]
+        yield Bulk("copy_payloads", rows)
+        yield Bulk("copy_events", rows)
+        yield Bulk("retake_messages", rows)
+    if fork.given:
+        yield from append_events(list(fork.given), {})
+    yield Query("count_messages", {"to_run_id": fork.run_id})
+    return None

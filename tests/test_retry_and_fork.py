@@ -1,0 +1,487 @@
+"""Retry and fork: new runs that have the past of others, which stay as they are."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    BadArguments,
+    BadForkPoint,
+    BadOption,
+    Deferred,
+    IdConflict,
+    Request,
+    Retry,
+    Run,
+    RunClosed,
+    RunEvent,
+    RunFailed,
+    RunOpen,
+    RunTimedOut,
+    Signal,
+    Status,
+    activity,
+    at,
+    now,
+    rng,
+    sleep,
+    undo,
+    workflow,
+)
+from perdure.stores.answers import Committed
+from perdure.stores.operations import Batch, ForkRun, InsertRichRun, Operation
+from perdure.testing import Environment, Fault
+
+go = Signal("go", int)
+approval = Deferred("approval", str)
+price = Request("price", str, int)
+
+
+class Bank:
+    """What activities did, and whether they fail."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.is_broken = True
+
+
+bank = Bank()
+
+
+@pytest.fixture(autouse=True)
+def _new_bank() -> None:
+    bank.__init__()  # type: ignore[misc]  # as new
+
+
+@activity(name="fork_reserve")
+async def reserve(order: str) -> str:
+    bank.calls.append(f"reserve {order}")
+    return f"hold-{order}"
+
+
+@activity(name="fork_release")
+async def release(hold: str) -> None:
+    bank.calls.append(f"release {hold}")
+
+
+@activity(name="fork_charge", retry=Retry(max_attempts=2, initial_interval=1))
+async def charge(cents: int) -> str:
+    bank.calls.append(f"charge {cents}")
+    if bank.is_broken:
+        raise ConnectionError("no bank")
+    return f"receipt {cents}"
+
+
+@workflow(name="fork_checkout")
+async def checkout(order: str, cents: int = 5) -> str:
+    hold = await reserve(order)
+    receipt = await charge(cents)
+    return f"{hold} {receipt}"
+
+
+@workflow(name="fork_takes_signals")
+async def takes_signals(count: int) -> list[int]:
+    first = await go.receive()
+    await charge(first)
+    return [first, *[await go.receive() for _ in range(count - 1)]]
+
+
+@workflow(name="fork_undoes")
+async def undoes(order: str) -> str:
+    hold = await reserve(order)
+    undo(release, hold)
+    first = rng().random()
+    at(str(first))
+    await go.receive()
+    return await charge(1)
+
+
+@asynccontextmanager
+async def failed(env: Environment, *args: Any, workflow: Any = checkout, **options: Any) -> AsyncIterator[Run[Any]]:
+    """A run that failed because the bank is down, which it is not any more."""
+    async with env:
+        run = await env.start(workflow.options(id="o-17", **options), *args)
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        bank.is_broken = False
+        bank.calls.clear()
+        yield run
+
+
+async def history(run: Run[Any]) -> list[RunEvent]:
+    return [event async for event in run.events()]
+
+
+def facts(events: list[RunEvent]) -> list[tuple[str, str]]:
+    return [(event.kind, event.place) for event in events]
+
+
+# Retry
+
+
+async def test_a_retry_runs_what_failed_again_and_nothing_else(env: Environment) -> None:
+    """The promise: recorded results stay, and the old run is as it was."""
+    async with failed(env, "o-17", 7, attributes={"tenant": "acme"}, entity_id="e", priority=3) as run:
+        before, was = await history(run), await run.describe()
+
+        again = await run.retry(reason="bank is back")
+
+        assert await env.result(again) == "hold-o-17 receipt 7"
+        assert bank.calls == ["charge 7"]
+        assert await history(run) == before
+        now_, told = await run.describe(), await again.describe()
+        assert (now_.forked_to, was.forked_to) == (again.run_id, None)
+        assert (told.forked_from, told.forked_at, told.fork_reason) == (run.run_id, 2, "bank is back")
+        assert (told.attributes, told.entity_id, told.priority) == ({"tenant": "acme"}, "e", 3)
+        assert (await history(again))[:2] == before[:2]
+        assert (await env.app.get("o-17")).run_id == again.run_id
+        with pytest.raises(RunFailed):
+            await run.result()
+
+
+async def test_a_failed_call_has_fresh_attempts(env: Environment) -> None:
+    """Attempts of the old run do not count in the new one."""
+    async with failed(env, "o-17", 7) as run:
+        bank.is_broken = True
+        again = await run.retry()
+
+        with pytest.raises(RunFailed):
+            await env.result(again)
+
+        assert bank.calls == ["charge 7", "charge 7"]
+        bank.is_broken = False
+        assert await env.result(await again.retry()) == "hold-o-17 receipt 7"
+
+
+async def test_a_run_whose_undos_ran_begins_from_the_beginning(env: Environment) -> None:
+    """What it had done is undone: everything runs again, and what was sent is there again."""
+    async with env:
+        run = await env.start(undoes.options(id="o-17"), "o-17")
+        await run.signal(go, 1)
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        first = (await run.describe()).step
+        bank.is_broken = False
+        bank.calls.clear()
+
+        again = await run.retry()
+
+        assert await env.result(again) == "receipt 1"
+        assert bank.calls == ["reserve o-17", "charge 1"]
+        assert (await again.describe()).forked_at == 1
+        assert (await again.describe()).step != first, "its random numbers are others: ids made of them were used"
+
+
+async def test_signals_that_were_taken_after_the_point_or_never_are_unread_in_order(env: Environment) -> None:
+    """Nothing sent is lost, and nothing counts twice."""
+    async with env:
+        run = await env.start(takes_signals.options(id="o-17"), 3)
+        await run.signal(go, 1, id="one")
+        await run.signal(go, 2, id="two")
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        bank.is_broken = False
+
+        again = await run.retry()
+        await again.signal(go, 9, id="one")
+        await again.signal(go, 9, id="two")
+        await again.signal(go, 3, id="three")
+
+        assert await env.result(again) == [1, 2, 3]
+        assert [message.payload for message in await run.unread()] == [2]
+
+
+async def test_what_a_fork_has_not_taken_yet_is_unread_in_it(env: Environment) -> None:
+    """Signals that the run took after the point come again, with their ids."""
+    async with env:
+        bank.is_broken = False
+        run = await env.start(takes_signals.options(id="o-17"), 3)
+        for number in (1, 2, 3):
+            await run.signal(go, number, id=str(number))
+        assert await env.result(run) == [1, 2, 3]
+
+        other = await run.fork(at=2, id="other")
+
+        assert [message.payload for message in await other.unread()] in ([2, 3], [3], [])
+        assert await env.result(other) == [1, 2, 3]
+        assert facts(await history(other)) == facts(await history(run))
+        ids = [event.body["message_id"] for event in await history(other) if event.kind == "SignalReceived"]
+        assert ids == ["signal:1", "signal:2", "signal:3"]
+
+
+@workflow(name="fork_sleeps")
+async def sleeps() -> float:
+    began = now()
+    await reserve("x")
+    await sleep(timedelta(hours=1))
+    return (now() - began).total_seconds()
+
+
+async def test_timers_keep_their_times(env: Environment) -> None:
+    """A timer is as long as it was from the begin of the old run on, not as long again."""
+    async with env:
+        run = await env.start(sleeps.options(id="o-17"))
+        await env.pass_time(timedelta(minutes=40))
+        await run.terminate()
+
+        again = await run.retry()
+        await env.pass_time(timedelta(minutes=19))
+        assert (await again.describe()).status == Status.SUSPENDED
+        await env.pass_time(timedelta(minutes=2))
+
+        assert await env.result(again) == 3600.0
+        assert (await history(again))[0] == (await history(run))[0]
+
+
+async def test_the_timeout_begins_anew(env: Environment) -> None:
+    """A run that took too long gets as much time again."""
+    async with env:
+        run = await env.start(takes_signals.options(id="o-17", timeout=60), 1)
+        await env.pass_time(61)
+        with pytest.raises(RunTimedOut):
+            await run.result()
+        bank.is_broken = False
+
+        again = await run.retry()
+        await env.pass_time(50)
+        await again.signal(go, 1)
+
+        assert await env.result(again) == [1]
+
+
+@workflow(name="fork_cleans_up")
+async def cleans_up(order: str) -> str:
+    hold = await reserve(order)
+    try:
+        await go.receive()
+    except asyncio.CancelledError:
+        await release(hold)
+        raise
+    return hold
+
+
+async def test_a_cancelled_run_goes_on_where_it_was_told_to_stop(env: Environment) -> None:
+    """Its clean-up is no part of what it is for."""
+    async with env:
+        run = await env.start(cleans_up.options(id="o-17"), "o-17")
+        await env.settle()
+        await run.cancel()
+        await env.settle()
+        assert (await run.describe()).status == Status.CANCELLED
+
+        again = await run.retry()
+        await again.signal(go, 1)
+
+        assert await env.result(again) == "hold-o-17"
+        assert bank.calls == ["reserve o-17", "release hold-o-17"]
+        assert (await again.describe()).cancel_requested_at is None
+
+
+async def test_two_retries_at_once_make_one_run(env: Environment) -> None:
+    """Both callers get it, whoever was first."""
+    async with failed(env, "o-17", 7) as run:
+        first, second = await asyncio.gather(run.retry(reason="one"), run.retry(reason="two"))
+
+        assert first.run_id == second.run_id
+        assert await env.result(second) == "hold-o-17 receipt 7"
+        assert bank.calls == ["charge 7"]
+        assert len(await env.app.list(id="o-17")) == 2
+
+
+async def test_a_retry_that_another_process_makes_first_is_the_answer(env: Environment) -> None:
+    """Between the look and the write another process has retried: its run is the only one."""
+    async with failed(env, "o-17", 7) as run:
+        others: list[str] = []
+
+        async def overtake(batch: Batch) -> None:
+            group = next((each for each in batch.groups if any(isinstance(op, ForkRun) for op in each)), None)
+            if group is not None and not others:
+                fork = next(op for op in group if isinstance(op, ForkRun))
+                others.append(f"{fork.run_id[:-4]}0000")
+                assert isinstance(await env.elsewhere(_under(others[0], group)), Committed)
+
+        env.store.before_commit = overtake
+        again = await run.retry()
+
+        assert [again.run_id] == others
+        assert await env.result(again) == "hold-o-17 receipt 7"
+        assert (await run.describe()).forked_to == again.run_id
+
+
+def _under(run_id: str, group: Any) -> list[Operation]:
+    """The same retry with another run_id."""
+    return [each._replace(run_id=run_id) if isinstance(each, ForkRun | InsertRichRun) else each for each in group]
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_COMMIT])
+async def test_a_retry_whose_answer_is_lost_is_there_once(env: Environment, fault: Fault) -> None:
+    """It is written again under the new epoch, and finds itself if it was written."""
+    async with failed(env, "o-17", 7) as run:
+        env.store.fail_at(env.store.commits + 1, fault)
+
+        again = await env.alive(run.retry())
+
+        assert await env.result(again) == "hold-o-17 receipt 7"
+        assert len(await env.app.list(id="o-17")) == 2
+        assert facts(await history(again))[1:] == [
+            ("ActivityCompleted", "fork_reserve"),
+            ("ActivityCompleted", "fork_charge"),
+            ("RunCompleted", ""),
+        ]
+
+
+async def test_only_what_has_ended_badly_can_be_retried(env: Environment) -> None:
+    """Each refusal says what to do instead."""
+    async with failed(env, "o-17", 7) as run:
+        again = await run.retry()
+        assert (await run.retry()).run_id == again.run_id, "it is retried already"
+        await env.result(again)
+
+        with pytest.raises(RunClosed, match="fork"):
+            await again.retry()
+        with pytest.raises(IdConflict, match="newer"):
+            await run.retry()
+        with pytest.raises(IdConflict, match="newer"):
+            await run.fork(at=2)
+        waiting = await env.start(takes_signals, 1)
+        with pytest.raises(RunOpen, match="end it first"):
+            await waiting.retry()
+        with pytest.raises(BadOption):
+            await run.retry(reason=5)  # type: ignore[arg-type]
+
+
+# Fork
+
+
+async def test_a_result_can_be_given_by_hand(env: Environment) -> None:
+    """Somebody paid by phone: the run goes on as if the activity had returned that, and history says who did."""
+    async with failed(env, "o-17", 7) as run:
+        other = await run.fork(at="fork_charge", results={"fork_charge": "by hand"}, reason="paid by phone")
+
+        assert await env.result(other) == "hold-o-17 by hand"
+        assert bank.calls == []
+        given = (await history(other))[2]
+        assert (given.kind, given.place, given.body) == ("ResultGiven", "fork_charge", {"value": "by hand"})
+        assert other.id == "o-17"
+        assert (await other.describe()).fork_reason == "paid by phone"
+
+
+async def test_arguments_can_be_replaced_by_name(env: Environment) -> None:
+    """The others stay; what does not fit the signature is refused before anything is written."""
+    async with failed(env, "o-17", 7) as run:
+        other = await run.fork(at=1, id="trial", input={"cents": 100})
+
+        assert await env.result(other) == "hold-o-17 receipt 100"
+        for wrong in ({"cent": 1}, {"cents": "many"}):
+            with pytest.raises((BadArguments, ValueError)):
+                await run.fork(at=1, id="wrong", input=wrong)
+        with pytest.raises(BadOption):
+            await run.fork(at=1, id="wrong", input=[1])  # type: ignore[arg-type]
+        assert len(await env.app.list(id="wrong")) == 0
+
+
+async def test_an_open_run_can_be_forked_under_another_id_and_goes_on(env: Environment) -> None:
+    """The original has all its messages, and the fork has them as well."""
+    async with env:
+        bank.is_broken = False
+        run = await env.start(takes_signals.options(id="o-17"), 2)
+        await run.signal(go, 1)
+        await env.settle()
+
+        with pytest.raises(RunOpen, match="another id"):
+            await run.fork(at=2)
+        other = await run.fork(at=2, id="other")
+        await run.signal(go, 2)
+        await other.signal(go, 3)
+
+        assert await env.result(run) == [1, 2]
+        assert await env.result(other) == [1, 3]
+        assert (await run.describe()).forked_to == other.run_id
+
+
+async def test_a_point_that_is_not_there_is_refused(env: Environment) -> None:
+    """With the places there are."""
+    async with failed(env, "o-17", 7) as run:
+        for at_ in (0, -1, 4, 99, "charg"):
+            with pytest.raises(BadForkPoint) as error:
+                await run.fork(at=at_)
+            assert error.value.places == ("fork_reserve", "fork_charge")
+        for wrong in ("", True, 1.5, None):
+            with pytest.raises(BadOption):
+                await run.fork(at=wrong)  # type: ignore[arg-type]
+        with pytest.raises(BadForkPoint, match="has its result") as error:
+            await run.fork(at=2, results={"fork_reserve": "x"})
+        assert error.value.places == ("fork_charge",)
+        with pytest.raises(BadForkPoint, match="no code can wait"):
+            await run.fork(at=1, results={"fork_charge": "x"})
+        assert len(await env.app.list(id="o-17")) == 1
+
+
+async def test_a_fork_that_does_not_fit_its_code_is_held(env: Environment) -> None:
+    """As any other run would be; a history is never made to fit."""
+    async with failed(env, "o-17", 7) as run:
+        other = await run.fork(at=3, id="other", results={"fork_other": 1})
+        await env.settle()
+
+        assert (await other.describe()).held == "mismatch"
+
+
+@workflow(name="fork_waits_for_much")
+async def waits_for_much(order: str) -> list[object]:
+    found: list[object] = [await go.receive(), await approval.wait()]
+    asked = await price.receive()
+    asked.answer(len(asked.value))
+    await sleep(3600)
+    return [*found, asked.value, await reserve(order)]
+
+
+async def test_every_kind_of_call_can_be_given_its_result(env: Environment) -> None:
+    """A signal, a deferred, a timer; only a request cannot, for nobody asked."""
+    async with env:
+        run = await env.start(waits_for_much.options(id="o-17"), "o-17")
+        await run.signal(go, 1)
+        await run.resolve(approval, "yes")
+        asking = asyncio.ensure_future(run.ask(price, "abc"))
+        assert await env.result(run) == [1, "yes", "abc", "hold-o-17"]
+        assert await asking == 3
+
+        signalled = await run.fork(at="signal(go)", id="a", results={"signal(go)": 7})
+        resolved = await run.fork(at="deferred(approval)", id="b", results={"deferred(approval)": "no"})
+        woken = await run.fork(at="timer()", id="c", results={"timer()": None})
+        asked = await run.fork(at="request(price)", id="d", results={"request(price)": "x"})
+        await env.settle()
+
+        assert (await signalled.describe()).step is None
+        assert await env.result(woken) == [1, "yes", "abc", "hold-o-17"]
+        assert await env.result(resolved) == [1, "no", "abc", "hold-o-17"]
+        assert (await asked.describe()).held == "mismatch"
+        assert await env.result(signalled) == [7, "yes", "abc", "hold-o-17"]
+
+
+async def test_a_token_reaches_the_run_that_goes_on_under_the_id(env: Environment) -> None:
+    """A link was sent before the run failed, or was stopped."""
+    async with env:
+        run = await env.start(asks_by_token.options(id="o-17"))
+        await env.settle()
+        token = (await run.describe()).step
+        assert token is not None
+        await run.terminate()
+        with pytest.raises(RunClosed):
+            await env.app.resolve(token, "nobody")
+        second = await run.retry()
+        await second.terminate()
+        again = await second.fork(at=1)
+
+        await env.app.resolve(token, "yes")
+
+        assert await env.result(again) == "yes"
+
+
+@workflow(name="fork_asks_by_token")
+async def asks_by_token() -> str:
+    at(approval.token())
+    return await approval.wait()
