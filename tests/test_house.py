@@ -79,7 +79,7 @@ INSIDE = {
         "outputs",
         "stopping",
         "namespaces starts watch",
-        "client forking ownership transactions",
+        "client ownership steering transactions",
         "engine",
     ],
 }

@@ -10,7 +10,6 @@ from perdure.engine.arrivals import Arrivals
 from perdure.engine.background import Background
 from perdure.engine.client import StoreClient
 from perdure.engine.committer import Committer
-from perdure.engine.forking import StoreForker
 from perdure.engine.hindrances import Hindered
 from perdure.engine.inspector import StoreInspector
 from perdure.engine.leasing.claims import StoreClaimer
@@ -25,6 +24,7 @@ from perdure.engine.ownership import Ownership
 from perdure.engine.ports import MAX_UNREAD, Host
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
+from perdure.engine.steering.forking import StoreForker
 from perdure.engine.stopping import Stopping
 from perdure.engine.transactions.transactor import StoreTransactor
 from perdure.engine.waiting.waiters import Waiters

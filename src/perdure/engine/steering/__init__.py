@@ -1,0 +1,1 @@
+"""What people do with runs beyond starting and stopping them."""
