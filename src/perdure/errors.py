@@ -11,6 +11,7 @@
     │   ├── BadForkPoint          a run has no such event or place, or no code can wait there
     │   ├── BadFilter             a filter that cannot be read, or compares what does not fit
     │   ├── BadSchedule           a time, zone or interval that makes no sense, or that never comes
+    │   ├── BadField              a field of a request that is unknown, missing or of another type
     │   └── UnknownWorkflow       no such workflow is registered in this process
     ├── DuplicateName             two functions under one registered name
     ├── NotInWorkflow             only workflow code may call this
@@ -45,6 +46,11 @@
     ├── ActivityFailed            an activity's error whose own type is not at hand
     ├── AttemptLost               the only attempt of an activity was lost with its process
     ├── ChildFailed               a child run's error whose own type is not at hand
+    ├── KeyNotFound               no key has this id, or it was revoked before
+    ├── LastAdminKey              nobody could make another key if this one were revoked
+    ├── RequestRejected           how the server answers a request that reaches no route, or may not
+    │   ├── NotAuthenticated, NotAllowed, RouteNotFound, MethodNotAllowed
+    │   ├── BadJson, BadContentType, BodyTooLarge, TooManyRequests
     └── StoreError
         ├── NotADatabase          the file is not ours, or not a database at all
         ├── NewerSchema           a newer Perdure wrote this database
@@ -192,6 +198,18 @@ class BadForkPoint(BadInput):
         return f"run {self.id!r} cannot be forked so: {self.trouble}; places there are: {shown}" + (
             f" and {more} more" if more > 0 else ""
         )
+
+
+class BadField(BadInput):
+    """A field of a request that is unknown, missing or of another type."""
+
+    def __init__(self, where: str, trouble: str) -> None:
+        super().__init__(where, trouble)
+        self.where = where
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.trouble}; /docs tells what the route takes"
 
 
 class UnknownWorkflow(BadInput, LookupError):
@@ -713,6 +731,121 @@ class ChildFailed(PerdureError):
 
     def __str__(self) -> str:
         return f"child run {self.id!r} of {self.workflow!r} failed: {self.error_type}: {self.message}"
+
+
+class KeyNotFound(PerdureError, LookupError):
+    """No key has this id, or it was revoked before."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(key_id)
+        self.key_id = key_id
+
+    def __str__(self) -> str:
+        return f"no key {self.key_id!r} is good; `perdure key list` shows the keys there are"
+
+
+class LastAdminKey(PerdureError):
+    """The key is the last one that could make another one."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(key_id)
+        self.key_id = key_id
+
+    def __str__(self) -> str:
+        return f"the key {self.key_id!r} is the last one of an admin; make another one first: `perdure key create`"
+
+
+class RequestRejected(PerdureError):
+    """The server did not let a request reach its route."""
+
+
+class NotAuthenticated(RequestRejected):
+    """The request has no key, or one that is not known, has expired or was revoked."""
+
+    def __str__(self) -> str:
+        return (
+            "the request has no key that is good here; send `Authorization: Bearer pdk_...`, and make one with "
+            "`perdure key create`"
+        )
+
+
+class NotAllowed(RequestRejected):
+    """The key is good, and has no right to this."""
+
+    def __init__(self, why: str, instead: str) -> None:
+        super().__init__(why, instead)
+        self.why = why
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.instead}"
+
+
+class RouteNotFound(RequestRejected):
+    """The server has nothing under this path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"there is nothing at {self.path!r}; /docs lists the routes"
+
+
+class MethodNotAllowed(RequestRejected):
+    """The path is there, and takes other methods."""
+
+    def __init__(self, path: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(path, allowed)
+        self.path = path
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"{self.path!r} takes {' and '.join(self.allowed)} alone"
+
+
+class BadJson(RequestRejected):
+    """The body of a request is not JSON."""
+
+    def __init__(self, trouble: str) -> None:
+        super().__init__(trouble)
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        return f"the body is not JSON: {self.trouble}"
+
+
+class BadContentType(RequestRejected):
+    """A body that does not say that it is JSON."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(given)
+        self.given = given
+
+    def __str__(self) -> str:
+        return f"the body is said to be {self.given or 'nothing'!r}; send JSON with `Content-Type: application/json`"
+
+
+class BodyTooLarge(RequestRejected):
+    """The body of a request is above the limit of the server."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"the body has more than {self.limit:,} bytes; send less, or start the server with a larger --max-body"
+
+
+class TooManyRequests(RequestRejected):
+    """The caller asks too much at once."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.why}; try again in a moment"
 
 
 class StoreError(PerdureError):

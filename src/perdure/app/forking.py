@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from perdure import codec
-from perdure.app.run_results import checked_reason, own_type
+from perdure.app.run_results import own_type
+from perdure.authoring.options import checked_reason
 from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType
 from perdure.engine.ports import Engine, ForkRequest

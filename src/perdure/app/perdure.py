@@ -18,7 +18,7 @@ from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.namespaces import Namespaces
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, handle_of
-from perdure.app.run_results import NOTHING, final_ending, own_type, resolution, result_of
+from perdure.app.run_results import NOTHING, own_type, resolution, result_of
 from perdure.app.shutdown import Shutdown, shutdown
 from perdure.app.start_requests import bound, no_workflow, recorded, request_of, workflow_of
 from perdure.authoring.durations import Duration, seconds
@@ -27,6 +27,7 @@ from perdure.authoring.workflow import BoundCall, Workflow, workflows
 from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
 from perdure.engine import starts
+from perdure.engine.endings import final_ending
 from perdure.engine.engine import StoreEngine
 from perdure.engine.held import tell_how_many
 from perdure.engine.leasing.heartbeat import Heartbeat
@@ -54,6 +55,9 @@ from perdure.views.run import Page
 
 if TYPE_CHECKING:
     from perdure.app.sync.generated import SyncPerdure
+    from perdure.http.access import Authenticate
+    from perdure.http.asgi import Application
+    from perdure.http.catalog import Catalog
     from perdure.worker.executor import WorkerSettings
     from perdure.worker.worker import Worker
 
@@ -228,6 +232,21 @@ class Perdure:
         """The namespaces of this database: create, list, get, delete."""
         return Namespaces(self._home)
 
+    def asgi(self, *, authenticate: "Authenticate | None" = None) -> "Application":
+        """The routes over this Perdure, to be mounted in any ASGI application: `api.mount("/perdure", app.asgi())`.
+
+        `authenticate` gets the ASGI scope of a request, and gives the Caller, or None when it is nobody's.
+        """
+        from perdure.app.serving import application  # noqa: PLC0415 - only servers need it
+
+        return application(self._opened, self._catalog, authenticate)
+
+    @property
+    def _catalog(self) -> "Catalog":
+        from perdure.http.catalog import Catalog  # noqa: PLC0415 - as above
+
+        return Catalog(self._workflow, self._names)
+
     # Runs
 
     async def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> Run[R]:
@@ -273,7 +292,7 @@ class Perdure:
         """Start a registered workflow by its name, with JSON arguments."""
         known = self._workflow(workflow)
         if known is None:
-            raise UnknownWorkflow(workflow, workflows.names() if self._known is None else tuple(self._known))
+            raise UnknownWorkflow(workflow, self._names())
         wanted = known.options(
             id=id,
             queue=queue,
@@ -439,6 +458,9 @@ class Perdure:
         """How many runs match a filter, all together or by a field: `by="status"` gives a dict; BadFilter."""
         found = await count_where(self._opened, self.namespace, where, params, by)
         return found.get(None, 0) if by is None else found
+
+    def _names(self) -> tuple[str, ...]:
+        return workflows.names() if self._known is None else tuple(self._known)
 
     def _workflow(self, name: str) -> Workflow[..., Any] | None:
         return workflows.get(name) if self._known is None else self._known.get(name)

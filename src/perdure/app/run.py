@@ -15,8 +15,6 @@ from perdure.app.open_apps import Home
 from perdure.app.run_results import (
     ANY,
     NOTHING,
-    checked_reason,
-    final_ending,
     named,
     own_type,
     resolution,
@@ -26,6 +24,7 @@ from perdure.app.run_results import (
 )
 from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration, seconds, shown
+from perdure.authoring.options import checked_reason
 from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
@@ -33,6 +32,7 @@ from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType
 from perdure.diagnostics.explain import Explanation, explain
 from perdure.diagnostics.findings import Hint
+from perdure.engine.endings import final_ending
 from perdure.engine.ports import Ending, Engine, OwnedRun
 from perdure.errors import RunNotFound
 from perdure.ids import checked_id

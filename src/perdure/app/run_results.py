@@ -6,11 +6,12 @@ from typing import Any, assert_never
 import msgspec
 
 from perdure.authoring.channels import Channel
+from perdure.authoring.options import checked_text
 from perdure.codec import ValueType
 from perdure.engine.endings import ending_of, stopped
 from perdure.engine.held import way_out
 from perdure.engine.hindrances import told_time
-from perdure.engine.ports import Ending, Engine, OwnedRun
+from perdure.engine.ports import Ending, Engine
 from perdure.errors import BadOption, NotAnswered, PerdureError, RequestRefused, RunFailed
 from perdure.ids import checked_id
 from perdure.kernel.messages import DeferredFailure, DeferredResult
@@ -21,22 +22,11 @@ from perdure.views.run import (
     run_view,
 )
 
-LONGEST_REASON = 1000
-
-
 ANY = ValueType(Any)
 
 
 # What stands for a value that was not given; None is one.
 NOTHING: Any = object()
-
-
-async def final_ending(engine: Engine, namespace: str, run_id: str, owned: OwnedRun | None) -> Ending:
-    """How a run ended, or the last of those that continue it."""
-    ending = await engine.client.wait(namespace, run_id, owned)
-    while ending.next_run_id is not None:
-        ending = await engine.client.wait(namespace, ending.next_run_id)
-    return ending
 
 
 async def state_of(engine: Engine, namespace: str, run_id: str) -> str:
@@ -117,24 +107,6 @@ def resolution(name: str, kind: ValueType, value: object, error: str | None) -> 
     if error is not None:
         if isinstance(error, str) and not error.strip():
             raise BadOption(f"the error of the deferred {name!r} says what is wrong, in a text that is not empty")
-        return DeferredFailure(name, _checked_text("error", error))
+        return DeferredFailure(name, checked_text("error", error))
     data, _ = kind.record(value, f"the deferred {name!r}")
     return DeferredResult(name, msgspec.Raw(data))
-
-
-def checked_reason(reason: object) -> str | None:
-    return None if reason is None else _checked_text("reason", reason)
-
-
-def _checked_text(what: str, text: object) -> str:
-    if not isinstance(text, str):
-        raise BadOption(f"{what} is {text!r}; give a text")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadOption(f"the {what} holds half a surrogate pair, which is not text") from None
-    if "\0" in text:
-        raise BadOption(f"the {what} holds a NUL character, which not every database can keep")
-    if len(text) > LONGEST_REASON:
-        raise BadOption(f"the {what} has {len(text):,} characters; at most {LONGEST_REASON:,} are kept")
-    return text

@@ -25,6 +25,7 @@ ParentClosePolicy: TypeAlias = Literal["cancel", "terminate", "abandon"]
 DEFAULT_TIMEOUT = 300.0
 LARGEST_ATTRIBUTES = 16 * 1024
 HIGHEST_PRIORITY = 1_000_000
+LONGEST_REASON = 1000
 
 
 class ActivityOptions(msgspec.Struct, frozen=True):
@@ -148,3 +149,21 @@ def member_of(kind: type[E], given: str, what: str) -> E:
         return kind(given)
     except ValueError:
         raise BadOption(f"{what} is {given!r}; give one of {', '.join(repr(str(m)) for m in kind)}") from None
+
+
+def checked_reason(reason: object) -> str | None:
+    return None if reason is None else checked_text("reason", reason)
+
+
+def checked_text(what: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise BadOption(f"{what} is {text!r}; give a text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadOption(f"the {what} holds half a surrogate pair, which is not text") from None
+    if "\0" in text:
+        raise BadOption(f"the {what} holds a NUL character, which not every database can keep")
+    if len(text) > LONGEST_REASON:
+        raise BadOption(f"the {what} has {len(text):,} characters; at most {LONGEST_REASON:,} are kept")
+    return text

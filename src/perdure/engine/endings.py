@@ -9,7 +9,7 @@ from typing import assert_never
 import msgspec
 
 from perdure import errors
-from perdure.engine.ports import Ending
+from perdure.engine.ports import Ending, Engine, OwnedRun
 from perdure.kernel.events import (
     Closing,
     RunCancelled,
@@ -88,3 +88,11 @@ def failure_of(child_id: str, ending: Ending) -> Failure:
     kind = type(error)
     arguments = msgspec.Raw(msgspec.json.encode(error.args))
     return with_notes(Failure(f"{kind.__module__}.{kind.__qualname__}", str(error), arguments), ending.notes)
+
+
+async def final_ending(engine: Engine, namespace: str, run_id: str, owned: OwnedRun | None) -> Ending:
+    """How a run ended, or the last of those that continue it."""
+    ending = await engine.client.wait(namespace, run_id, owned)
+    while ending.next_run_id is not None:
+        ending = await engine.client.wait(namespace, ending.next_run_id)
+    return ending

@@ -18,7 +18,6 @@ from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.living import LivingWorkers
 from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
-from perdure.engine.namespaces import MAIN, StoreNamespaceRegistry
 from perdure.engine.outputs.outputs import StoreOutputs
 from perdure.engine.ownership import Ownership
 from perdure.engine.ports import MAX_UNREAD, Host
@@ -26,6 +25,8 @@ from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.engine.steering.forking import StoreForker
 from perdure.engine.stopping import Stopping
+from perdure.engine.tenancy.access_keys import StoreAccessKeys
+from perdure.engine.tenancy.namespaces import MAIN, StoreNamespaceRegistry
 from perdure.engine.transactions.transactor import StoreTransactor
 from perdure.engine.waiting.waiters import Waiters
 from perdure.engine.watch import Watch
@@ -80,6 +81,7 @@ class StoreEngine:
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
         self.inspector = StoreInspector(store, clock, lease)
         self.namespaces = StoreNamespaceRegistry(store, committer, clock, takeover, background)
+        self.access_keys = StoreAccessKeys(store, committer, clock)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
         # What goes on by itself

@@ -413,6 +413,34 @@ class DeleteNamespace(NamedTuple):
     namespace: str
 
 
+class InsertAccessKey(NamedTuple):
+    """A key for callers of a server; of the key itself only its hash."""
+
+    key_id: str
+    hash: str
+    label: str
+    scopes: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    queues: tuple[str, ...]
+    entity_id: str | None
+    created_at: int
+    expires_at: int | None
+
+
+class RevokeAccessKey(NamedTuple):
+    """End a key. Refused when it is not there, or the last one that can make others."""
+
+    key_id: str
+    at: int
+
+
+class NoteKeyUse(NamedTuple):
+    """When a key was used last."""
+
+    key_id: str
+    at: int
+
+
 Operation: TypeAlias = (
     InsertRun
     | InsertRichRun
@@ -451,6 +479,9 @@ Operation: TypeAlias = (
     | DeleteWorker
     | CreateNamespace
     | DeleteNamespace
+    | InsertAccessKey
+    | RevokeAccessKey
+    | NoteKeyUse
 )
 
 

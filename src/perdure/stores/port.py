@@ -19,6 +19,7 @@ from perdure.kernel.messages import Message
 from perdure.stores.answers import Answer, Outcome, Undone
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.records import (
+    AccessKeyRow,
     AttemptRow,
     CallProgress,
     Census,
@@ -98,6 +99,16 @@ class StoreMatching(Protocol):
         """How many there are, by the values of a field; without one there is one number."""
 
 
+class StoredAccessKeys(Protocol):
+    """What can be read of the keys of callers."""
+
+    async def key(self, key_id: str) -> AccessKeyRow | None:
+        """The key with this id."""
+
+    async def all(self) -> list[AccessKeyRow]:
+        """All keys, those that are revoked as well, the oldest first."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
 
@@ -116,6 +127,10 @@ class StoreReads(Protocol):
     @property
     def matching(self) -> StoreMatching:
         """Runs by a filter."""
+
+    @property
+    def access_keys(self) -> StoredAccessKeys:
+        """The keys of callers."""
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""

@@ -189,6 +189,22 @@ class Census(NamedTuple):
     queues: list[str]
 
 
+class AccessKeyRow(msgspec.Struct, frozen=True):
+    """A key of callers as it stands in its row; no namespaces and no queues mean every one."""
+
+    key_id: str
+    hash: str
+    label: str
+    scopes: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    queues: tuple[str, ...]
+    entity_id: str | None
+    created_at: int
+    expires_at: int | None
+    last_used_at: int | None
+    revoked_at: int | None
+
+
 class WakingWorkflow(NamedTuple):
     """A workflow that free runs wait to be woken for; of the first of them, when, and when it moved."""
 

@@ -23,6 +23,7 @@ from perdure.stores.rules.questions import (
 )
 from perdure.stores.rules.questions import Steps as Questions
 from tests.simulation.memory import (
+    access_key_statements,
     claim_statements,
     fork_statements,
     message_statements,
@@ -42,6 +43,7 @@ ROOMS = (
     fork_statements,
     message_statements,
     namespace_statements,
+    access_key_statements,
     output_statements,
     run_statements,
     worker_statements,

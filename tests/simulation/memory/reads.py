@@ -14,6 +14,7 @@ from perdure.kernel.status import OPEN
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores import rows
 from perdure.stores.records import (
+    AccessKeyRow,
     AttemptRow,
     CallProgress,
     Census,
@@ -36,6 +37,16 @@ from perdure.stores.records import (
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.filters import run_fields
 from tests.simulation.memory.tables import InboxRow, Tables
+
+
+class MemoryAccessKeys:
+    """What can be read of the keys of callers: simulated processes have no server."""
+
+    async def key(self, key_id: str) -> AccessKeyRow | None:
+        return None
+
+    async def all(self) -> list[AccessKeyRow]:
+        return []
 
 
 class MemoryChannels:
@@ -165,6 +176,7 @@ class MemoryReads:
         self.inspection = MemoryInspection(tables)
         self.namespaces = MemoryNamespaces(tables)
         self.matching = MemoryMatching(tables)
+        self.access_keys = MemoryAccessKeys()
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         owned = [row for row in self._rows(run_ids) if row.owner == worker_id]

@@ -213,6 +213,8 @@ class Tables:
         # When each was made.
         self.namespaces: Table[str, int] = Table()
         self.namespaces.publish("main", 0)
+        # The keys of callers, by column as the database has them.
+        self.access_keys: Table[str, dict[str, object]] = Table()
         self.gives_numbers_back = gives_numbers_back
         self.has_turns = has_turns
         self.living = living
@@ -239,6 +241,7 @@ class Tables:
             "judged": _sorted(self.judged),
             "workers": _sorted(self.workers),
             "namespaces": _sorted(self.namespaces),
+            "access_keys": _sorted(self.access_keys),
         }
 
 

@@ -116,6 +116,7 @@ class View:
         self.judged = Sight(self, tables.judged)
         self.workers = Sight(self, tables.workers)
         self.namespaces = Sight(self, tables.namespaces)
+        self.access_keys = Sight(self, tables.access_keys)
         self._turn: int | None = None
         # The savepoints that are open, the last one at the end.
         self.marks: list[Mark] = []

@@ -262,6 +262,7 @@ class SimulatedReads(SimulatedQuestions):
         self.inspection = SimulatedInspection(process, inner.inspection)
         self.namespaces = SimulatedNamespaces(process, inner.namespaces)
         self.matching = SimulatedMatching(process, inner.matching)
+        self.access_keys = inner.access_keys
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

@@ -8,6 +8,7 @@ forker        new runs with the past of others: retry, fork
 outputs       what runs show and publish: snapshots, streams
 inspector     what may be in the way of runs: workers and how they are, what is ahead, who holds a row
 namespaces    which there are, and what is in them
+access_keys   the keys that callers of a server show
 transactor    code of an activity, run inside a transaction and committed with its outcome
 
 Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
@@ -15,6 +16,7 @@ so that an engine over HTTP can have the same nouns. A further noun is a protoco
 A verb that is about a namespace takes it as its first argument; an engine serves all of them.
 """
 
+from perdure.engine.ports.access_keys import AccessKeys, KeyRequest, MadeKey
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.engine import Engine
@@ -47,6 +49,7 @@ from perdure.engine.ports.transactor import ActivityCode, Gone, Transacted, Tran
 __all__ = [
     "MAX_UNREAD",
     "NO_TENURE",
+    "AccessKeys",
     "ActivityCode",
     "Advance",
     "Claimer",
@@ -60,7 +63,9 @@ __all__ = [
     "Hold",
     "Host",
     "Inspector",
+    "KeyRequest",
     "Liveness",
+    "MadeKey",
     "NamespaceContent",
     "NamespaceRegistry",
     "Outlet",

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from perdure.clock import Clock
+from perdure.engine.ports.access_keys import AccessKeys
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.forker import Forker
@@ -43,6 +44,9 @@ class Engine(Protocol):
 
     @property
     def inspector(self) -> Inspector: ...
+
+    @property
+    def access_keys(self) -> AccessKeys: ...
 
     @property
     def transactor(self) -> Transactor: ...

@@ -36,6 +36,7 @@ from perdure.stores.records import (
     WorkerRow,
 )
 from perdure.stores.rows import Garbled
+from perdure.stores.rules.access_keys import AccessKeyReads
 from perdure.stores.rules.finding import MatchingReads
 from perdure.stores.rules.inspection import InspectionReads
 from perdure.stores.rules.namespaces import NamespaceReads
@@ -61,6 +62,7 @@ class Reads:
         self.inspection = InspectionReads(url, ask)
         self.namespaces = NamespaceReads(ask)
         self.matching = MatchingReads(url, ask, dialect)
+        self.access_keys = AccessKeyReads(ask)
 
     # Runs of a worker
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from perdure.stores import operations
 from perdure.stores.answers import Answer, Answers, Applied, Moved, answer_group
 from perdure.stores.operations import Operation
+from perdure.stores.rules.access_keys import insert_access_key, revoke_access_key
 from perdure.stores.rules.attributes import annotate_runs
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
@@ -171,6 +172,9 @@ TABLE: dict[type[Operation], Rule] = {
     operations.DeleteWorker: single(one_row("delete_worker")),
     operations.CreateNamespace: single(one_row("insert_namespace")),
     operations.DeleteNamespace: single(delete_namespace),
+    operations.InsertAccessKey: single(insert_access_key),
+    operations.RevokeAccessKey: single(revoke_access_key),
+    operations.NoteKeyUse: single(many_rows("note_key_use")),
     operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, parts={"end_runs": Part.COUNTED}),
 }
 

@@ -1,0 +1,14 @@
+"""A server over an opened Perdure, as `perdure serve` starts it."""
+
+from perdure.app.perdure import Perdure
+from perdure.app.serving import ServerOptions, first_key, server_for
+from perdure.http.server import Server
+
+
+async def begin_server(app: Perdure, options: ServerOptions) -> tuple[Server, str | None]:
+    """A server that listens; and the first key of a database that had none, unless nobody needs one."""
+    engine = app._opened
+    server = server_for(engine, app._catalog, options)
+    key = None if options.no_auth else await first_key(engine)
+    await server.begin()
+    return server, key

@@ -1,0 +1,111 @@
+"""`perdure serve`: everything over HTTP, until told to stop.
+
+In:   an address, and the modules whose workflows it also works.
+Out:  one line with the address, and with the first key of a database that had none; then answers.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+import perdure
+from perdure.cli.input.database import refuse_memory
+from perdure.cli.input.modules import load
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, AsJson, Namespace, Url
+from perdure.cli.output.errors import Mistake
+from perdure.cli.output.tables import LogFormatter, is_for_people, print_json_line, screen
+
+GRACE_SECONDS = 10
+EXAMPLES = {
+    "serve": """\
+perdure serve --url postgresql://db/shop
+perdure serve shop --listen 127.0.0.1:8080
+perdure serve --listen 0.0.0.0:7373 --tls-cert cert.pem --tls-key key.pem --allow-host shop.example"""
+}
+
+Modules = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MODULE]...", help="Work the queues of these, too.", show_default=False),
+]
+Listen = Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen; port 0 picks one.")]
+Cert = Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="The certificate for https.")]
+TlsKey = Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")]
+Proxy = Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front of it speaks TLS.")]
+Hosts = Annotated[list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Answer to this name, too.")]
+Origins = Annotated[list[str] | None, typer.Option("--allow-origin", metavar="URL", help="Let these pages call it.")]
+NoAuth = Annotated[bool, typer.Option("--no-auth", help="Ask for no key; on this machine alone.")]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="/PATH", help="The path that all routes are under.")]
+ReusePort = Annotated[bool, typer.Option("--reuse-port", help="Share the port with other servers.")]
+Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="NAME", help="A queue to work, not `default`.")]
+
+
+def serve(
+    modules: Modules = None,
+    *,
+    listen: Listen = "127.0.0.1:7373",
+    tls_cert: Cert = None,
+    tls_key: TlsKey = None,
+    behind_proxy: Proxy = False,
+    allow_host: Hosts = None,
+    allow_origin: Origins = None,
+    no_auth: NoAuth = False,
+    prefix: Prefix = "",
+    reuse_port: ReusePort = False,
+    queue: Queues = None,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Serve runs over HTTP until Ctrl-C or SIGTERM."""
+    refuse_memory(url)
+    try:
+        from perdure.app.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
+        from perdure.app.serving import ServerOptions, checked_address  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise Mistake(f"the server needs {error.name}; install it with: pip install 'perdure[server]'") from None
+    hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
+    options = ServerOptions(listen, tls_cert, tls_key, behind_proxy, hosts, origins, no_auth, prefix, reuse_port)
+    checked_address(options)
+    for module in modules or ():
+        load(module)
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
+    app = perdure.Perdure(
+        url, namespace=namespace, worker=bool(modules), queues=queue or [DEFAULT_QUEUE], grace=GRACE_SECONDS
+    )
+
+    async def work() -> None:
+        async with app:
+            stop = _until_signal()
+            server, key = await begin_server(app, options)
+            try:
+                _say(server.url, key, as_json=as_json)
+                await stop.wait()
+            finally:
+                await server.end(GRACE_SECONDS)
+
+    asyncio.run(work())
+
+
+def _until_signal() -> asyncio.Event:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop.set)
+    return stop
+
+
+def _say(url: str, key: str | None, *, as_json: bool) -> None:
+    if not is_for_people(as_json=as_json):
+        print_json_line({"url": url} | ({} if key is None else {"first_key": key}))
+    else:
+        console = screen()
+        console.print(Text(f"serving on {url}; routes: {url}/docs; Ctrl-C stops it", style="bold"), soft_wrap=True)
+        if key is not None:
+            console.print(Text(f"  the first key, shown this once: {key}"), soft_wrap=True)
+    sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""Who shares a database: namespaces, and the keys of callers."""

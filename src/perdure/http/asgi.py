@@ -1,0 +1,234 @@
+"""The application: one ASGI callable that finds the route, checks the caller, and answers.
+
+In:   requests as ASGI gives them, from any server or mounted in another application.
+Out:  JSON, problems, frames of streams. No input gives an answer above 499, and none shows a traceback.
+Knows nothing of what the routes do; the handlers do that.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+from uuid import uuid4
+
+import msgspec
+
+from perdure.errors import (
+    BadContentType,
+    BadField,
+    BodyTooLarge,
+    MethodNotAllowed,
+    NotAuthenticated,
+    PerdureError,
+    RouteNotFound,
+)
+from perdure.http import problems, sse
+from perdure.http.access import ANYBODY, AsgiScope, Authenticate, Caller, check_scope, namespace_for
+from perdure.http.calls import Call, Service, body_of, query_of
+from perdure.http.policy import Policy
+from perdure.http.routes import ROUTES
+from perdure.http.table import Reply, Route, Scope, Tree
+
+log = logging.getLogger("perdure.http")
+
+Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
+Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+
+# A sender that takes longer for its body is cut.
+BODY_SECONDS = 30.0
+NOT_MODIFIED = 304
+
+
+class HttpRequest:
+    """What a request says, as far as the application looks at it."""
+
+    def __init__(self, scope: AsgiScope) -> None:
+        self.scope = scope
+        self.method = str(scope.get("method", "GET"))
+        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        self.request_id = uuid4().hex
+        self.route: Route | None = None
+        self.caller: Caller | None = None
+
+    @property
+    def path(self) -> str:
+        return str(self.scope["path"])
+
+    @property
+    def segments(self) -> list[str]:
+        """The path, split before it is decoded; without the prefix that we are mounted under."""
+        raw = self.scope.get("raw_path")
+        path = raw.decode("latin-1").partition("?")[0] if raw else str(self.scope["path"])
+        prefix = str(self.scope.get("root_path", "")).rstrip("/")
+        if prefix and path.startswith(prefix):
+            path = path[len(prefix) :]
+        parts = path.strip("/").split("/")
+        return [unquote(part) for part in parts] if raw else parts
+
+
+class Application:
+    """The routes over an engine, as an ASGI application."""
+
+    def __init__(self, service: Service, authenticate: Authenticate, policy: Policy) -> None:
+        self._service = msgspec.structs.replace(service, routes=ROUTES)
+        self._authenticate = authenticate
+        self._policy = policy
+        self._tree = Tree(ROUTES)
+
+    def stop(self) -> None:
+        """Answer everybody who waits, and end streams: the server is about to end."""
+        self._service.stopping.stop()
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(HttpRequest(scope), receive, send)
+
+    async def _answer(self, request: HttpRequest, receive: Receive, send: Send) -> None:
+        response = HttpResponse(request, send, self._policy.headers_for(request.headers))
+        try:
+            await self._serve(request, receive, response)
+        except PerdureError as error:
+            status, body = problems.problem_of(error, request.request_id)
+            if status >= 500:  # noqa: PLR2004 - what is not the caller's fault
+                log.warning("request failed", extra={"event": "request_failed", "request_id": request.request_id})
+            await response.problem(status, body, error)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception:
+            # The caller is told nothing but the id under which the log has it.
+            log.exception("request broke", extra={"event": "request_broke", "request_id": request.request_id})
+            status, body = problems.problem_of(PerdureError("the server could not answer this"), request.request_id)
+            await response.problem(status, body, None)
+
+    async def _serve(self, request: HttpRequest, receive: Receive, response: "HttpResponse") -> None:
+        self._policy.check(request.method, request.headers)
+        if request.method == "OPTIONS":
+            await response.plain(204, b"", [])
+            return
+        route, values = self._found(request)
+        request.route = route
+        caller = request.caller = await self._caller(request, route)
+        path = dict(zip(route.parameters, values, strict=True))
+        query, namespace, run_id = query_of(
+            request.scope.get("query_string", b""), route.query, has_namespace=route.has_namespace
+        )
+        body = None if route.body is None else body_of(await _body(request, receive, self._policy.max_body), route.body)
+        meant = namespace_for(caller, namespace) if route.has_namespace else ""
+        call: Call[Any, Any] = Call(
+            self._service, caller, meant, path, query, body, run_id, request.headers, request.request_id
+        )
+        if route.frames is not None and "text/event-stream" in request.headers.get("accept", ""):
+            await sse.stream(await route.frames(call), self._service.stopping, receive, response)
+            return
+        answer = await route.handler(call)
+        reply = answer if isinstance(answer, Reply) else Reply(answer)
+        await response.value(reply, route)
+
+    def _found(self, request: HttpRequest) -> tuple[Route, list[str]]:
+        found = self._tree.find(request.segments)
+        if found is None:
+            raise RouteNotFound(request.path)
+        routes, values = found
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in routes:
+            raise MethodNotAllowed(request.path, tuple(routes))
+        return routes[method], values
+
+    async def _caller(self, request: HttpRequest, route: Route) -> Caller:
+        if route.scope is Scope.OPEN:
+            return ANYBODY
+        caller = await self._authenticate(request.scope)
+        if caller is None:
+            raise NotAuthenticated
+        check_scope(caller, route.scope)
+        return caller
+
+
+class HttpResponse:
+    """The answer to one request; begun once."""
+
+    def __init__(self, request: HttpRequest, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        self._request = request
+        self._send = send
+        self._headers = [*headers, (b"x-request-id", request.request_id.encode())]
+        self.has_begun = False
+
+    async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.has_begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._headers]})
+
+    async def part(self, data: bytes, *, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def plain(self, status: int, data: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """An answer in one piece."""
+        await self.begin(status, [*headers, (b"content-length", str(len(data)).encode())])
+        await self.part(b"" if self._request.method == "HEAD" else data, more=False)
+
+    async def problem(self, status: int, body: dict[str, Any], error: PerdureError | None) -> None:
+        if self.has_begun:
+            # Half an answer is out; the connection is closed, so that nobody takes it for a whole one.
+            raise ConnectionError(f"the answer broke off: {body['detail']}")
+        headers = problems.headers_of(status)
+        if isinstance(error, MethodNotAllowed):
+            headers.append((b"allow", ", ".join(error.allowed).encode()))
+        await self.plain(status, msgspec.json.encode(body), headers)
+
+    async def value(self, reply: Reply, route: Route) -> None:
+        """A value as JSON; with 304 where the caller has it already."""
+        status = reply.status or route.status
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+        if isinstance(reply.value, bytes):
+            await self.plain(status, reply.value, headers)
+            return
+        data = msgspec.json.encode(reply.value)
+        headers.append((b"content-type", b"application/json"))
+        if route.method == "GET" and status == 200:  # noqa: PLR2004 - the number is its name
+            tag = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
+            headers += [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
+            if tag in self._request.headers.get("if-none-match", ""):
+                await self.plain(NOT_MODIFIED, b"", headers)
+                return
+        await self.plain(status, data, headers)
+
+
+async def _body(request: HttpRequest, receive: Receive, limit: int) -> bytes:
+    """The body of a request; refused before it is read when it says itself that it is too large."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit:
+        raise BodyTooLarge(limit)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ConnectionError("the caller has gone")
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > limit:
+                    raise BodyTooLarge(limit)
+                if not message.get("more_body"):
+                    break
+    except TimeoutError:
+        raise BadField("the body", f"it did not come within {BODY_SECONDS:.0f} seconds") from None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if size and kind != "application/json":
+        raise BadContentType(kind)
+    return b"".join(parts)
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """The engine is opened by whoever made the application; a server may ask all the same."""
+    with suppress(asyncio.CancelledError):
+        while True:
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return

@@ -1,0 +1,58 @@
+"""Authentication: the caller behind a request, by a key of the database.
+
+In:   the headers of a request.
+Out:  a Caller, or None; TooManyRequests where one source tries key after key.
+"""
+
+from perdure.clock import Clock
+from perdure.engine.ports import AccessKeys
+from perdure.errors import TooManyRequests
+from perdure.http.access import AsgiScope, Caller
+from perdure.stores.records import AccessKeyRow
+
+# So many wrong keys in a minute from one source, then it is told to wait. A right key is never kept waiting.
+MOST_WRONG = 10
+WINDOW_MS = 60_000
+MOST_SOURCES = 10_000
+
+
+def caller_of(row: AccessKeyRow) -> Caller:
+    """The caller that a key stands for."""
+    return Caller(row.label, frozenset(row.scopes), row.namespaces, row.entity_id, row.queues, row.key_id)
+
+
+class KeyAuthentication:
+    """Finds callers by the keys of a database."""
+
+    def __init__(self, keys: AccessKeys, clock: Clock) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._wrong: dict[str, list[int]] = {}
+
+    async def __call__(self, scope: AsgiScope) -> Caller | None:
+        text = key_in(scope)
+        if text is None:
+            return None
+        row = await self._keys.check(text)
+        if row is not None:
+            return caller_of(row)
+        self._count_wrong(str((scope.get("client") or ("?",))[0]))
+        return None
+
+    def _count_wrong(self, source: str) -> None:
+        now = self._clock.now()
+        recent = [at for at in self._wrong.get(source, ()) if at > now - WINDOW_MS]
+        if len(self._wrong) >= MOST_SOURCES:
+            self._wrong.clear()
+        self._wrong[source] = [*recent[-MOST_WRONG:], now]
+        if len(recent) >= MOST_WRONG:
+            raise TooManyRequests("too many wrong keys came from your address in the last minute")
+
+
+def key_in(scope: AsgiScope) -> str | None:
+    """The key that a request shows."""
+    for name, value in scope["headers"]:
+        if name.lower() == b"authorization":
+            kind, _, text = value.decode("latin-1").partition(" ")
+            return text.strip() if kind.lower() == "bearer" else None
+    return None

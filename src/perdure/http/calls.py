@@ -1,0 +1,111 @@
+"""A call of a route: who calls, what about, with what; checked before a handler sees it.
+
+In:   the parts of a request.
+Out:  query and body as the structs of the route; the run that the path names, if this caller may see it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from perdure.engine.ports import Engine
+from perdure.errors import BadField, BadJson, RunNotFound
+from perdure.http.access import Caller
+from perdure.http.catalog import Catalog
+from perdure.http.server_stop import ServerStop
+from perdure.http.table import Route
+from perdure.ids import checked_id
+from perdure.stores.records import RunRow
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+# In the place of an id, where a proxy spoils slashes: `?run_id=` says which run is meant.
+ANY_ID = "-"
+
+
+class Service(msgspec.Struct):
+    """What the routes of a server work with."""
+
+    engine: Engine
+    catalog: Catalog
+    stopping: ServerStop
+    routes: tuple[Route, ...] = ()
+
+
+class Call(Generic[Q, B]):
+    """One call of a route, checked."""
+
+    __slots__ = ("body", "caller", "headers", "namespace", "path", "query", "request_id", "run_id", "service")
+
+    def __init__(
+        self,
+        service: Service,
+        caller: Caller,
+        namespace: str,
+        path: Mapping[str, str],
+        query: Q,
+        body: B,
+        run_id: str | None,
+        headers: Mapping[str, str],
+        request_id: str,
+    ) -> None:
+        self.service = service
+        self.caller = caller
+        self.namespace = namespace
+        self.path = path
+        self.query = query
+        self.body = body
+        self.run_id = run_id
+        self.headers = headers
+        self.request_id = request_id
+
+    @property
+    def engine(self) -> Engine:
+        return self.service.engine
+
+    async def run(self) -> RunRow:
+        """The run that the path names; RunNotFound as well when the caller may not see it."""
+        id = self.path["id"]
+        if self.run_id is None:
+            row = await self.engine.reader.find(self.namespace, checked_id("workflow id", id))
+        else:
+            row = await self.engine.reader.read(self.namespace, checked_id("run id", self.run_id))
+        if (self.run_id is not None and id not in {ANY_ID, row.workflow_id}) or not self.may_see(row):
+            raise RunNotFound(id, self.namespace)
+        return row
+
+    def may_see(self, row: RunRow) -> bool:
+        """Whether the caller may see a run; one of an entity sees its own alone."""
+        return self.caller.entity_id is None or row.entity_id == self.caller.entity_id
+
+
+# What every route takes besides its own.
+COMMON = ("namespace", "run_id")
+
+
+def query_of(text: bytes, kind: type[Q], *, has_namespace: bool) -> tuple[Q, str | None, str | None]:
+    """The parameters of a route, the namespace and the exact run that are named; BadField."""
+    given: dict[str, Any] = {}
+    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+        given.setdefault(name, []).append(value)
+    common = {name: given.pop(name)[-1] for name in COMMON if has_namespace and name in given}
+    lists = {field.name for field in msgspec.structs.fields(kind) if "tuple" in str(field.type)}  # type: ignore[arg-type]
+    plain = {name: values if name in lists else values[-1] for name, values in given.items()}
+    try:
+        query = msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadField("the query", str(error)) from None
+    return query, common.get("namespace"), common.get("run_id")
+
+
+def body_of(data: bytes, kind: type[B]) -> B:
+    """The body of a request; BadJson or BadField."""
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise BadField("the body", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadJson(str(error)) from None

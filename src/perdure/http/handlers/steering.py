@@ -1,0 +1,73 @@
+"""How runs are stopped, and let go on, from outside."""
+
+from typing import Any
+
+import msgspec
+
+from perdure.authoring.options import checked_reason, milliseconds
+from perdure.errors import RunClosed, RunNotFound, RunNotHeld
+from perdure.http.calls import Call
+from perdure.http.table import NoQuery, RouteRows, Scope
+from perdure.http.values import run_json
+from perdure.views.run import RunInfo, run_view
+
+ROWS = RouteRows()
+
+
+class CancelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why, and by when at the latest, in seconds from now; `force` is at once."""
+
+    reason: str | None = None
+    deadline: float | None = None
+    force: bool = False
+
+
+class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: str | None = None
+
+
+@ROWS.add("POST", "/v1/runs/{id}/cancel", Scope.STEER, body=CancelBody, answer=RunInfo, errors=(RunNotFound, RunClosed))
+async def cancel(call: Call[NoQuery, CancelBody]) -> msgspec.Raw:
+    """Ask a run to stop; its code may clean up first."""
+    row, body = await call.run(), call.body
+    deadline_ms = None if body.deadline is None else milliseconds(body.deadline, "deadline")
+    reason = checked_reason(body.reason)
+    at = (call.namespace, row.run_id, row.workflow_id)
+    await call.engine.client.cancel(*at, reason, 0 if body.force else deadline_ms)
+    return await _as_it_stands(call, row.run_id)
+
+
+@ROWS.add(
+    "POST", "/v1/runs/{id}/terminate", Scope.STEER, body=ReasonBody, answer=RunInfo, errors=(RunNotFound, RunClosed)
+)
+async def terminate(call: Call[NoQuery, ReasonBody]) -> msgspec.Raw:
+    """End a run at once, without clean-up."""
+    row = await call.run()
+    reason = checked_reason(call.body.reason)
+    await call.engine.client.terminate(call.namespace, row.run_id, row.workflow_id, reason)
+    return await _as_it_stands(call, row.run_id)
+
+
+class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing has to be said."""
+
+
+@ROWS.add(
+    "POST",
+    "/v1/runs/{id}/resume",
+    Scope.STEER,
+    body=NoBody,
+    answer=RunInfo,
+    errors=(RunNotFound, RunClosed, RunNotHeld),
+)
+async def resume(call: Call[NoQuery, NoBody]) -> msgspec.Raw:
+    """Let a held run go on."""
+    row = await call.run()
+    await call.engine.client.resume(call.namespace, row.run_id, row.workflow_id)
+    return await _as_it_stands(call, row.run_id)
+
+
+async def _as_it_stands(call: Call[Any, Any], run_id: str) -> msgspec.Raw:
+    return run_json(await run_view(call.engine, await call.engine.reader.read(call.namespace, run_id)))

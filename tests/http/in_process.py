@@ -1,0 +1,96 @@
+"""Requests to the application without a socket: what a server would hand to it, and what it answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from perdure.http.asgi import Application
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class Caller:
+    """Calls an application; headers given here go with every request."""
+
+    def __init__(self, application: Application, prefix: str = "", **headers: str) -> None:
+        self._application = application
+        self._prefix = prefix
+        self._headers = headers
+
+    def scope(self, method: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
+        parts = urlsplit(url)
+        return {
+            "type": "http",
+            "method": method,
+            "path": self._prefix + parts.path,
+            "raw_path": (self._prefix + parts.path).encode(),
+            "root_path": self._prefix,
+            "query_string": parts.query.encode(),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        }
+
+    async def __call__(
+        self, method: str, url: str, body: Any = None, *, raw: bytes | None = None, **headers: str
+    ) -> Answer:
+        data = raw if raw is not None else b"" if body is None else msgspec.json.encode(body)
+        sent = {name.replace("_", "-"): value for name, value in (self._headers | headers).items()}
+        if data and "content-type" not in sent:
+            sent["content-type"] = "application/json"
+        messages = [{"type": "http.request", "body": data, "more_body": False}]
+        found: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            if messages:
+                return messages.pop()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: dict[str, Any]) -> None:
+            found.append(message)
+
+        await self._application(self.scope(method, url, sent), receive, send)
+        head = {name.decode(): value.decode() for name, value in found[0]["headers"]}
+        return Answer(found[0]["status"], head, b"".join(each["body"] for each in found[1:]))
+
+    async def get(self, url: str, **headers: str) -> Answer:
+        return await self("GET", url, None, raw=None, **headers)
+
+    async def post(self, url: str, body: Any = None, **headers: str) -> Answer:
+        return await self("POST", url, {} if body is None else body, raw=None, **headers)
+
+    async def frames(self, url: str, **headers: str) -> AsyncIterator[dict[str, Any]]:
+        """The frames of a stream, as a browser would read them; leaving it disconnects."""
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        gone = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.body":
+                await queue.put(message["body"] if message.get("more_body") else None)
+
+        sent = {"accept": "text/event-stream"} | self._headers
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        task = asyncio.ensure_future(self._application(self.scope("GET", url, sent), receive, send))
+        try:
+            while (data := await queue.get()) is not None:
+                for text in data.decode().split("\n\n"):
+                    lines = dict(line.split(": ", 1) for line in text.splitlines() if not line.startswith(":"))
+                    if lines:
+                        yield {**lines, "data": msgspec.json.decode(lines.get("data", "null"))}
+        finally:
+            gone.set()
+            await task

@@ -1,0 +1,122 @@
+"""Who may call: keys, scopes, namespaces and entities, over every route of the table."""
+
+from typing import Any
+
+import pytest
+
+from perdure import sleep, workflow
+from perdure.app.internals import engine_of
+from perdure.engine.ports import KeyRequest
+from perdure.http.access import ROLES
+from perdure.http.routes import ROUTES
+from perdure.http.table import Scope
+from perdure.testing import Environment
+from tests.http.in_process import Caller
+
+
+@workflow
+async def http_owned() -> None:
+    await sleep(3600)
+
+
+async def key_for(env: Environment, **rights: Any) -> str:
+    engine = engine_of(env.app)
+    assert engine is not None
+    scopes = tuple(sorted(ROLES[rights.pop("role", "admin")]))
+    return (await engine.access_keys.create(KeyRequest("test", scopes, **rights))).key
+
+
+def caller_with(env: Environment, key: str) -> Caller:
+    return Caller(env.app.asgi(), authorization=f"Bearer {key}")
+
+
+async def test_a_key_is_made_used_and_revoked(env: Environment) -> None:
+    """The database keeps no more of it than its hash; once revoked it is refused within a second."""
+    async with env:
+        admin = caller_with(env, await key_for(env))
+        made = (await admin.post("/v1/keys", {"label": "ci", "role": "reader"})).json
+        ci = caller_with(env, made["key"])
+        assert (await ci.get("/v1/runs")).status == 200
+        assert (await ci.post("/v1/runs", {"workflow": "http_owned"})).json["error"] == "NotAllowed"
+
+        assert (await admin("DELETE", f"/v1/keys/{made['key_id']}")).json == {"revoked": True}
+        await env.pass_time(1.1)
+
+        assert (await ci.get("/v1/runs")).status == 401
+        listed = (await admin.get("/v1/keys")).json["items"]
+        assert {key["label"]: key["revoked_at"] is None for key in listed} == {"test": True, "ci": False}
+        assert made["key"] not in str(listed)
+
+
+async def test_the_last_key_of_an_admin_stays(env: Environment) -> None:
+    async with env:
+        admin = caller_with(env, await key_for(env))
+        (only,) = (await admin.get("/v1/keys")).json["items"]
+        refused = await admin("DELETE", f"/v1/keys/{only['key_id']}")
+
+        assert (refused.status, refused.json["error"]) == (409, "LastAdminKey")
+        assert (await admin("DELETE", "/v1/keys/nobody")).json["error"] == "KeyNotFound"
+
+
+async def test_a_key_ends_when_its_time_is_over(env: Environment) -> None:
+    async with env:
+        call = caller_with(env, await key_for(env, role="reader", expires_in_ms=5_000))
+        assert (await call.get("/v1/runs")).status == 200
+        await env.pass_time(6)
+        assert (await call.get("/v1/runs")).status == 401
+
+
+async def test_another_namespace_is_refused_there_or_not(env: Environment) -> None:
+    async with env:
+        call = caller_with(env, await key_for(env, namespaces=("acme",)))
+        for namespace in ("main", "nobody"):
+            answer = await call.get(f"/v1/runs?namespace={namespace}")
+            assert (answer.status, answer.json["error"]) == (403, "NotAllowed")
+        assert (await call.get("/v1/runs")).status == 200
+
+
+async def test_a_key_of_an_entity_sees_its_own_runs_alone(env: Environment) -> None:
+    """Those of others are missing, not forbidden: who asks learns nothing of them."""
+    async with env:
+        admin = caller_with(env, await key_for(env))
+        npc = caller_with(env, await key_for(env, role="operator", entity_id="npc-42"))
+        await admin.post("/v1/runs", {"workflow": "http_owned", "id": "other", "entity_id": "npc-1"})
+        own = (await npc.post("/v1/runs", {"workflow": "http_owned", "id": "own"})).json
+
+        assert own["entity_id"] == "npc-42"
+        assert [run["id"] for run in (await npc.get("/v1/runs")).json["items"]] == ["own"]
+        for method, url in (("GET", "/v1/runs/other"), ("POST", "/v1/runs/other/cancel")):
+            answer = await npc(method, url, {} if method == "POST" else None)
+            assert answer.json["error"] == "RunNotFound"
+        assert (await npc.get("/v1/runs?entity_id=npc-1")).json["items"] == []
+
+
+async def test_key_after_key_is_answered_with_429(env: Environment) -> None:
+    """A right key is never kept waiting."""
+    async with env:
+        key = await key_for(env)
+        wrong = caller_with(env, key[:-1] + ("0" if key[-1] != "0" else "1"))
+        application = env.app.asgi()
+        tries = [Caller(application, authorization="Bearer nonsense") for _ in range(12)]
+        statuses = [(await each.get("/v1/runs")).status for each in tries]
+
+        assert (statuses[0], statuses[-1]) == (401, 429)
+        assert (await Caller(application, authorization=f"Bearer {key}").get("/v1/runs")).status == 200
+        assert (await wrong.get("/v1/runs")).status == 401
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_every_route_asks_for_its_scope(quick_path: Any, role: str) -> None:
+    """The matrix is made from the table, so a new route is in it from its first day."""
+    async with Environment(str(quick_path / "test.db")) as env:
+        call = caller_with(env, await key_for(env, role=role))
+        nobody = Caller(env.app.asgi())
+        for route in ROUTES:
+            url = route.path.replace("{", "").replace("}", "")
+            body: Any = {} if route.method in {"POST", "PATCH"} else None
+            answer = await call(route.method, url, body)
+            is_allowed = route.scope is Scope.OPEN or route.scope in ROLES[role]
+            assert (answer.status == 403) == (not is_allowed), f"{route.method} {route.path}"
+            assert answer.status < 500, f"{route.method} {route.path}"
+            is_open = (await nobody(route.method, url, body)).status != 401
+            assert is_open == (route.scope is Scope.OPEN), f"{route.method} {route.path}"

@@ -1,0 +1,300 @@
+"""Runs over HTTP: the same answers as in process, each error as a problem of its own class."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure import Request, Signal, Stream, activity, expose, sleep, workflow
+from perdure import errors as all_errors
+from perdure.errors import BadFilter, IdConflict, PerdureError, RunNotFound
+from perdure.http.access import anybody
+from perdure.http.problems import error_of, problem_of, status_of
+from perdure.testing import Environment
+from tests.http.in_process import Caller
+
+go = Signal("http-go", int)
+add = Request("http-add", int, int)
+numbers = Stream("http-numbers", int)
+
+
+@activity
+async def http_double(n: int) -> int:
+    return n * 2
+
+
+@workflow
+async def http_adding(n: int, more: int = 1) -> int:
+    expose("n", lambda: n)
+    numbers.publish(n)
+    doubled = await http_double(n)
+    return doubled + await go.receive() + more
+
+
+@workflow
+async def http_asked() -> int:
+    asked = await add.receive()
+    asked.answer(asked.value + 1)
+    return asked.value
+
+
+@workflow
+async def http_failing() -> None:
+    raise ValueError("no stock")
+
+
+@workflow
+async def http_sleeping() -> None:
+    await sleep(3600)
+
+
+@asynccontextmanager
+async def served(env: Environment) -> AsyncIterator[Caller]:
+    async with env:
+        yield Caller(env.app.asgi(authenticate=anybody), host="localhost")
+
+
+async def test_a_run_is_started_signalled_and_its_result_read(env: Environment) -> None:
+    async with served(env) as call:
+        started = await call.post("/v1/runs", {"workflow": "http_adding", "input": {"n": 3}, "id": "o/17"})
+        assert started.status == 201
+        assert (started.json["id"], started.json["workflow"]) == ("o/17", "http_adding")
+
+        open_still = await call.get("/v1/runs/o%2F17/result")
+        assert (open_still.status, open_still.json["status"]) == (202, started.json["status"])
+
+        sent = await call.post("/v1/runs/o%2F17/signals", {"name": "http-go", "payload": 5})
+        assert sent.json == {"id": "o/17", "run_id": started.json["run_id"]}
+
+        ended = await call.get("/v1/runs/o%2F17/result?wait=20")
+        assert (ended.status, ended.json) == (200, {"status": "COMPLETED", "result": 12})
+
+
+async def test_the_same_id_again_gives_the_run_that_has_it(env: Environment) -> None:
+    async with served(env) as call:
+        body = {"workflow": "http_adding", "input": [3], "id": "o-1"}
+        first, second = await call.post("/v1/runs", body), await call.post("/v1/runs", body)
+        other = await call.post("/v1/runs", body | {"input": [4]})
+
+        assert (first.status, second.status) == (201, 200)
+        assert first.json["run_id"] == second.json["run_id"]
+        assert (other.status, other.json["error"]) == (409, "IdConflict")
+
+
+async def test_waiting_for_a_start_adds_the_result(env: Environment) -> None:
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_adding", "input": [1], "id": "w"})
+        await call.post("/v1/runs/w/signals", {"name": "http-go", "payload": 1})
+        again = await call.post("/v1/runs?wait=20", {"workflow": "http_adding", "input": [1], "id": "w"})
+
+        assert (again.json["status"], again.json["result"]) == ("COMPLETED", 4)
+
+
+async def test_a_failed_run_tells_type_and_message(env: Environment) -> None:
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_failing", "id": "f"})
+        ended = await call.get("/v1/runs/f/result?wait=20")
+
+        assert ended.json["status"] == "FAILED"
+        assert ended.json["error"] == {"type": "builtins.ValueError", "message": "no stock", "notes": []}
+
+
+async def test_a_batch_answers_each_in_order(env: Environment) -> None:
+    """One that is refused harms no other."""
+    async with served(env) as call:
+        runs = [{"workflow": "http_adding", "input": [1], "id": "b-1"}, {"workflow": "nobody", "id": "b-2"}]
+        found = (await call.post("/v1/runs/batch", {"runs": [*runs, {"workflow": "http_asked", "id": "b-3"}]})).json
+
+        assert [each.get("run", {}).get("id") for each in found["items"]] == ["b-1", None, "b-3"]
+        assert found["items"][1]["problem"]["error"] == "UnknownWorkflow"
+
+
+async def test_lists_have_cursors_that_stay_under_writes(env: Environment) -> None:
+    async with served(env) as call:
+        for n in range(5):
+            await call.post("/v1/runs", {"workflow": "http_sleeping", "id": f"l-{n}"})
+            await env.pass_time(0.01)
+        first = (await call.get("/v1/runs?limit=2&workflow=http_sleeping")).json
+        await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "later"})
+        second = (await call.get(f"/v1/runs?limit=2&workflow=http_sleeping&after={first['cursor']}")).json
+
+        assert [run["id"] for run in first["items"] + second["items"]] == ["l-4", "l-3", "l-2", "l-1"]
+
+
+async def test_a_look_at_a_run_that_has_not_changed_is_answered_with_304(env: Environment) -> None:
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_failing", "id": "e"})
+        await call.get("/v1/runs/e/result?wait=20")
+        first = await call.get("/v1/runs/e")
+        again = await call.get("/v1/runs/e", if_none_match=first.headers["etag"])
+
+        assert (first.status, again.status, again.body) == (200, 304, b"")
+
+
+async def test_an_exact_run_is_named_by_its_run_id(env: Environment) -> None:
+    """Where a proxy spoils slashes, `-` stands for the id; an id of another run is not found."""
+    async with served(env) as call:
+        started = (await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "x"})).json
+        run_id = started["run_id"]
+
+        assert (await call.get(f"/v1/runs/-?run_id={run_id}")).json["id"] == "x"
+        assert (await call.get(f"/v1/runs/y?run_id={run_id}")).status == 404
+
+
+async def test_a_workflow_is_asked_and_answers(env: Environment) -> None:
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_asked", "id": "q"})
+        asked = await call.post("/v1/runs/q/requests", {"name": "http-add", "value": 4, "id": "web-1", "timeout": 20})
+        again = await call.post("/v1/runs/q/requests", {"name": "http-add", "value": 4, "id": "web-1", "timeout": 20})
+
+        assert asked.json == again.json == {"id": "web-1", "answer": 5}
+
+
+async def test_what_a_run_shows_and_publishes_is_read(env: Environment) -> None:
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_adding", "input": [7], "id": "s"})
+        await call.post("/v1/runs/s/signals", {"name": "http-go", "payload": 0})
+        await call.get("/v1/runs/s/result?wait=20")
+
+        assert (await call.get("/v1/runs/s/queries/n")).json == 7
+        assert (await call.get("/v1/runs/s/queries/m")).json["error"] == "QueryNotFound"
+        assert [item["value"] for item in (await call.get("/v1/runs/s/streams/http-numbers")).json["items"]] == [7]
+
+
+async def test_events_are_followed_as_frames_and_resumed(env: Environment) -> None:
+    """Between stored and live nothing is lost, and nothing comes twice."""
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_adding", "input": [1], "id": "ev"})
+        stored: list[dict[str, Any]] = []
+        async for frame in call.frames("/v1/runs/ev/events"):
+            stored.append(frame)
+            if len(stored) == 2:
+                break
+        await call.post("/v1/runs/ev/signals", {"name": "http-go", "payload": 1})
+        rest = [frame async for frame in call.frames("/v1/runs/ev/events", last_event_id=stored[-1]["id"])]
+
+        kinds = [frame["data"].get("kind") for frame in stored + rest]
+        assert kinds == ["RunStarted", "ActivityCompleted", "SignalReceived", "RunCompleted", None]
+        assert rest[-1]["event"] == "end"
+
+
+async def test_runs_are_cancelled_and_terminated(env: Environment) -> None:
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "c"})
+        await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "t"})
+        await call.post("/v1/runs/c/cancel", {"reason": "sold out"})
+        ended = await call.post("/v1/runs/t/terminate", {"reason": "enough"})
+        cancelled = await call.get("/v1/runs/c/result?wait=20")
+
+        assert (ended.json["status"], ended.json["error"]) == ("TERMINATED", "enough")
+        assert cancelled.json == {
+            "status": "CANCELLED",
+            "error": {"type": "Cancelled", "message": "sold out", "notes": []},
+        }
+        assert (await call.post("/v1/runs/t/cancel")).json["error"] == "RunClosed"
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "raw", "content", "status", "error"),
+    [
+        ("POST", "/v1/runs", b"{", "application/json", 400, "BadJson"),
+        ("POST", "/v1/runs", b'{"workflow": "x"}', "text/plain", 415, "BadContentType"),
+        ("POST", "/v1/runs", b'{"workflow": "x", "inptu": 1}', "application/json", 422, "BadField"),
+        ("POST", "/v1/runs", b'{"workflow": "nobody"}', "application/json", 422, "UnknownWorkflow"),
+        ("POST", "/v1/runs", b'{"workflow": "http_adding", "input": {}}', "application/json", 422, "BadArguments"),
+        ("POST", "/v1/runs", b'{"workflow": "http_asked", "id": ""}', "application/json", 422, "BadId"),
+        ("POST", "/v1/runs", b'{"workflow": "http_asked", "timeout": -1}', "application/json", 422, "BadOption"),
+        ("GET", "/v1/runs/nobody", b"", "", 404, "RunNotFound"),
+        ("GET", "/v1/runs?limit=0", b"", "", 422, "BadOption"),
+        ("GET", "/v1/runs?limit=x", b"", "", 422, "BadField"),
+        ("GET", "/v1/runs?sttus=failed", b"", "", 422, "BadField"),
+        ("GET", "/v1/runs?status=faild", b"", "", 422, "BadField"),
+        ("GET", "/v1/nothing", b"", "", 404, "RouteNotFound"),
+        ("DELETE", "/v1/runs", b"", "", 405, "MethodNotAllowed"),
+        ("GET", "/v1/deferreds/nonsense", b"", "", 404, "BadToken"),
+    ],
+)
+async def test_bad_requests_are_problems(
+    quick_path: Any, method: str, url: str, raw: bytes, content: str, status: int, error: str
+) -> None:
+    """Each says its class, what is wrong and what to do; nothing is written."""
+    async with served(Environment(str(quick_path / "test.db"))) as call:
+        answer = await call(method, url, raw=raw, content_type=content)
+
+        assert (answer.status, answer.json["error"]) == (status, error)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json["request_id"] == answer.headers["x-request-id"]
+        assert (await call.get("/v1/runs")).json["items"] == []
+
+
+async def test_a_body_above_the_limit_is_not_read(quick_path: Any) -> None:
+    async with served(Environment(str(quick_path / "test.db"))) as call:
+        answer = await call("POST", "/v1/runs", raw=b"", content_length=str(9 * 1024 * 1024))
+
+        assert (answer.status, answer.json["error"]) == (413, "BodyTooLarge")
+
+
+def test_errors_come_back_as_what_they_were() -> None:
+    """A client raises what the server met."""
+    for error in (
+        RunNotFound("o-17", "main"),
+        IdConflict("o-17", "a()", "b()", "it is another workflow", ("replace",)),
+        BadFilter("status = ", 9, "something is missing"),
+    ):
+        status, problem = problem_of(error, "r-1")
+        again = error_of(msgspec.json.decode(msgspec.json.encode(problem)))
+        assert (type(again), str(again), again.args) == (type(error), str(error), error.args)
+        assert status == status_of(type(error))
+
+
+def test_no_error_of_input_has_a_status_of_the_servers_own() -> None:
+    kinds = [kind for kind in vars(all_errors).values() if isinstance(kind, type) and issubclass(kind, PerdureError)]
+    wrong = [kind for kind in kinds if issubclass(kind, all_errors.BadInput) and status_of(kind) >= 500]
+    assert wrong == []
+
+
+async def test_the_document_of_the_routes_names_them_all(quick_path: Any) -> None:
+    async with served(Environment(str(quick_path / "test.db"))) as call:
+        found = (await call.get("/openapi.json")).json
+        page = await call.get("/docs")
+
+        assert found["openapi"] == "3.1.0"
+        assert {"/v1/runs", "/v1/runs/{id}", "/v1/runs/{id}/signals"} <= found["paths"].keys()
+        assert b"/v1/runs/{id}/signals" in page.body
+        assert b"http" not in page.body.replace(b"<!doctype html>", b"")
+
+
+async def test_a_server_that_stops_answers_who_waits(quick_path: Any) -> None:
+    """A long poll is answered, and a stream ends with a word about it."""
+    async with Environment(str(quick_path / "test.db")) as env:
+        application = env.app.asgi(authenticate=anybody)
+        call = Caller(application, host="localhost")
+        await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "z"})
+        waiting = asyncio.ensure_future(call.get("/v1/runs/z/result?wait=60"))
+        frames = asyncio.ensure_future(_all_frames(call, "/v1/runs/z/events"))
+        await env.settle()
+        application.stop()
+
+        assert (await waiting).status == 202
+        assert [frame["event"] for frame in await frames] == ["event", "stop"]
+        assert (await call.get("/ready")).status == 503
+
+
+async def _all_frames(call: Caller, url: str) -> list[dict[str, Any]]:
+    return [frame async for frame in call.frames(url)]
+
+
+async def test_runs_are_found_and_counted_by_a_filter(env: Environment) -> None:
+    async with served(env) as call:
+        for n in range(3):
+            tier = {"tier": n}
+            await call.post("/v1/runs", {"workflow": "http_sleeping", "id": f"w-{n}", "attributes": tier})
+        found = await call.get("/v1/runs?where=tier%20%3E%200%20and%20status%20!%3D%20%27failed%27")
+        counted = await call.get("/v1/runs/count?where=tier%20%3E%200&by=workflow")
+
+        assert sorted(run["id"] for run in found.json["items"]) == ["w-1", "w-2"]
+        assert counted.json == {"count": 2, "by": {"http_sleeping": 2}}
+        assert (await call.get("/v1/runs?where=tier%20%3E")).json["error"] == "BadFilter"
