@@ -11,7 +11,7 @@ from perdure import Retry, Signal, Status, activity, now, sleep, workflow
 from perdure.kernel.messages import Message, SignalSent
 from perdure.stores import rows
 from perdure.stores.answers import Committed
-from perdure.stores.operations import Batch, InsertRun, ParkRun, PostMessage
+from perdure.stores.operations import Batch, InsertRun, ParkRun, PostMessage, RecordAttempt
 from perdure.testing import Environment, VirtualClock
 from perdure.worker import parking, worker
 
@@ -247,6 +247,43 @@ async def test_an_attempt_that_falls_due_while_its_run_is_being_parked_is_made(e
         await env.pass_time(12)
         assert posted == [run.run_id]
         assert await env.result(run) == key
+
+
+@activity(retry=Retry(max_attempts=3, initial_interval=20))
+async def succeeds_at_last(key: str) -> str:
+    tries.append(key)
+    if tries.count(key) < 3:
+        raise ConnectionError(key)
+    return key
+
+
+@workflow
+async def tries_twice_again(key: str) -> str:
+    return await succeeds_at_last(key)
+
+
+async def test_no_attempt_begins_while_its_run_is_being_parked(env: Environment) -> None:
+    """The failure before is on disk late, when the next attempt is due and the run on its way out: what came of one
+    that began now would be left to the next owner, and there is none when a message keeps the run from being parked."""
+    key = f"begun while parking {env.path} {env._replay_always}"
+    parked: list[str] = []
+
+    async def hold_up(batch: Batch) -> None:
+        operations = [operation for group in batch.groups for operation in group]
+        if any(isinstance(operation, RecordAttempt) for operation in operations) and tries.count(key) == 1:
+            env.clock.advance(12_000)
+            env.clock.advance(12_000)
+        for operation in operations:
+            if isinstance(operation, ParkRun) and not parked:
+                parked.append(key)
+                await post_from_elsewhere(env, operation.run_id, "ann")
+
+    async with env:
+        env.store.before_commit = hold_up
+        run = await env.start(tries_twice_again, key)
+        assert await env.result(run) == key
+    assert parked == [key]
+    assert tries.count(key) == 3
 
 
 async def test_where_many_runs_live_those_nobody_has_written_to_are_parked_as_soon_as_they_wait(

@@ -18,6 +18,7 @@ from perdure.errors import StoreError
 from perdure.kernel.status import Status
 from perdure.worker import activities, effects
 from perdure.worker.calls import activity
+from perdure.worker.calls.activity import ActivityCall
 from tests.simulation.mutants import Patch, changed, mended
 
 
@@ -132,3 +133,13 @@ def _() -> list[Patch]:
         (activity, "try_again", activity_failed),
         (activity, "record_failure", record_failure),
     ]
+
+
+@mended
+def _() -> list[Patch]:
+    """Attempt begun while its run is being parked."""
+
+    def ring(self: ActivityCall, live: Any, services: Any) -> None:
+        services.start(live, [self])
+
+    return [(ActivityCall, "ring", ring)]

@@ -313,7 +313,7 @@ def try_again(
         # In the batch of the failure, or one before: the next attempt begins after that.
         live.owned.know(said)
         services.engine.owner.record_beats(live.owned, [said])
-    services.engine.owner.record_attempt(live.owned, record, partial(services.start, live, [call]))
+    services.engine.owner.record_attempt(live.owned, record, partial(call.ring, live, services))
 
 
 def record_failure(
