@@ -3,6 +3,7 @@
 python -m tests.programs check --count 5000        record, and replay every prefix
 python -m tests.programs check --seed 17           one of them
 python -m tests.programs record FILE --count 600   keep what was recorded
+python -m tests.programs record FILE --using publish  of those that can do this
 python -m tests.programs replay FILE...            on this Python
 python -m tests.programs across python3.11 ...     each Python records, every one replays all
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from perdure.worker.loop.generators import watch_generators
 from tests.programs import histories
 from tests.programs.checks import check, recorded, replay
-from tests.programs.drawing import FEW_PARTS, MOST_PARTS
+from tests.programs.drawing import FEW_PARTS, MOST_PARTS, abilities, drawn, used
 from tests.pythons import installed, said
 
 
@@ -54,6 +55,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=600)
+    parser.add_argument("--using", action="append", help="only programs that have this ability, or another one given")
     parser.add_argument("--small", action="store_true", help="small programs")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count) if options.seed is None else [options.seed]
@@ -61,7 +63,8 @@ def main() -> int:
         case "check":
             print(f"{len(seeds)} programs, {check(seeds)} events: every prefix replays the same")
         case "record":
-            recordings = [recorded(seed, FEW_PARTS if options.small else MOST_PARTS) for seed in seeds]
+            most, wanted = FEW_PARTS if options.small else MOST_PARTS, set(options.using or abilities)
+            recordings = [recorded(seed, most) for seed in seeds if used(drawn(seed, most)) & wanted]
             histories.write(Path(options.names[0]), recordings)
             print(f"{len(recordings)} programs, {sum(len(each.events) for each in recordings)} events")
         case "replay":

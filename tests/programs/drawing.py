@@ -102,6 +102,17 @@ class Artist:
         return self.seconds() if self.coin(0.95) else None
 
 
+def used(part: object) -> set[str]:
+    """The names of the abilities that a program has."""
+    match part:
+        case {"do": str(name), **rest}:
+            return {name}.union(*map(used, rest.values()))
+        case list():
+            return set().union(*map(used, part))
+        case _:
+            return set()
+
+
 def drawn(seed: int, most_parts: int = MOST_PARTS) -> Part:
     """The program of this seed: some branches side by side, each a sequence."""
     artist = Artist(seed, most_parts)

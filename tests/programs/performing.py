@@ -11,13 +11,17 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from perdure import Signal, activity, continue_as_new, workflow
+from perdure import Deferred, Request, Signal, Stream, activity, continue_as_new, workflow
+from perdure.authoring.requests import Asked
 from tests.programs.drawing import Part, abilities
 
 # A program that hangs is cancelled after so long.
 LONGEST_SECONDS = 3600
 
 signals = [Signal("first-signal", int), Signal("second-signal", int), Signal("third-signal", int)]
+deferreds = [Deferred("first-deferred", int), Deferred("second-deferred", int)]
+requests = [Request("first-request", int, int), Request("second-request", int, int)]
+streams = [Stream("first-stream", list[int]), Stream("second-stream", list[int])]
 
 # Steps that were run; there must be none, since the world answers for them.
 really_run: list[int] = []
@@ -39,6 +43,18 @@ def other_drawn_step(number: int, text: str = "") -> str:
     return text
 
 
+@activity(at_most_once=True)
+async def step_made_once(number: int) -> int:
+    really_run.append(number)
+    return number
+
+
+@activity(transaction=True)
+def drawn_entry(number: int) -> int:
+    really_run.append(number)
+    return number
+
+
 @workflow
 async def drawn_child(number: int) -> int:
     really_run.append(number)
@@ -58,6 +74,7 @@ class Scope:
         self.events = [asyncio.Event(), asyncio.Event()]
         self.conditions = [asyncio.Condition(), asyncio.Condition()]
         self.stock = [0, 0]
+        self.asked: list[Asked[int, int]] = []
         self.barrier = asyncio.Barrier(2)
 
     def note(self, text: str) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from perdure.kernel.events import CLOSINGS, FACTS, RunStarted
 from perdure.worker.loop.generators import watch_generators
 from perdure.worker.loop.loop import RunTask
+from tests.programs import histories
 from tests.programs.checks import check, replay
-from tests.programs.drawing import abilities, drawn
+from tests.programs.drawing import abilities, drawn, used
 from tests.programs.world import Differs
 
 HISTORIES = sorted((Path(__file__).parents[1] / "histories").glob("*.jsonl"))
@@ -45,20 +47,7 @@ def test_a_difference_is_found_and_says_how_to_repeat_it(monkeypatch: pytest.Mon
 
 
 def test_every_ability_is_drawn() -> None:
-    seen: set[str] = set()
-
-    def look(part: object) -> None:
-        match part:
-            case {"do": str(name), **rest}:
-                seen.add(name)
-                for each in rest.values():
-                    look(each)
-            case list():
-                for each in part:
-                    look(each)
-
-    for seed in range(FIRST, FIRST + COUNT):
-        look(drawn(seed))
+    seen: set[str] = set().union(*(used(drawn(seed)) for seed in range(FIRST, FIRST + COUNT)))
     assert seen == set(abilities)
 
 
@@ -66,6 +55,15 @@ def test_every_ability_is_drawn() -> None:
 def test_histories_of_every_python_replay_here(path: Path) -> None:
     """They were recorded once and are kept: a change that breaks them breaks runs that are under way."""
     assert replay([path]) == []
+
+
+def test_the_histories_hold_every_kind_of_event() -> None:
+    """A kind that none of them holds could be changed, and nobody would see that old runs are lost."""
+    kept = [recording for path in HISTORIES for recording in histories.read(path)]
+    found = {event.kind for recording in kept for event in recording.events}
+    assert found >= {kind for kind, fact in FACTS.items() if fact not in {RunStarted, *CLOSINGS}}
+    assert any(event.place.startswith("undo") for recording in kept for event in recording.events)
+    assert set().union(*(used(recording.program) for recording in kept)) >= {"publish", "show", "step_at_most_once"}
 
 
 def test_there_are_histories_of_every_python_and_of_the_oldest_patch_level() -> None:

@@ -21,18 +21,33 @@ import msgspec
 
 import tests.programs.abilities  # noqa: F401 - what programs are drawn from
 from perdure.authoring.calls import ContinueAsNew
-from perdure.engine.ports import OwnedRun
+from perdure.engine.ports.owned_run import OwnedRun, Tenure
+from perdure.errors import AttemptLost
 from perdure.kernel import events
 from perdure.kernel.commands import Command, FireTimer, ReceiveMessage, RecordOutcome, TakeNote
-from perdure.kernel.events import ActivityCompleted, CancelRequested, ChildCompleted, Event, Patched, ValueRecorded
-from perdure.kernel.messages import SignalSent
+from perdure.kernel.events import (
+    ActivityCompleted,
+    CancelRequested,
+    ChildCompleted,
+    Event,
+    Patched,
+    RequestReceived,
+    TimeoutReached,
+    ValueRecorded,
+)
+from perdure.kernel.messages import DeferredFailure, DeferredResult, RequestSent, SignalSent
 from perdure.kernel.run import RunState, decide, evolve
 from perdure.kernel.status import Status
 from perdure.worker.calls.activity import ActivityCall
-from perdure.worker.calls.call import UNRESTORED, DurableCall, Mismatch
+from perdure.worker.calls.call import UNRESTORED, AwaitedCall, DurableCall, Mismatch
 from perdure.worker.calls.child import ChildCall
+from perdure.worker.calls.deferred import DeferredCall
+from perdure.worker.calls.interrupted import InterruptedCall
+from perdure.worker.calls.request import RequestCall
 from perdure.worker.calls.signal import SignalCall
+from perdure.worker.calls.task import TaskCall
 from perdure.worker.calls.timer import TimerCall
+from perdure.worker.calls.transaction import TransactionCall
 from perdure.worker.calls.value import ValueCall
 from perdure.worker.failures.failures import failure_of
 from perdure.worker.loop.eviction import graveyard
@@ -47,15 +62,18 @@ STARTED_AT = 1_000_000
 MOST_EVENTS = 80
 CRASHES = 0.06
 CANCELS = 0.3
+TIMEOUTS = 0.1
 COLLECTIONS = 0.2
 FAILURES = 0.15
 LATEST_MS = 4000
 FAR_MS = 600_000
 DIGITS = 8
+# What tokens are made from.
+SECRET = b"of no database"
 
 
 class Drain(msgspec.Struct, frozen=True, array_like=True):
-    """What one drain showed: calls made, calls given up, and where the code waits now, each in order."""
+    """What one drain showed: calls made and what was said by the way, calls given up, where the code waits."""
 
     calls: list[list[Any]]
     given_up: list[str]
@@ -92,12 +110,16 @@ class Incarnation:
     def __init__(self, program: Part, seed: int) -> None:
         data, _, _ = drawn_program.signature.record((program,), {})
         owned = OwnedRun("run-1", "drawn", drawn_program.name, data.decode(), seed, STARTED_AT)
+        owned.tenure = Tenure("", SECRET)
         self.program = Program(drawn_program, owned)
 
     def begin(self, history: list[Event]) -> Drain:
         """Run up to the first wait, as a replay if there is a history."""
         if history:
             self.program.replay(history)
+            # As if no answer was on disk, so that each is said again, and seen.
+            taken = [event.fact.message_id for event in history if isinstance(event.fact, RequestReceived)]
+            self.program.runtime.unanswered = frozenset(taken)
         self.program.begin()
         return self._drain()
 
@@ -113,7 +135,19 @@ class Incarnation:
         runtime = self.program.runtime
         fresh, runtime.fresh = runtime.fresh, []
         given_up, runtime.given_up = runtime.given_up or [], None
-        return Drain([shown(call) for call in fresh], [call.place for call in given_up], list(self.waiting()))
+        calls = [shown(call) for call in fresh] + self._said()
+        return Drain(calls, [call.place for call in given_up], list(self.waiting()))
+
+    def _said(self) -> list[list[Any]]:
+        """What the code has published and answered since the last drain, and what it shows now."""
+        runtime = self.program.runtime
+        said: list[list[Any]] = []
+        if runtime.asides is not None:
+            published, runtime.asides.published = runtime.asides.published, []
+            answers, runtime.asides.answers = runtime.asides.answers, {}
+            said += [["published", *value] for value in published]
+            said += [["answered", message_id, answer] for message_id, answer in answers.items()]
+        return said + [["shows", name, function()] for name, function in (runtime.exposed or {}).items()]
 
     def take_patches(self) -> list[str]:
         """The changes the code came by for the first time."""
@@ -150,7 +184,7 @@ class Incarnation:
             raise Differs("code was left in memory")
 
 
-def shown(call: DurableCall) -> list[Any]:
+def shown(call: DurableCall) -> list[Any]:  # noqa: PLR0911 - one for each
     """A call as it is compared."""
     match call:
         case ActivityCall():
@@ -159,6 +193,12 @@ def shown(call: DurableCall) -> list[Any]:
             return ["timer", call.place, call.fire_at]
         case SignalCall():
             return ["signal", call.place, call.signal.name]
+        case DeferredCall():
+            return ["deferred", call.place, call.deferred.name]
+        case RequestCall():
+            return ["request", call.place, call.request.name]
+        case InterruptedCall():
+            return ["interrupted", call.place]
         case ChildCall():
             return ["child", call.place, call.workflow.name, call.data.decode(), call.run_id]
         case ValueCall():
@@ -176,13 +216,19 @@ class World:
         self.state = RunState(Status.RUNNING, 1, STARTED_AT)
         self._messages = 0
         self._cancels_at = self.chance.randint(1, 15) if self.chance.random() < CANCELS else None
+        self._times_out_at = self.chance.randint(1, 15) if self.chance.random() < TIMEOUTS else None
 
     def next_event(self, waiting: dict[str, DurableCall]) -> tuple[Event, object]:
         """An event for one of the calls, and its value as restored already, if it is an activity's."""
         self.now += self.chance.choice([0, 1, self.chance.randrange(LATEST_MS)])
         if self._cancels_at == self.state.seq:
             return self.event(TakeNote(CancelRequested("enough"))), UNRESTORED
-        call = self._choose(list(waiting.values()))
+        if self._times_out_at == self.state.seq:
+            return self.event(TakeNote(TimeoutReached("too long"))), UNRESTORED
+        calls = [call for call in waiting.values() if not isinstance(call, InterruptedCall)]
+        if not calls:
+            return self.event(TakeNote(CancelRequested("nothing else to wait for"))), UNRESTORED
+        call = self._choose(calls)
         answer: Callable[[World, Any], tuple[Command, object]] = ANSWERS[type(call)]
         command, restored = answer(self, call)
         return self.event(command), restored
@@ -203,14 +249,16 @@ class World:
         if timers and (not others or self.chance.random() < 0.3):
             return timers[0] if self.chance.random() < 0.95 else self.chance.choice(timers)
         chosen = self.chance.choice(others)
-        if not isinstance(chosen, SignalCall):
+        if not isinstance(chosen, AwaitedCall) or not (keys := chosen.listens_to()):
             return chosen
-        return next(c for c in others if isinstance(c, SignalCall) and c.signal.name == chosen.signal.name)
+        return next(c for c in others if isinstance(c, AwaitedCall) and c.listens_to() == keys)
 
     def answer_activity(self, call: ActivityCall) -> tuple[Command, object]:
         name, data = call.activity.name, Raw(call.data)
         if self.chance.random() < FAILURES:
             error = self.chance.choice([Broken("broken"), KeyError("lost"), TimeoutError("late")])
+            if name == "step_made_once":
+                error = AttemptLost(name, call.place)
             return RecordOutcome(call.place, events.ActivityFailed(name, data, failure_of(error), self.now)), UNRESTORED
         value = self.chance.randrange(100)
         kind = call.activity.signature.result
@@ -227,6 +275,18 @@ class World:
         body = SignalSent(call.signal.name, payload)
         return ReceiveMessage(call.place, self._messages, f"m{self._messages}", body), UNRESTORED
 
+    def answer_deferred(self, call: DeferredCall) -> tuple[Command, object]:
+        self._messages += 1
+        name, value = call.deferred.name, Raw(str(self.chance.randrange(100)).encode())
+        is_refused = self.chance.random() < FAILURES
+        body = DeferredFailure(name, "declined") if is_refused else DeferredResult(name, value)
+        return ReceiveMessage(call.place, self._messages, f"deferred:{name}", body), UNRESTORED
+
+    def answer_request(self, call: RequestCall) -> tuple[Command, object]:
+        self._messages += 1
+        body = RequestSent(call.request.name, Raw(str(self.chance.randrange(100)).encode()))
+        return ReceiveMessage(call.place, self._messages, f"request:r{self._messages}", body), UNRESTORED
+
     def answer_child(self, call: ChildCall) -> tuple[Command, object]:
         name, child_id, run_id = call.workflow.name, call.child_id, call.run_id
         if self.chance.random() < FAILURES:
@@ -242,9 +302,13 @@ class World:
 # How the world answers each kind of call.
 ANSWERS: dict[type[Any], Callable[..., tuple[Command, object]]] = {
     ActivityCall: World.answer_activity,
+    TransactionCall: World.answer_activity,
     TimerCall: World.answer_timer,
     SignalCall: World.answer_signal,
+    DeferredCall: World.answer_deferred,
+    RequestCall: World.answer_request,
     ChildCall: World.answer_child,
+    TaskCall: World.answer_child,
     ValueCall: World.answer_value,
 }
 
