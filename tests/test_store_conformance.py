@@ -52,7 +52,7 @@ from perdure.stores.operations import (
     WriteSnapshot,
 )
 from perdure.stores.port import Store
-from perdure.stores.records import RunFilter, RunRow, WorkerRow
+from perdure.stores.records import RunFilter, RunRow, StuckFilter, WorkerRow
 from perdure.stores.rules.questions import Text
 from perdure.stores.rules.run_rows import quick_rows
 from perdure.stores.sqlite.executor import answer
@@ -317,6 +317,11 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
             seen.append(await store.reads.list_runs(RunFilter(namespace, **wanted)))
         seen.append(await store.reads.held_counts(namespace))
         seen.append(await store.reads.namespaces.census(namespace, 3))
+        kinds = await store.reads.inspection.due_kinds(namespace, DUE_BY)
+        seen.append(sorted(kinds))
+        for until in (DUE_BY, 10**6):
+            stuck = StuckFilter(namespace, tuple(kinds), WORKERS[:1], until, until, "r9", 5)
+            seen.append(await store.reads.inspection.stuck(stuck))
     for row in found:
         assert isinstance(row, RunRow)
         seen += [

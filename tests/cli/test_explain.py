@@ -1,5 +1,8 @@
 """`perdure explain`: why a run does not move, for people and for programs."""
 
+import sqlite3
+from contextlib import closing
+
 from tests.cli.shell import Shell
 
 
@@ -16,3 +19,29 @@ def test_a_run_that_is_not_there_is_told_with_a_near_one(shell: Shell) -> None:
     done = shell("explain", "e-2")
     assert (done.code, done.out) == (1, "")
     assert "did you mean e-1?" in done.err
+
+
+def test_stuck_runs_are_listed_and_go_with_no_filter(shell: Shell) -> None:
+    shell("run", "shop:greet", '{"name": "Ann"}')
+    assert shell("list", "--stuck").json == []
+    done = shell("list", "--stuck", "--workflow", "greet")
+    assert done.code == 64
+    assert "--stuck goes with --limit and --after alone" in done.err
+
+
+def test_doctor_and_list_tell_of_a_run_that_nobody_has_taken_for_a_minute(shell: Shell) -> None:
+    shell("start", "shop:greet", "--id", "e-1", '{"name": "Ann"}')
+    assert finding(shell) == ("ok", "no run is stuck")
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
+        db.execute("update runs set created_at = created_at - 120000, updated_at = updated_at - 120000")
+        db.commit()
+    assert finding(shell) == (
+        "warning",
+        "1 run stuck: 1 of greet on the queue default, which nobody has code for",
+    )
+    assert [run["workflow_id"] for run in shell("list", "--stuck").json] == ["e-1"]
+
+
+def finding(shell: Shell) -> tuple[str, str]:
+    (found,) = [each for each in shell("doctor").json["checks"] if each["check"] == "stuck"]
+    return found["state"], found["found"]

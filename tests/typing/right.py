@@ -190,6 +190,11 @@ async def made_anew(run: Run[str]) -> None:
     assert_type(await run.fork(at="charge", id="o-18", input={"cents": 1}, results={"charge": "r"}), Run[str])
 
 
+async def looks(app: Perdure, run: Run[object]) -> None:
+    assert_type(await run.explain(), Explanation)
+    assert_type(await app.stuck(after=timedelta(minutes=5)), Page)
+
+
 async def outside(runs: list[Run[object]]) -> None:
     async with Perdure("sqlite://", workflows=[checkout, pick], resources=[Pool()], lease=timedelta(minutes=1)) as app:
         assert_type(app, Perdure)
@@ -236,7 +241,6 @@ async def outside(runs: list[Run[object]]) -> None:
         await run.cancel(force=True)
         await run.terminate()
         assert_type(await run.describe(), RunInfo)
-        assert_type(await run.explain(), Explanation)
         assert_type((await run.describe()).attributes, dict[str, object])
         assert_type(run.events(follow=True), AsyncIterator[RunEvent])
         async for event in run.events(after=3):
@@ -366,6 +370,7 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type([event.kind for event in run.events()], list[str])
         assert_type(run.describe(), RunInfo)
         assert_type(run.explain(), Explanation)
+        assert_type(app.stuck(), Page)
         assert_type(run.children(), Page)
         assert_type(run.attempts(), list[FailedAttempt])
         assert_type(run.unread(), list[UnreadMessage])

@@ -26,6 +26,7 @@ from perdure.authoring.options import ConflictPolicy
 from perdure.authoring.workflow import BoundCall, Workflow, workflows
 from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
+from perdure.diagnostics.stuck import stuck_page
 from perdure.engine import starts
 from perdure.engine.endings import final_ending
 from perdure.engine.engine import StoreEngine
@@ -458,6 +459,15 @@ class Perdure:
         """How many runs match a filter, all together or by a field: `by="status"` gives a dict; BadFilter."""
         found = await count_where(self._opened, self.namespace, where, params, by)
         return found.get(None, 0) if by is None else found
+
+    async def stuck(self, after: Duration = 60.0, *, limit: int = 100, cursor: str | None = None) -> Page:
+        """Runs that should move and have not for so long, newest first.
+
+        Nobody alive has their code, or the worker that had them is gone and nobody has taken them over. What waits for
+        a time or for somebody outside is not among them; `run.explain()` tells more of each.
+        """
+        after_ms = round(seconds(after, "after") * 1000)
+        return await stuck_page(self._opened, self.namespace, after_ms, checks.text("cursor", cursor), limit)
 
     def _names(self) -> tuple[str, ...]:
         return workflows.names() if self._known is None else tuple(self._known)

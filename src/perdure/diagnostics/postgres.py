@@ -11,7 +11,7 @@ from datetime import timedelta
 import msgspec
 
 from perdure.diagnostics.findings import Finding, Hint, command, ok, trouble, warning
-from perdure.diagnostics.runs import LARGEST_AUDITED, check_clock, check_runs, queues_of, told_audit
+from perdure.diagnostics.runs import LARGEST_AUDITED, check_clock, check_runs, check_stuck, queues_of, told_audit
 from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen
 from perdure.stores.postgres.checks.audit import audit_of
@@ -91,6 +91,7 @@ def findings_of(url: str, health: PostgresHealth, hint: Hint = command) -> Itera
     if health.is_read:
         yield from _check_workers(health)
         yield check_runs(health, health.now, hint=hint, is_service=True)
+        yield check_stuck(health, health.now, hint)
     yield _check_clocks(health)
     if health.is_read:
         yield check_clock(health, health.now)

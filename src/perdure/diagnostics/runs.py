@@ -18,6 +18,8 @@ DEFAULT_QUEUE = "default"
 NEGLECTED_MS = 5_000
 # After so many without any worker an operator has to be woken: a deploy takes less.
 LEFT_ALONE_MS = 60_000
+# A worker whose lease is over for so long, which lasts as long by itself, has been gone for a minute.
+GONE_MS = 30_000
 # Clocks of machines that keep their time differ by less; beyond the second one has been wrong.
 SET_BACK_MS, FAR_BACK_MS = 1_000, 60_000
 # So many kinds of runs, and queues, are named.
@@ -48,6 +50,28 @@ def check_runs(
         return ok("runs", found)
     is_trouble = bool(health.held_runs) or (is_service and _are_left_alone(health, now))
     return (trouble if is_trouble else warning)("runs", found, "; ".join(remedies))
+
+
+def check_stuck(health: Contents, now: int, hint: Hint = command) -> Finding:
+    """Whether runs should move and have not for a minute: nobody alive has their code, or their owner is gone."""
+    alive = [each for each in health.workers if each.is_alive is not False and each.lease_until >= now]
+    unserved = [each for each in health.due if each.late and not any(_serves(worker, each) for worker in alive)]
+    gone = [each for each in health.workers if each not in alive and each.runs and now - each.lease_until > GONE_MS]
+    count = sum(each.late for each in unserved) + sum(each.runs for each in gone)
+    if not count:
+        return ok("stuck", "no run is stuck")
+    told = [
+        f"{each.late:,} of {each.workflow} on the queue {each.queue}, which nobody has code for" for each in unserved
+    ]
+    told += [f"{each.runs:,} of process {each.pid} on {each.host}, which is gone or hangs" for each in gone]
+    more = [f"{len(told) - SHOWN} kinds more"] if len(told) > SHOWN else []
+    found = f"{counted(count, 'run')} stuck: {'; '.join([*told[:SHOWN], *more])}"
+    return warning("stuck", found, f"`{hint('list', '--stuck')}` shows them, `perdure explain` why")
+
+
+def _serves(worker: WorkerSeen, due: Due) -> bool:
+    has_code = worker.workflows is None or due.workflow in worker.workflows
+    return has_code and worker.namespace == due.namespace and due.queue in worker.queues
 
 
 def _are_left_alone(health: Contents, now: int) -> bool:

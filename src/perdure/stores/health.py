@@ -15,15 +15,18 @@ class WorkerSeen(msgspec.Struct, frozen=True):
     started_at: int
     runs: int
     is_alive: bool | None
+    # What it has code for; None for one that does not say.
+    workflows: tuple[str, ...] | None = None
 
 
 class Due(msgspec.Struct, frozen=True):
-    """Runs that a worker should have taken: where they lie, what code they want, and how many."""
+    """Runs that a worker should have taken: where they lie, what code they want, how many, and how many for long."""
 
     namespace: str
     queue: str
     workflow: str
     runs: int
+    late: int = 0
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):

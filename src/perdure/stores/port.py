@@ -35,6 +35,7 @@ from perdure.stores.records import (
     SnapshotRow,
     StreamHead,
     StreamValue,
+    StuckFilter,
     UnreadPage,
     WakingWorkflow,
     WorkerRow,
@@ -74,6 +75,12 @@ class StoreInspection(Protocol):
 
     async def count_ahead(self, row: RunRow, workflows: Sequence[str], now: int, most: int) -> int:
         """How many runs of these workflows are ripe and will be claimed before this one, counted up to a number."""
+
+    async def due_kinds(self, namespace: str, now: int) -> list[tuple[str, str]]:
+        """The queues and workflows of which free runs are due, suspects among them."""
+
+    async def stuck(self, wanted: StuckFilter) -> list[RunRow | RunUnreadable]:
+        """Free runs that are due of these queues and workflows, and runs of these owners, newest first."""
 
     async def row_holders(self, run_id: str) -> list[RowHolder]:
         """Who holds the run's row in a transaction just now; nobody on a database that has no locks of rows."""

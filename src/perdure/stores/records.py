@@ -213,6 +213,21 @@ class WakingWorkflow(NamedTuple):
     updated_at: int
 
 
+class StuckFilter(msgspec.Struct, frozen=True):
+    """Which runs are stuck: due ones of these kinds, and those of these owners, that have not moved since a time.
+
+    A kind is a queue and a workflow that no living worker has code for; an owner is one that is gone.
+    """
+
+    namespace: str
+    kinds: tuple[tuple[str, str], ...]
+    owners: tuple[str, ...]
+    now: int
+    until: int
+    before: str | None = None
+    limit: int = 100
+
+
 class RunFilter(msgspec.Struct, frozen=True):
     """Which runs to list, newest first, those before the cursor.
 

@@ -30,6 +30,7 @@ from perdure.stores.records import (
     SnapshotRow,
     StreamHead,
     StreamValue,
+    StuckFilter,
     UnreadPage,
     WakingWorkflow,
     WorkerRow,
@@ -119,6 +120,28 @@ class MemoryInspection:
         turn = (-row.priority, min(at, 0) if has_turns else at, place[row.run_id])
         return min(most, sum(each < turn for each in ahead))
 
+    async def due_kinds(self, namespace: str, now: int) -> list[tuple[str, str]]:
+        due = {(row.queue, row.workflow) for row in self.tables.runs.rows.values() if _is_due(row, namespace, now)}
+        return sorted(due)
+
+    async def stuck(self, wanted: StuckFilter) -> list[RunRow | RunUnreadable]:
+        found = [row for row in self.tables.runs.rows.values() if self._is_stuck(row, wanted)]
+        return [*sorted(found, key=lambda row: row.run_id, reverse=True)[: wanted.limit]]
+
+    def _is_stuck(self, row: RunRow, wanted: StuckFilter) -> bool:
+        is_left = row.owner in wanted.owners and row.closed_at is None and row.namespace == wanted.namespace
+        is_due = (row.queue, row.workflow) in wanted.kinds and _is_due(row, wanted.namespace, wanted.until)
+        inbox = self.tables.inbox
+        unread = [inbox.rows[number] for number in inbox.by_run.get(row.run_id, ())]
+        events = self.tables.events.by_run.get(row.run_id, {})
+        moved_at = max(
+            row.updated_at,
+            *(each.at for each in unread if each.taken_by is None),
+            events[max(events)].at if events else 0,
+        )
+        is_before = wanted.before is None or row.run_id < wanted.before
+        return (is_left or is_due) and row.held is None and is_before and moved_at <= wanted.until
+
     async def row_holders(self, run_id: str) -> list[RowHolder]:
         return []
 
@@ -143,6 +166,11 @@ class MemoryMatching:
             row for row in rows if row.namespace == wanted.namespace and row.run_id < (wanted.before or chr(0x10FFFF))
         ]
         return [row for row in mine if matches(wanted.where, run_fields(row))]
+
+
+def _is_due(row: RunRow, namespace: str, now: int) -> bool:
+    """Whether a free run waits for a worker; what has a turn is due at any time."""
+    return row.namespace == namespace and row.owner is None and row.wake_at is not None and row.wake_at <= now
 
 
 def heads_of(tables: Tables, run_id: str) -> list[StreamHead]:

@@ -237,6 +237,8 @@ class SimulatedInspection(SimulatedQuestions):
     last_attempt = _question("last_attempt")
     count_ahead = _question("count_ahead")
     row_holders = _question("row_holders")
+    due_kinds = _question("due_kinds")
+    stuck = _question("stuck")
 
 
 class SimulatedNamespaces(SimulatedQuestions):

@@ -387,3 +387,12 @@ class SyncPerdure(SyncApp):
         work = self._inner.count(where=where, params=params, by=by)
         found: int | dict[object, int] = self._bridge.wait(work)
         return found
+
+    def stuck(self, after: Duration = 60.0, *, limit: int = 100, cursor: str | None = None) -> Page:
+        """Runs that should move and have not for so long, newest first.
+
+        Nobody alive has their code, or the worker that had them is gone and nobody has taken them over. What waits for
+        a time or for somebody outside is not among them; `run.explain()` tells more of each.
+        """
+        found: Page = self._bridge.wait(self._inner.stuck(after, limit=limit, cursor=cursor))
+        return found

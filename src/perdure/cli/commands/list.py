@@ -38,6 +38,7 @@ EXAMPLES = {
 perdure list --status failed --status timed_out
 perdure list --status held
 perdure list --where "status = 'failed' and tenant = :tenant and created_at > ago('2h')" --param tenant=acme
+perdure list --stuck
 perdure list --workflow checkout --limit 100 --json"""
 }
 
@@ -66,6 +67,9 @@ def list_runs(
     ] = None,
     where: Where = None,
     param: Parameters = None,
+    stuck: Annotated[
+        bool, typer.Option("--stuck", help="Only runs that should move and have not for a minute.")
+    ] = False,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=1000, help="At most so many.")
     ] = DEFAULT_LIMIT,
@@ -87,13 +91,15 @@ def list_runs(
         "where": where,
         "params": parameters(param),
     }
-    page = asyncio.run(_page(url, namespace, filters, limit, after))
+    if stuck and any(filters.values()):
+        raise Mistake("--stuck goes with --limit and --after alone; it finds what no filter can ask for")
+    page = asyncio.run(_page(url, namespace, None if stuck else filters, limit, after))
     for error in page.unreadable:
         warn(f"run {error.id!r} ({error.run_id}) is not shown, it cannot be read: {error.trouble}; `{hint('audit')}`")
     if not is_for_people(as_json=as_json):
         print_json([listed(info) for info in page])
         return
-    words = [*_words(filters), *(word for each in param or () for word in ("--param", each))]
+    words = ["--stuck"] if stuck else [*_words(filters), *(word for each in param or () for word in ("--param", each))]
     again = [*words, "--limit", str(limit)] if limit != DEFAULT_LIMIT else words
     _print_page(page, again, is_filtered=bool(words or after))
 
@@ -115,8 +121,11 @@ def _words(filters: dict[str, Any]) -> list[str]:
     return words
 
 
-async def _page(url: str, namespace: str, filters: dict[str, Any], limit: int, after: str | None) -> Page:
+async def _page(url: str, namespace: str, filters: dict[str, Any] | None, limit: int, after: str | None) -> Page:
+    """The runs that match; without filters those that are stuck."""
     async with client(url, namespace) as app:
+        if filters is None:
+            return await app.stuck(limit=limit, cursor=None if after is None else (await found(app, after)).run_id)
         wanted = filters | {"status": filters["status"] or None}
         if wanted["parent_id"] is not None:
             wanted["parent_id"] = (await found(app, wanted["parent_id"])).run_id

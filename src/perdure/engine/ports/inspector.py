@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from perdure.errors import RunUnreadable
 from perdure.stores.records import AttemptRow, RowHolder, RunRow, WorkerRow
 
 
@@ -29,6 +30,11 @@ class Inspector(Protocol):
 
     async def workers(self, namespace: str) -> list[WorkerLife]:
         """The workers of a namespace."""
+
+    async def stuck(
+        self, namespace: str, after_ms: int, before: str | None, limit: int
+    ) -> list[RunRow | RunUnreadable]:
+        """Runs that are due or owned, and did not move for so long, since nobody is there who could; newest first."""
 
     async def last_attempt(self, run_id: str, place: str) -> AttemptRow | None:
         """The last failed attempt of a call."""

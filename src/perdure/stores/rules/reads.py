@@ -59,7 +59,7 @@ class Reads:
         self.ask = ask
         self.dialect = dialect
         self.channels = ChannelReads(url, ask)
-        self.inspection = InspectionReads(url, ask)
+        self.inspection = InspectionReads(url, ask, self._runs)
         self.namespaces = NamespaceReads(ask)
         self.matching = MatchingReads(url, ask, dialect)
         self.access_keys = AccessKeyReads(ask)

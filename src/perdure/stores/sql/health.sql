@@ -2,7 +2,7 @@
 select version from perdure_schema;
 
 -- workers: all workers, with how many open runs each owns.
-select worker_id, namespace, lease_until, queues, host, pid, started_at,
+select workers.*,
        (select count(*) from runs where owner = worker_id and closed_at is null) as runs
   from workers
  order by started_at, worker_id;
@@ -22,8 +22,13 @@ select count(*),
    and held is null
    and wake_at <= :now::bigint;
 
--- due_kinds: where those lie and what code they want, the most first; there are few kinds.
-select namespace, queue, workflow, count(*) as runs
+-- due_kinds: where those lie and what code they want, how many, and how many for longer than a minute; the most first.
+select namespace, queue, workflow, count(*) as runs,
+       sum(case
+             when greatest(wake_at, updated_at, coalesce((select max(at) from inbox where inbox.run_id = runs.run_id and taken_by is null), 0)) <= :now::bigint - 60000
+             then 1
+             else 0
+           end) as late
   from runs
  where owner is null
    and closed_at is null

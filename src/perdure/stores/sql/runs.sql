@@ -261,3 +261,12 @@ select *
  where run_id in (select value from json_each(:run_ids::text[]))
    and (closed_at is not null or held is not null)
  order by run_id;
+
+-- suspect_kinds: the queues and workflows of free suspects that are due; there are few of them.
+select distinct queue, workflow
+  from runs indexed by runs_suspected
+ where owner is null
+   and wake_at is not null
+   and losses >= 2
+   and wake_at <= :now::bigint
+   and namespace = :namespace;

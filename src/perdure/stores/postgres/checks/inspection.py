@@ -84,7 +84,10 @@ async def due_of(url: str) -> tuple[Due, ...]:
 def _worker(row: dict[str, object], *, is_alive: bool | None) -> WorkerSeen | None:
     """A worker; None when its row is not one, which the audit tells."""
     try:
-        queues = msgspec.json.decode(str(row["queues"]))
-        return msgspec.convert(row | {"queues": queues, "is_alive": is_alive}, WorkerSeen)
+        queues, workflows = (
+            msgspec.json.decode(str(row["queues"])),
+            msgspec.json.decode(str(row["workflows"] or "null")),
+        )
+        return msgspec.convert(row | {"queues": queues, "workflows": workflows, "is_alive": is_alive}, WorkerSeen)
     except (msgspec.MsgspecError, ValueError):
         return None

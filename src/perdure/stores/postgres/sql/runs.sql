@@ -482,3 +482,57 @@ select distinct holder.pid::text || coalesce(' (' || nullif(holder.application_n
   join pg_locks as held on held.locktype = 'transactionid' and held.transactionid = runs.xmax and held.granted
   join pg_stat_activity as holder on holder.pid = held.pid
  where run_id = any(:run_ids::text[]);
+
+-- next_kind: the next queue, namespace and workflow, in this order, of which free runs wait to be woken, and whether one
+-- is due by now. From runs_due, as ripest_below.
+select queue, namespace, workflow, wake_at <= :now::bigint as is_due
+  from runs
+ where (queue || '', namespace, workflow) > (:queue, :namespace, :workflow)
+   and owner is null
+   and wake_at is not null
+   and losses < 2
+ order by queue || '', namespace, workflow, wake_at, run_id
+ limit 1;
+
+-- stuck_runs: due runs of these queues and workflows, and runs of these owners, that have not moved since a time.
+select *
+  from runs
+ where run_id in (
+         select due.run_id
+           from unnest(:queues::text[], :workflows::text[]) as kind (queue, workflow)
+          cross join lateral (
+                  select run_id
+                    from runs
+                   where queue || '' = kind.queue
+                     and namespace = :namespace
+                     and workflow = kind.workflow
+                     and owner is null
+                     and wake_at is not null
+                     and losses < 2
+                     and wake_at <= :until::bigint
+                ) as due
+          union all
+         select suspect.run_id
+           from unnest(:queues::text[], :workflows::text[]) as kind (queue, workflow)
+           join runs as suspect
+             on suspect.queue = kind.queue
+            and suspect.workflow = kind.workflow
+          where namespace = :namespace
+            and owner is null
+            and wake_at is not null
+            and losses >= 2
+            and wake_at <= :until::bigint
+          union all
+         select run_id
+           from runs
+          where owner = any(:owners::text[])
+            and closed_at is null
+            and namespace = :namespace
+       )
+   and (:before is null or run_id < :before)
+   and held is null
+   and greatest(updated_at,
+                coalesce((select max(at) from inbox where inbox.run_id = runs.run_id and taken_by is null), 0),
+                coalesce((select at from events where events.run_id = runs.run_id order by seq desc limit 1), 0)) <= :until::bigint
+ order by run_id desc
+ limit :limit::bigint;

@@ -163,9 +163,9 @@ def _number(found: object) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _due(namespace: object, queue: object, workflow: object, runs: int) -> Due:
+def _due(namespace: object, queue: object, workflow: object, runs: int, late: int) -> Due:
     # What is no text there is a finding of the audit.
-    return Due(str(namespace), str(queue), str(workflow), runs)
+    return Due(str(namespace), str(queue), str(workflow), runs, late)
 
 
 def _workers(db: sqlite3.Connection, path: Path) -> tuple[WorkerSeen, ...]:
@@ -178,6 +178,7 @@ def _worker(row: dict[str, Any], path: Path) -> WorkerSeen | None:
     """A worker; None when its row is not one, which the audit tells."""
     try:
         row |= {"queues": msgspec.json.decode(row["queues"]), "is_alive": is_held(locks_of(path) / row["worker_id"])}
+        row |= {"workflows": msgspec.json.decode(row.get("workflows") or "null")}
         return msgspec.convert(row, WorkerSeen)
     except (msgspec.MsgspecError, TypeError, ValueError):
         return None

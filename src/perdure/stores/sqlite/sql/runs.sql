@@ -426,3 +426,82 @@ select count(*)
 
 -- row_holders: nobody; here a whole file is locked, and no row of it.
 select null, null from json_each(:run_ids) where false;
+
+-- next_kind: the next queue, namespace and workflow, in this order, of which free runs are ripe or sleep, and whether one
+-- is due by now.
+select *
+  from (select *
+          from (select queue, namespace, workflow, true as is_due
+                  from runs indexed by runs_ripe_by_workflow
+                 where (queue, namespace, workflow) > (:queue, :namespace, :workflow)
+                   and owner is null
+                   and wake_at < 0
+                   and losses < 2
+                 order by queue, namespace, workflow
+                 limit 1)
+         union all
+        select *
+          from (select queue, namespace, workflow, wake_at <= :now as is_due
+                  from runs indexed by runs_waking
+                 where (queue, namespace, workflow) > (:queue, :namespace, :workflow)
+                   and owner is null
+                   and wake_at >= 0
+                   and losses < 2
+                 order by queue, namespace, workflow, wake_at
+                 limit 1))
+ order by queue, namespace, workflow, is_due desc
+ limit 1;
+
+-- stuck_runs: due runs of these queues and workflows, and runs of these owners, that have not moved since a time.
+select *
+  from runs
+ where rowid in (
+         select runs.rowid
+           from json_each(:queues) as kind
+           join json_each(:workflows) as named on named.key = kind.key
+          cross join runs indexed by runs_ripe_by_workflow
+          where queue = kind.value
+            and namespace = :namespace
+            and workflow = named.value
+            and owner is null
+            and wake_at < 0
+            and losses < 2
+          union all
+         select runs.rowid
+           from json_each(:queues) as kind
+           join json_each(:workflows) as named on named.key = kind.key
+          cross join runs indexed by runs_waking
+          where queue = kind.value
+            and namespace = :namespace
+            and workflow = named.value
+            and owner is null
+            and wake_at between 0 and :until
+            and wake_at >= 0
+            and losses < 2
+          union all
+         select runs.rowid
+           from json_each(:queues) as kind
+           join json_each(:workflows) as named on named.key = kind.key
+          cross join runs indexed by runs_suspected
+          where queue = kind.value
+            and namespace = :namespace
+            and workflow = named.value
+            and owner is null
+            and wake_at is not null
+            and wake_at <= :until
+            and losses >= 2
+          union all
+         select runs.rowid
+           from json_each(:owners) as gone
+          cross join runs indexed by runs_open
+          where owner = gone.value
+            and closed_at is null
+            and namespace = :namespace
+       )
+   and (:before is null or run_id < :before)
+   and held is null
+   and max(updated_at,
+           coalesce((select max(at) from inbox where inbox.run_id = runs.run_id and taken_by is null), 0),
+           coalesce((select at from events where events.run_id = runs.run_id order by seq desc limit 1), 0)) <= :until
+ order by run_id desc
+ limit :limit;
