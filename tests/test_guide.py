@@ -23,6 +23,7 @@ import perdure
 from perdure.app import Perdure, Run, SyncPerdure
 from perdure.authoring.activity import activities
 from perdure.authoring.workflow import workflows
+from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
 from perdure.engine.watch import Watch
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.urls import file_of
@@ -33,7 +34,7 @@ GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 PROGRAM = re.compile(r"# (\w+\.py)\n")
 
 # What happens again and again, however long nobody waits for anything.
-HOUSEKEEPING = {Watch.wake, Worker.sweep}
+HOUSEKEEPING = {Watch.wake, Worker.sweep, StoreSubscriptions.wake}
 CALM_TURNS = 40
 
 

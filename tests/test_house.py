@@ -88,7 +88,7 @@ INSIDE = {
         "endings leasing/lease",
         "arrivals leasing/living",
         "groups inspector reads waiting/askers leasing/claims leasing/takeover leasing",
-        "outputs/followers waiting",
+        "outputs/followers subscriptions waiting",
         "outputs",
         "stopping",
         "starts tenancy watch",

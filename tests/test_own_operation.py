@@ -91,7 +91,7 @@ async def test_an_operation_of_its_own_is_applied_or_refused(store: Store) -> No
 def test_an_operation_of_its_own_is_told_to_others_and_goes_in_the_single_call() -> None:
     groups = [[a_promotion("r1")]]
     assert news_of(groups) == News.WORK
-    assert rows_of(groups) == ({"promote_runs": [("r1", WORKER, 7)]}, {})
+    assert rows_of(groups) == ({"promote_runs": [("r1", WORKER, 7)], "now": 0}, {})
     assert "given -> 'promote_runs'" in write_batch("perdure").sql
 
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.kernel.messages import CancelRequest, TerminateRequest
+from perdure.kernel.position import Position
 from perdure.stores import rows
 from perdure.stores.answers import Answer, Broken, Committed, Outcome
 from perdure.stores.operations import (
@@ -22,6 +23,7 @@ from perdure.stores.operations import (
     DeleteNamespace,
     DeleteWorker,
     EndRun,
+    ForgetChanges,
     ForkRun,
     FreeMismatches,
     FreeOrphans,
@@ -29,6 +31,8 @@ from perdure.stores.operations import (
     HoldRun,
     InsertRichRun,
     InsertRun,
+    Listen,
+    MoveLog,
     MoveMessages,
     MoveStreams,
     NoteCancel,
@@ -96,6 +100,9 @@ reasons = st.sampled_from([None, "over"])
 statuses = st.sampled_from(["PENDING", "RUNNING", "SUSPENDED"])
 undos = st.sampled_from([None, '[{"name":"f","state":"waiting"}]'])
 
+some_until = st.sampled_from([950, 2000, 5000])
+sinces = st.sampled_from(["", "", "1:1:"])
+
 CANCEL, TERMINATE = rows.message_body(CancelRequest("over")), rows.message_body(TerminateRequest("over"))
 SIGNAL = '{"name":"go","payload":1}'
 CHILD = '{"place":"x","workflow":"wf","child_id":"c","run_id":"c","result":1}'
@@ -126,6 +133,7 @@ def a_post(kind: type[PostMessage | TellRun]) -> st.SearchStrategy[PostMessage |
     return st.builds(post, runs, message_ids, letters, times)
 
 
+listens = st.builds(Listen, st.sampled_from(["changes"] * 3 + ["more"]), some_until, times)
 inserts = st.builds(InsertRun, *columns())
 rich_inserts = st.builds(
     InsertRichRun,
@@ -199,6 +207,10 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(DeleteWorker, workers),
     st.builds(CreateNamespace, namespaces, times),
     st.builds(DeleteNamespace, namespaces),
+    listens,
+    listens,
+    st.builds(MoveLog, st.just("changes"), sinces, sinces, sinces, times),
+    st.builds(ForgetChanges, st.sampled_from([0, 10**15]), st.just(()), st.just(100)),
 )
 
 
@@ -342,6 +354,9 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
         if row.owner is None and row.wake_at is not None and row.wake_at <= DUE_BY:
             seen.append(await store.reads.inspection.count_ahead(row, ("wf", "fw"), DUE_BY, 1000))
         seen.append(await store.reads.inspection.row_holders(row.run_id))
+    changelog = store.reads.changelog
+    seen += [await changelog.listener("changes"), sorted((await changelog.changed(Position(0)))[1])]
+    seen += [await changelog.runs(RUNS), (await changelog.changed(await changelog.position()))[1]]
     return [*seen, await store.reads.ended_or_held(RUNS), await store.reads.channels.heads(RUNS)]
 
 
@@ -370,6 +385,8 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
         "workers": db.execute(
             f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id"
         ).fetchall(),
+        "listeners": db.execute("select * from listeners order by name").fetchall(),
+        "changes": db.execute("select distinct run_id from changes order by run_id").fetchall(),
     }
 
 
@@ -405,6 +422,9 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         "workers": [
             tuple(getattr(worker, name) for name in worker.__struct_fields__) for worker in dump["workers"].values()
         ],
+        "listeners": [(name, *row) for name, row in dump["listeners"].items()],
+        # By which transactions is told by each database in its own numbers.
+        "changes": [(run_id,) for run_id in sorted({run_id for _, run_id in dump["changes"]})],
     }
 
 

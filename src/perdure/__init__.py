@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "DeferredInfo Explanation FailedAttempt NamespaceDetail NamespaceInfo Namespaces Page Perdure Run RunEvent "
-        "RunInfo Snapshot StreamItem SyncNamespaces SyncPerdure SyncRun UndoInfo UnreadMessage Wait"
+        "Change DeferredInfo Explanation FailedAttempt NamespaceDetail NamespaceInfo Namespaces Page Perdure Run "
+        "RunEvent RunInfo Snapshot StreamItem SyncNamespaces SyncPerdure SyncRun UndoInfo UnreadMessage Wait"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -25,8 +25,8 @@ _HOMES = {
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
         "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadForkPoint BadId BadInput "
-        "BadOption BadSchedule BadToken BadValue ChildFailed DeferredFailed DuplicateName IdConflict InboxFull "
-        "NamespaceExists NamespaceNotEmpty NamespaceNotFound NeverAwaited NewerSchema NotADatabase "
+        "BadOption BadSchedule BadToken BadValue ChildFailed CursorExpired DeferredFailed DuplicateName IdConflict "
+        "InboxFull NamespaceExists NamespaceNotEmpty NamespaceNotFound NeverAwaited NewerSchema NotADatabase "
         "NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere PerdureError "
         "QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed RunNotFound "
         "RunNotHeld RunOpen RunTerminated RunTimedOut RunUnreadable ScheduleExists ScheduleNotFound StoreError "
@@ -58,6 +58,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from perdure.app import Change as Change
     from perdure.app import DeferredInfo as DeferredInfo
     from perdure.app import Explanation as Explanation
     from perdure.app import FailedAttempt as FailedAttempt
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     from perdure.errors import BadToken as BadToken
     from perdure.errors import BadValue as BadValue
     from perdure.errors import ChildFailed as ChildFailed
+    from perdure.errors import CursorExpired as CursorExpired
     from perdure.errors import DeferredFailed as DeferredFailed
     from perdure.errors import DuplicateName as DuplicateName
     from perdure.errors import IdConflict as IdConflict

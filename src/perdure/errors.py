@@ -36,6 +36,7 @@
     ├── RequestRefused            the workflow refused what it was asked
     ├── NotAnswered               the run took the request, and ended or continued without an answer
     ├── QueryNotFound             the run shows nothing under this name
+    ├── CursorExpired             what came after the cursor of a subscription is not kept any more
     ├── StreamFull                too many values of a stream are not on disk yet
     ├── RunNotHeld                the run is not held; there is nothing to resume
     ├── ScheduleNotFound
@@ -210,6 +211,21 @@ class BadField(BadInput):
 
     def __str__(self) -> str:
         return f"{self.where}: {self.trouble}; /docs tells what the route takes"
+
+
+class CursorExpired(PerdureError):
+    """What has changed since the cursor of a subscription is not known any more."""
+
+    def __init__(self, cursor: str, minutes: int) -> None:
+        super().__init__(cursor, minutes)
+        self.cursor = cursor
+        self.minutes = minutes
+
+    def __str__(self) -> str:
+        return (
+            f"the cursor {self.cursor!r} is too old: changes are kept for {self.minutes} minutes, and while somebody "
+            "subscribes; begin anew without a cursor"
+        )
 
 
 class UnknownWorkflow(BadInput, LookupError):

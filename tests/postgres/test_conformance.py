@@ -46,6 +46,8 @@ DUMP = {
     "judged": "select worker_id, judged_at from workers where judged_at is not null order by 1",
     "namespaces": "select namespace from namespaces order by 1",
     "workers": f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id",
+    "listeners": "select name, until, since, later, later_at from listeners order by 1",
+    "changes": "select distinct run_id from changes order by 1",
 }
 
 

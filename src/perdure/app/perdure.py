@@ -8,7 +8,7 @@ Puts the parts together: store, engine, worker.
 import asyncio
 import contextlib
 from asyncio.events import _get_running_loop
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
@@ -51,6 +51,7 @@ from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.urls import store_for
+from perdure.views.changes import Change, changes_of
 from perdure.views.finding import count_where, page_of
 from perdure.views.run import Page
 
@@ -471,6 +472,19 @@ class Perdure:
 
     def _names(self) -> tuple[str, ...]:
         return workflows.names() if self._known is None else tuple(self._known)
+
+    async def subscribe(
+        self, *, where: str = "true", params: Mapping[str, object] | None = None, after: str | None = None
+    ) -> AsyncIterator[Change]:
+        """Runs as they change: first every open run that matches, then each one that changes, for ever.
+
+        With a filter that asks for a closed status, closed ones are among the first. Of a run that changes quickly only
+        the newest state may come; the last one always comes. `after=change.cursor` goes on after a change, also in
+        another process; at least once each. CursorExpired when that was too long ago.
+        """
+        async with contextlib.aclosing(changes_of(self._opened, self.namespace, where, params, after)) as changes:
+            async for change in changes:
+                yield change
 
     def _workflow(self, name: str) -> Workflow[..., Any] | None:
         return workflows.get(name) if self._known is None else self._known.get(name)

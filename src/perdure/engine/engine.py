@@ -25,6 +25,7 @@ from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.engine.steering.forking import StoreForker
 from perdure.engine.stopping import Stopping
+from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
 from perdure.engine.tenancy.access_keys import StoreAccessKeys
 from perdure.engine.tenancy.namespaces import MAIN, StoreNamespaceRegistry
 from perdure.engine.transactions.transactor import StoreTransactor
@@ -82,6 +83,7 @@ class StoreEngine:
         self.inspector = StoreInspector(store, clock, lease)
         self.namespaces = StoreNamespaceRegistry(store, committer, clock, takeover, background)
         self.access_keys = StoreAccessKeys(store, committer, clock)
+        self.subscriptions = StoreSubscriptions(store, committer, clock, background)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
         # What goes on by itself
@@ -135,6 +137,7 @@ class StoreEngine:
         self._background.cancel()
         self.waiters.close()
         self.outputs.followers.close()
+        self.subscriptions.close()
         await self._store.close()
 
     def abandon(self) -> None:

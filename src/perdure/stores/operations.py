@@ -441,6 +441,41 @@ class NoteKeyUse(NamedTuple):
     at: int
 
 
+class Listen(NamedTuple):
+    """Somebody wants to hear of what is written, until a time.
+
+    What had been wanted until `now`, or before, has lapsed: what is kept for it begins anew.
+    """
+
+    name: str
+    until: int
+    now: int
+
+
+class MoveLog(NamedTuple):
+    """The log of a listener is whole since a position. Refused when it is said to be whole since another one by now.
+
+    `later` is where it will be said to begin next, as of a time.
+    """
+
+    name: str
+    was: str
+    since: str
+    later: str
+    later_at: int
+
+
+class ForgetChanges(NamedTuple):
+    """Delete changes of transactions before a number, but for some, a bite at a time.
+
+    Answered with whether there may be more.
+    """
+
+    before: int
+    but: tuple[int, ...]
+    limit: int
+
+
 Operation: TypeAlias = (
     InsertRun
     | InsertRichRun
@@ -482,6 +517,9 @@ Operation: TypeAlias = (
     | InsertAccessKey
     | RevokeAccessKey
     | NoteKeyUse
+    | Listen
+    | MoveLog
+    | ForgetChanges
 )
 
 

@@ -16,6 +16,7 @@ from perdure.clock import Clock
 from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
+from perdure.kernel.position import Position
 from perdure.stores.answers import Answer, Outcome, Undone
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.records import (
@@ -24,6 +25,7 @@ from perdure.stores.records import (
     CallProgress,
     Census,
     FoundRuns,
+    ListenerRow,
     LoadedRun,
     NamespaceRow,
     NewMessage,
@@ -116,8 +118,28 @@ class StoredAccessKeys(Protocol):
         """All keys, those that are revoked as well, the oldest first."""
 
 
+class StoreChangelog(Protocol):
+    """The log of changes, which is written while somebody listens."""
+
+    async def listener(self, name: str) -> ListenerRow | None:
+        """Who listens for something, if anybody ever did."""
+
+    async def position(self) -> Position:
+        """What is seen by now."""
+
+    async def changed(self, since: Position) -> tuple[Position, list[str]]:
+        """What is seen by now, and the runs that were changed by what had not been seen then."""
+
+    async def runs(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
+        """These runs, as they stand."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
+
+    @property
+    def changelog(self) -> StoreChangelog:
+        """Which runs have changed."""
 
     @property
     def channels(self) -> StoreChannels:

@@ -228,6 +228,15 @@ class StuckFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
+class ListenerRow(NamedTuple):
+    """Somebody listens until a time; since when the log is whole, empty while nobody has said so, and where next."""
+
+    until: int
+    since: str
+    later: str
+    later_at: int
+
+
 class RunFilter(msgspec.Struct, frozen=True):
     """Which runs to list, newest first, those before the cursor.
 

@@ -16,6 +16,7 @@ from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.workflow import Workflow
 from perdure.engine.engine import StoreEngine
 from perdure.engine.ports import MAX_UNREAD
+from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
 from perdure.engine.watch import Watch
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
@@ -304,4 +305,4 @@ def _is_housekeeping(callback: Callable[[], None]) -> bool:
     return getattr(callback, "__func__", None) in _HOUSEKEEPING
 
 
-_HOUSEKEEPING = {Watch.wake, Worker.sweep}
+_HOUSEKEEPING = {Watch.wake, Worker.sweep, StoreSubscriptions.wake}

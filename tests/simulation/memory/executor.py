@@ -24,6 +24,7 @@ from perdure.stores.rules.questions import (
 from perdure.stores.rules.questions import Steps as Questions
 from tests.simulation.memory import (
     access_key_statements,
+    change_statements,
     claim_statements,
     fork_statements,
     message_statements,
@@ -39,6 +40,7 @@ T = TypeVar("T")
 
 # Each of them puts its statements into the list.
 ROOMS = (
+    change_statements,
     claim_statements,
     fork_statements,
     message_statements,

@@ -9,6 +9,7 @@ from perdure.errors import RunUnreadable
 from perdure.kernel.events import Event
 from perdure.kernel.filters import matches
 from perdure.kernel.messages import Message
+from perdure.kernel.position import Position
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.status import OPEN
 from perdure.kernel.traits import TASK_PREFIX
@@ -19,6 +20,7 @@ from perdure.stores.records import (
     CallProgress,
     Census,
     FoundRuns,
+    ListenerRow,
     LoadedRun,
     NamespaceRow,
     NewMessage,
@@ -194,6 +196,27 @@ class MemoryNamespaces:
         return Census({status: min(number, most) for status, number in runs.items()}, sorted(queues))
 
 
+class MemoryChangelog:
+    """What can be read of the log of changes."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    async def listener(self, name: str) -> ListenerRow | None:
+        return self.tables.listeners.rows.get(name)
+
+    async def position(self) -> Position:
+        return self.tables.position()
+
+    async def changed(self, since: Position) -> tuple[Position, list[str]]:
+        found = {run_id for number, run_id in self.tables.changes.rows if not since.has_seen(number)}
+        return self.tables.position(), sorted(found)
+
+    async def runs(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
+        found = self.tables.runs.rows
+        return [found[run_id] for run_id in sorted(set(run_ids)) if run_id in found]
+
+
 class MemoryReads:
     """What can be read of the store."""
 
@@ -205,6 +228,7 @@ class MemoryReads:
         self.namespaces = MemoryNamespaces(tables)
         self.matching = MemoryMatching(tables)
         self.access_keys = MemoryAccessKeys()
+        self.changelog = MemoryChangelog(tables)
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         owned = [row for row in self._rows(run_ids) if row.owner == worker_id]

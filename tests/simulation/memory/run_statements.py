@@ -368,7 +368,7 @@ def free_mismatches(view: View, *, namespace: str, workflows: Sequence[str], now
     for row in wanted:
         freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=view.at_once(now))
         view.runs.put(row.run_id, freed)
-    return changed(len(wanted))
+    return rows_of((row.run_id,) for row in wanted)
 
 
 # Ends
@@ -473,7 +473,7 @@ def close_unbegun_children(
             wake_at=None,
         )
         view.runs.put(row.run_id, closed)
-    return changed(len(found))
+    return rows_of((row.run_id,) for row in found)
 
 
 @statement

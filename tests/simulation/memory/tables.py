@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from perdure.kernel.position import Position
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.operations import AppendEvent, RecordAttempt
-from perdure.stores.records import CallProgress, RunRow, SnapshotRow, StreamHead, StreamValue, WorkerRow
+from perdure.stores.records import CallProgress, ListenerRow, RunRow, SnapshotRow, StreamHead, StreamValue, WorkerRow
 
 if TYPE_CHECKING:
     from tests.simulation.memory.view import View
@@ -215,6 +216,10 @@ class Tables:
         self.namespaces.publish("main", 0)
         # The keys of callers, by column as the database has them.
         self.access_keys: Table[str, dict[str, object]] = Table()
+        # Who listens, and which runs have changed by which transaction.
+        self.listeners: Table[str, ListenerRow] = Table()
+        self.changes: Table[tuple[int, str], bool] = Table()
+        self.last_transaction = 0
         self.gives_numbers_back = gives_numbers_back
         self.has_turns = has_turns
         self.living = living
@@ -242,7 +247,14 @@ class Tables:
             "workers": _sorted(self.workers),
             "namespaces": _sorted(self.namespaces),
             "access_keys": _sorted(self.access_keys),
+            "listeners": _sorted(self.listeners),
+            "changes": _sorted(self.changes),
         }
+
+    def position(self) -> Position:
+        """What is committed by now, and which transactions are open that have written something."""
+        numbers = (view.number for view in self.open)
+        return Position(self.last_transaction + 1, frozenset(number for number in numbers if number is not None))
 
 
 def _sorted(table: Table[Any, V]) -> dict[Any, V]:

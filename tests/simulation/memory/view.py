@@ -64,6 +64,7 @@ class Sight(Generic[K, V]):
         view, own, held = self._view, self.own, self.table.held
         if not own:
             view.touched.append(self)
+            view.transaction_id()
         view.log.append((own, key, own.get(key, _ABSENT)))
         own[key] = row
         if key not in held:
@@ -117,12 +118,23 @@ class View:
         self.workers = Sight(self, tables.workers)
         self.namespaces = Sight(self, tables.namespaces)
         self.access_keys = Sight(self, tables.access_keys)
+        self.listeners = Sight(self, tables.listeners)
+        self.changes = Sight(self, tables.changes)
+        # What it has written can be found by; a transaction that has written nothing has none.
+        self.number: int | None = None
         self._turn: int | None = None
         # The savepoints that are open, the last one at the end.
         self.marks: list[Mark] = []
         tables.open[self] = None
 
     # Numbers
+
+    def transaction_id(self) -> int:
+        """The number of this transaction, from its first change on."""
+        if self.number is None:
+            self.tables.last_transaction += 1
+            self.number = self.tables.last_transaction
+        return self.number
 
     def take_number(self) -> int:
         """The next message's number; nobody else gets it, whatever becomes of this transaction."""
@@ -239,6 +251,7 @@ class View:
         self.roll_back_to((0, 0, 0))
         self._give_up_shares()
         self.marks.clear()
+        self.number = None
 
     def _give_numbers_back(self, kept: int) -> None:
         """Those that are still the last ones; others may have taken some since."""

@@ -193,7 +193,7 @@ def _freed(view: View, rows: Sequence[RunRow], now: int, limit: int, *, losses: 
     for row in bite:
         freed = replace(row, owner=None, status="PENDING", wake_at=view.at_once(now), losses=row.losses + losses)
         view.runs.put(row.run_id, freed)
-    return changed(len(bite))
+    return rows_of((row.run_id,) for row in bite)
 
 
 # Where a run was when its worker was lost

@@ -255,6 +255,15 @@ class SimulatedMatching(SimulatedQuestions):
     count = _question("count")
 
 
+class SimulatedChangelog(SimulatedQuestions):
+    """Reads of the log of changes."""
+
+    listener = _question("listener")
+    position = _question("position")
+    changed = _question("changed")
+    runs = _question("runs")
+
+
 class SimulatedReads(SimulatedQuestions):
     """All other reads, beside those."""
 
@@ -265,6 +274,7 @@ class SimulatedReads(SimulatedQuestions):
         self.namespaces = SimulatedNamespaces(process, inner.namespaces)
         self.matching = SimulatedMatching(process, inner.matching)
         self.access_keys = inner.access_keys
+        self.changelog = SimulatedChangelog(process, inner.changelog)
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

@@ -23,6 +23,7 @@ from perdure.diagnostics.explain import Explanation
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
+from perdure.views.changes import Change
 from perdure.views.namespaces import NamespaceDetail, NamespaceInfo
 from perdure.views.outputs import Snapshot, StreamItem
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
@@ -396,3 +397,14 @@ class SyncPerdure(SyncApp):
         """
         found: Page = self._bridge.wait(self._inner.stuck(after, limit=limit, cursor=cursor))
         return found
+
+    def subscribe(
+        self, *, where: str = "true", params: Mapping[str, object] | None = None, after: str | None = None
+    ) -> Iterator[Change]:
+        """Runs as they change: first every open run that matches, then each one that changes, for ever.
+
+        With a filter that asks for a closed status, closed ones are among the first. Of a run that changes quickly only
+        the newest state may come; the last one always comes. `after=change.cursor` goes on after a change, also in
+        another process; at least once each. CursorExpired when that was too long ago.
+        """
+        return self._bridge.iterate(self._inner.subscribe(where=where, params=params, after=after))

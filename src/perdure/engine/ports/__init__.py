@@ -9,6 +9,7 @@ outputs       what runs show and publish: snapshots, streams
 inspector     what may be in the way of runs: workers and how they are, what is ahead, who holds a row
 namespaces    which there are, and what is in them
 access_keys   the keys that callers of a server show
+subscriptions runs as they change
 transactor    code of an activity, run inside a transaction and committed with its outcome
 
 Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
@@ -44,6 +45,7 @@ from perdure.engine.ports.owned_run import (
 )
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
+from perdure.engine.ports.subscriptions import RunChange, Subscriptions
 from perdure.engine.ports.transactor import ActivityCode, Gone, Transacted, Transactor, Unwritten, Written
 
 __all__ = [
@@ -77,7 +79,9 @@ __all__ = [
     "Publisher",
     "Reader",
     "Release",
+    "RunChange",
     "StartRequest",
+    "Subscriptions",
     "Tenure",
     "Transacted",
     "Transactor",

@@ -13,6 +13,7 @@ from perdure.engine.ports.namespaces import NamespaceRegistry
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
+from perdure.engine.ports.subscriptions import Subscriptions
 from perdure.engine.ports.transactor import Transactor
 
 
@@ -47,6 +48,9 @@ class Engine(Protocol):
 
     @property
     def access_keys(self) -> AccessKeys: ...
+
+    @property
+    def subscriptions(self) -> Subscriptions: ...
 
     @property
     def transactor(self) -> Transactor: ...

@@ -7,18 +7,21 @@ The table of operations says at which stage of a batch each is done, and how. Wh
 in bulk: one statement for all rows of a kind. What can be refused is done one by one and looked at.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, answer_group, is_refused
 from perdure.stores.operations import Operation, PostMessage
 from perdure.stores.rows import Garbled
+from perdure.stores.rules.changes import log_shown
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
-from perdure.stores.rules.questions import Release, Savepoint, Steps
+from perdure.stores.rules.questions import Query, Release, Savepoint, Steps
 from perdure.stores.rules.table import TABLE, Rule, Stage
 
 Groups: TypeAlias = Sequence[Sequence[Operation]]
+# The stages at which something is done that people see of a run.
+_SHOWN = (Stage.STARTS, Stage.CANCELS, Stage.UPDATES, Stage.SINGLE, Stage.ENDS)
 
 
 class Sorted:
@@ -53,6 +56,11 @@ class Sorted:
         """The messages for runs."""
         return self.stages[Stage.MESSAGES].get(post_messages, [])
 
+    def shown(self) -> Iterator[tuple[int, Any]]:
+        """What changes what people see of the run it names."""
+        rows = (rows for stage in _SHOWN for rows in self.stages[stage].values())
+        return (numbered for each in rows for numbered in each if TABLE[type(numbered[1])].is_shown)
+
     def _add(self, index: int, operation: Any, rule: Rule) -> None:
         stage, apply = rule.stage, rule.apply
         if stage is Stage.MESSAGES and operation.run_id in self._ended:
@@ -76,8 +84,13 @@ class Sorted:
 
 
 def apply_groups(groups: Groups) -> Steps[Answers]:
-    """Apply all groups together."""
-    return apply_sorted(Sorted(groups))
+    """Apply all groups together, and log what changed for those who listen."""
+    batch = Sorted(groups)
+    answers = yield from apply_sorted(batch)
+    # Last, when the transaction has written something: who begins to listen then sees that it is under way.
+    if next(batch.shown(), None) is not None and (listeners := (yield Query("listeners", {})).rows):
+        yield from log_shown([each for index, each in batch.shown() if not is_refused(answers, index)], listeners)
+    return answers
 
 
 def apply_sorted(batch: Sorted) -> Steps[Answers]:

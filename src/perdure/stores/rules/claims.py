@@ -11,6 +11,7 @@ from perdure.kernel.quarantine import suspects_at_once
 from perdure.stores.answers import Answer, Applied
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.rows import Garbled
+from perdure.stores.rules.changes import log_changes
 from perdure.stores.rules.questions import Query, Several, Steps
 
 # So many times as many ripe runs as are wanted are looked at, before each workflow is looked for by itself.
@@ -54,7 +55,14 @@ class Suspect(NamedTuple):
 
 
 def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
-    """Level by level: the highest priority first, and within one the queues share alike; Garbled."""
+    """Take ripe runs; Garbled."""
+    taken = yield from _claim(claim)
+    yield from log_changes(taken, claim.now)
+    return Applied(taken)
+
+
+def _claim(claim: ClaimRuns) -> Steps[list[str]]:
+    """Level by level: the highest priority first, and within one the queues share alike."""
     known = {
         "worker_id": claim.worker_id,
         "namespace": claim.namespace,
@@ -65,7 +73,7 @@ def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
     levels = levels_of(ripe)
     suspect = first_suspect(ripe)
     if suspect is None:
-        return Applied((yield from _claim_levels(claim, known, levels, claim.limit)))
+        return (yield from _claim_levels(claim, known, levels, claim.limit))
     # The only place goes to runs of higher priority, if there is one that can be taken: most of a level may sleep.
     is_only, higher = claim.limit <= 1, suspect.priority
     ahead = [level for level in levels if is_only and level.priority > higher and not level.is_rest]
@@ -74,7 +82,7 @@ def claim_runs(claim: ClaimRuns) -> Steps[Answer]:
         taken = yield from _claim_suspects(claim, known, suspect)
         others = [level for level in levels if level not in ahead]
         taken += yield from _claim_levels(claim, known, others, claim.limit - len(taken))
-    return Applied(taken)
+    return taken
 
 
 def look(claim: ClaimRuns, known: dict[str, object]) -> Steps[list[Ripe]]:

@@ -6,6 +6,7 @@ Out:  questions to the database; Missing when the other run is not there.
 
 from perdure.stores.answers import Answer, Missing
 from perdure.stores.operations import ForkRun
+from perdure.stores.rules.changes import log_changes
 from perdure.stores.rules.questions import Bulk, Query, Steps
 from perdure.stores.rules.runs import append_events
 
@@ -20,6 +21,8 @@ def fork_run(fork: ForkRun) -> Steps[Answer | None]:
     ends = {"run_id": fork.from_run_id, "to_run_id": fork.run_id}
     if (yield Query("note_forked_to", ends)).count == 0:
         return Missing()
+    # The new run is logged with its insertion; of when this is none of its times tells.
+    yield from log_changes([fork.from_run_id], 0)
     yield Query("copy_messages", ends)
     if fork.kind == RETRY and fork.begun_at is not None:
         yield Query("copy_begun", ends)

@@ -37,6 +37,7 @@ from perdure.stores.records import (
 )
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.access_keys import AccessKeyReads
+from perdure.stores.rules.changelog import Changelog
 from perdure.stores.rules.finding import MatchingReads
 from perdure.stores.rules.inspection import InspectionReads
 from perdure.stores.rules.namespaces import NamespaceReads
@@ -63,6 +64,7 @@ class Reads:
         self.namespaces = NamespaceReads(ask)
         self.matching = MatchingReads(url, ask, dialect)
         self.access_keys = AccessKeyReads(ask)
+        self.changelog = Changelog(ask, self._runs)
 
     # Runs of a worker
 

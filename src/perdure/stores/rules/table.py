@@ -16,6 +16,7 @@ from perdure.stores.answers import Answer, Answers, Applied, Moved, answer_group
 from perdure.stores.operations import Operation
 from perdure.stores.rules.access_keys import insert_access_key, revoke_access_key
 from perdure.stores.rules.attributes import annotate_runs
+from perdure.stores.rules.changes import forget_changes, listen, log_changes
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
 from perdure.stores.rules.forks import fork_run
@@ -64,14 +65,16 @@ class Rule(NamedTuple):
 
     `apply` is given the operations of its stage with the numbers of their groups, and the answers so far; at the
     stage of bulk the operations alone; at the stage of single ones one operation, whose answer it returns. What is
-    `told_if_free` is news only while the run has no owner: nobody else can take one that has. An operation without
-    `parts` cannot go in the single call.
+    `told_if_free` is news only while the run has no owner: nobody else can take one that has. What `is_shown` changes
+    what people see of the run it names. An operation without `parts` cannot go in the single call; the rows of those
+    that are shown begin with the run's id.
     """
 
     stage: Stage
     apply: Callable[..., Steps[Any]]
     news: News = News.NOTHING
     told_if_free: bool = False
+    is_shown: bool = False
     parts: dict[str, Part] = {}  # noqa: RUF012 - nobody changes it
 
 
@@ -97,15 +100,15 @@ def update(statement: str, news: News = News.NOTHING) -> Rule:
                 if update.run_id not in applied:
                     answer_group(answers, index, Moved())
 
-    return Rule(Stage.UPDATES, apply, news, parts={statement: Part.RETURNING})
+    return Rule(Stage.UPDATES, apply, news, is_shown=True, parts={statement: Part.RETURNING})
 
 
 _by_run: Callable[[Any], str] = attrgetter("run_id")
 
 
-def single(apply: Callable[[Any], Steps[Answer | None]], news: News = News.NOTHING) -> Rule:
-    """An operation that is done by itself."""
-    return Rule(Stage.SINGLE, apply, news)
+def single(apply: Callable[[Any], Steps[Answer | None]], news: News = News.NOTHING, *, is_shown: bool = False) -> Rule:
+    """An operation that is done by itself; one that changes runs which it does not name logs them itself."""
+    return Rule(Stage.SINGLE, apply, news, is_shown=is_shown)
 
 
 def one_row(statement: str) -> Callable[[Any], Steps[Answer | None]]:
@@ -126,6 +129,17 @@ def many_rows(statement: str) -> Callable[[Any], Steps[Answer]]:
     return apply
 
 
+def many_runs(statement: str) -> Callable[[Any], Steps[Answer]]:
+    """An update of many runs, which returns them and is answered with how many."""
+
+    def apply(operation: Any) -> Steps[Answer]:
+        found = yield Query(statement, operation._asdict())
+        yield from log_changes([run_id for (run_id,) in found.rows], operation.now)
+        return Applied(found.count)
+
+    return apply
+
+
 INSERTS = {"insert_runs": Part.COUNTED, "insert_rich_runs": Part.COUNTED, "put_payloads": Part.PLAIN}
 INSERTS |= {"put_attributes": Part.PLAIN}
 ANNOTATES = {"annotate_runs": Part.RETURNING, "drop_attributes": Part.PLAIN, "renew_attributes": Part.PLAIN}
@@ -134,11 +148,13 @@ POSTS = {"post_messages": Part.POSTING}
 
 TABLE: dict[type[Operation], Rule] = {
     operations.SupersedeRun: Rule(Stage.SUPERSEDES, supersede_runs),
-    operations.InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, parts=INSERTS),
-    operations.InsertRichRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, parts=INSERTS),
+    operations.InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS),
+    operations.InsertRichRun: Rule(
+        Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS
+    ),
     operations.PostMessage: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
     operations.TellRun: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
-    operations.NoteCancel: Rule(Stage.CANCELS, note_cancels),
+    operations.NoteCancel: Rule(Stage.CANCELS, note_cancels, is_shown=True),
     operations.AppendEvent: Rule(Stage.BULK, append_events, parts={"append_events": Part.PLAIN}),
     operations.TakeMessage: bulk("take_messages"),
     # Callers in other processes wait for it, as they wait for ends.
@@ -151,16 +167,16 @@ TABLE: dict[type[Operation], Rule] = {
     operations.ParkRun: update("park_runs", News.WORK),
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),
-    operations.Annotate: Rule(Stage.UPDATES, annotate_runs, parts=ANNOTATES),
+    operations.Annotate: Rule(Stage.UPDATES, annotate_runs, is_shown=True, parts=ANNOTATES),
     operations.NoteUndo: update("note_undos"),
     operations.NoteLosses: update("note_losses"),
     operations.MoveMessages: single(move_messages, News.WORK),
     operations.MoveStreams: single(move_streams),
     operations.ForkRun: single(fork_run),
-    operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS),
+    operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS, is_shown=True),
     operations.StopChildren: single(stop_children, News.WORK | News.ENDS),
-    operations.ResumeRun: single(one_row("resume_run"), News.WORK),
-    operations.FreeMismatches: single(many_rows("free_mismatches"), News.WORK),
+    operations.ResumeRun: single(one_row("resume_run"), News.WORK, is_shown=True),
+    operations.FreeMismatches: single(many_runs("free_mismatches"), News.WORK),
     # A claim is nobody's news: workers that told each other of theirs would never come to rest.
     operations.ClaimRuns: single(claim_runs),
     operations.RegisterWorker: single(register_worker),
@@ -168,14 +184,17 @@ TABLE: dict[type[Operation], Rule] = {
     operations.RaiseEpoch: single(raise_epoch),
     # One of the runs may be held instead.
     operations.FreeRuns: single(free_runs, News.WORK | News.ENDS),
-    operations.FreeOrphans: single(many_rows("free_orphans"), News.WORK),
+    operations.FreeOrphans: single(many_runs("free_orphans"), News.WORK),
     operations.DeleteWorker: single(one_row("delete_worker")),
     operations.CreateNamespace: single(one_row("insert_namespace")),
     operations.DeleteNamespace: single(delete_namespace),
     operations.InsertAccessKey: single(insert_access_key),
     operations.RevokeAccessKey: single(revoke_access_key),
     operations.NoteKeyUse: single(many_rows("note_key_use")),
-    operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, parts={"end_runs": Part.COUNTED}),
+    operations.Listen: single(listen),
+    operations.MoveLog: single(one_row("move_log")),
+    operations.ForgetChanges: single(forget_changes),
+    operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, is_shown=True, parts={"end_runs": Part.COUNTED}),
 }
 
 
@@ -184,3 +203,10 @@ def parts_of_single_call() -> dict[str, Part]:
     """The statements of the single call, in the order in which a batch is done."""
     rules = sorted(TABLE.values(), key=attrgetter("stage"))
     return {statement: part for rule in rules for statement, part in rule.parts.items()}
+
+
+def shown_parts() -> tuple[str, ...]:
+    """Those of the statements of the single call that change what people see of the runs in their rows."""
+    found = ((name, part) for rule in TABLE.values() if rule.is_shown for name, part in rule.parts.items())
+    # What belongs to a run besides is written with it.
+    return tuple(dict.fromkeys(name for name, part in found if part is not Part.PLAIN))

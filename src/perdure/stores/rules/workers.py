@@ -10,6 +10,7 @@ from perdure.kernel.quarantine import QUARANTINE_FROM, Death, pause_ms, quaranti
 from perdure.stores.answers import Answer, Applied, Blamed, Freed, Moved, Paused
 from perdure.stores.operations import FreeRuns, HoldRun, NoteWorkflows, RaiseEpoch, RegisterWorker
 from perdure.stores.rows import deaths_of
+from perdure.stores.rules.changes import log_changes
 from perdure.stores.rules.last_seen import whereabouts
 from perdure.stores.rules.questions import Bulk, Query, Steps
 
@@ -50,9 +51,11 @@ def free_runs(free: FreeRuns) -> Steps[Answer]:
             if not (yield Query("reach_run", {"run_id": suspects[0][0]})).rows:
                 return Moved()
             blamed = yield from _judge(free, Death(free.now, pid, _as_text(host)), *suspects[0])
-    count = (yield Query("free_runs", free._asdict())).count
+            yield from log_changes([suspects[0][0]], free.now)
+    freed = yield Query("free_runs", free._asdict())
+    yield from log_changes([run_id for (run_id,) in freed.rows], free.now)
     # One that is held or rests was let go of apart from the others.
-    return Applied(Freed(count + (isinstance(blamed, Paused) or (blamed is not None and blamed.is_held)), blamed))
+    return Applied(Freed(freed.count + (isinstance(blamed, Paused) or (blamed is not None and blamed.is_held)), blamed))
 
 
 def _judge(

@@ -72,7 +72,8 @@ update runs
    and owner is null
    and begun_at is null
    and status = 'PENDING'
-   and on_parent_close <> 'abandon';
+   and on_parent_close <> 'abandon'
+returning run_id;
 
 -- wake_children: make them ripe for it.
 update runs

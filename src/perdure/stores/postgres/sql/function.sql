@@ -15,6 +15,8 @@ declare
     posted jsonb;
     told jsonb;
     counts jsonb;
+    listeners text[];
+    changes jsonb;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'the isolation level is %', current_setting('transaction_isolation') using errcode = 'PD001';
@@ -25,7 +27,17 @@ begin
             return '{{"fenced": true}}';
         end if;
     end if;
-{parts}    return jsonb_build_object('posted', posted, 'counts', counts);
+{parts}    -- Last, when something was written: who begins to listen then sees that this transaction is open.
+    if given ? 'now' then
+        select array_agg(name) into listeners from {schema}.listeners where until > (given ->> 'now')::bigint;
+        if 'changes' = any(listeners) then
+            select jsonb_agg(jsonb_build_array(r -> 0))
+              into changes
+              from unnest(array[{shown}]) as part, jsonb_array_elements(given -> part) as r;
+            {log_changes};
+        end if;
+    end if;
+    return jsonb_build_object('posted', posted, 'counts', counts);
 end
 $$;
 

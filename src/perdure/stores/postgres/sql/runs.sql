@@ -316,7 +316,8 @@ update runs
        status = 'PENDING',
        wake_at = :now::bigint
   from bite
- where runs.run_id = bite.run_id;
+ where runs.run_id = bite.run_id
+returning runs.run_id;
 
 -- suspects_of: the suspects a lost worker owned; two are as good as more.
 select run_id, workflow_id, deaths, losses, outlived
@@ -350,7 +351,8 @@ update runs
        wake_at = :now::bigint,
        losses = losses + 1
   from bite
- where runs.run_id = bite.run_id;
+ where runs.run_id = bite.run_id
+returning runs.run_id;
 
 -- free_orphans: what is owned by nobody who has a row is ripe for others.
 with bite as materialized (
@@ -368,7 +370,8 @@ update runs
        status = 'PENDING',
        wake_at = :now::bigint
   from bite
- where runs.run_id = bite.run_id;
+ where runs.run_id = bite.run_id
+returning runs.run_id;
 
 -- next_wakes: when the next free run of one queue becomes ripe, whichever of these priorities it has; runs of other
 -- workflows lie elsewhere. Only runs_waking will do, as for ripest_of. From a floor on, where there is one.

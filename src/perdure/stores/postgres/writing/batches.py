@@ -24,7 +24,7 @@ from perdure.stores.postgres.notify import news_of
 from perdure.stores.postgres.scan_floor import Floors
 from perdure.stores.postgres.writing.function import write_batch
 from perdure.stores.postgres.writing.locked_rows import LOOK_AT_ID_SECONDS, Key, Start, Stuck, keys_of
-from perdure.stores.postgres.writing.single_call import Rows, Told, answers_to, rows_of
+from perdure.stores.postgres.writing.single_call import Given, Told, answers_to, rows_of
 from perdure.stores.postgres.writing.splitting import Apart, halves_of, may_be_of_one, pieces_of
 from perdure.stores.rules.batch import apply_groups, apply_singly, is_torn
 from perdure.stores.rules.table import News
@@ -172,7 +172,7 @@ class Writes:
                 return outcome
         return await self._write_in_steps(batch)
 
-    async def _write_at_once(self, batch: Batch, rows: Rows, hoped: Answers) -> Outcome | None:
+    async def _write_at_once(self, batch: Batch, rows: Given, hoped: Answers) -> Outcome | None:
         """In one round trip; None when something of it is refused, or breaks a rule, and nothing was written."""
         try:
             connection = await self.link.connection()

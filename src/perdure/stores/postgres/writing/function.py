@@ -8,7 +8,7 @@ from typing import NamedTuple
 from perdure.stores.dialects import COMMENT, literal, qualified, quoted
 from perdure.stores.queries import queries
 from perdure.stores.rules.inbox import SENT
-from perdure.stores.rules.table import Part, parts_of_single_call
+from perdure.stores.rules.table import Part, parts_of_single_call, shown_parts
 
 _PLAIN = """
         {statement};
@@ -58,7 +58,10 @@ def write_batch(schema: str) -> Function:
     """The function that writes a batch in one round trip."""
     text = files("perdure.stores.postgres").joinpath("sql", "function.sql").read_text()
     parts = "".join(_part(name, part, schema) for name, part in parts_of_single_call().items())
-    anonymous = text.format(schema=quoted(schema), function="{function}", parts=parts)
+    shown, log_changes = ", ".join(map(literal, shown_parts())), _with_rows("log_changes", "changes", schema)
+    anonymous = text.format(
+        schema=quoted(schema), function="{function}", parts=parts, shown=shown, log_changes=log_changes.strip()
+    )
     name = f"write_batch_{hashlib.blake2b(anonymous.encode(), digest_size=6).hexdigest()}"
     return Function(f"{quoted(schema)}.{name}", anonymous.replace("{function}", name))
 

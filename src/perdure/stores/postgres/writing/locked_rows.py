@@ -50,14 +50,14 @@ class Start(NamedTuple):
     workflow_id: str
 
 
-class Change(NamedTuple):
+class ChangeOf(NamedTuple):
     """What a group does of which it is not known what it waits for: by the run it is about, or by its kind."""
 
     name: str
 
 
 # The row of a run, or what is to be tried again for itself.
-Key: TypeAlias = str | Start | Change
+Key: TypeAlias = str | Start | ChangeOf
 
 
 def keys_of(group: Sequence[Operation]) -> set[Key]:
@@ -66,7 +66,7 @@ def keys_of(group: Sequence[Operation]) -> set[Key]:
     starts = {Start(op.namespace, op.workflow_id) for op in group if isinstance(op, InsertRun | InsertRichRun)}
     if starts:
         return {*runs, *starts}
-    return {*runs, *(Change(run_id) for run_id in runs or {type(op).__name__ for op in group})}
+    return {*runs, *(ChangeOf(run_id) for run_id in runs or {type(op).__name__ for op in group})}
 
 
 class Stuck:

@@ -12,11 +12,14 @@ import msgspec
 from perdure.stores.answers import Answers
 from perdure.stores.operations import Operation
 from perdure.stores.rules.batch import Sorted, apply_sorted, is_torn
+from perdure.stores.rules.changes import moment_of
 from perdure.stores.rules.inbox import post_messages
 from perdure.stores.rules.questions import Bulk, Found
 from perdure.stores.rules.table import Part, Stage, parts_of_single_call
 
 Rows: TypeAlias = dict[str, list[Sequence[object]]]
+# Beside the rows of statements, the time that a batch is of, when it changes what people see of runs.
+Given: TypeAlias = dict[str, "list[Sequence[object]] | int"]
 
 # What follows on messages that were posted; its rows are made by the function itself.
 COUNT_POSTED = "count_posted"
@@ -30,7 +33,7 @@ class Told(msgspec.Struct):
     counts: list[tuple[str, int]] | None = None
 
 
-def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | None:
+def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Given, Answers] | None:
     """The rows of a batch that holds only what goes in bulk, and its answers if nothing is refused; None for others."""
     rows: Rows = {}
     batch = Sorted(groups)
@@ -44,7 +47,10 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Rows, Answers] | Non
             rows.setdefault(question.name, []).extend(question.rows)
             question = steps.send(_as_hoped(question))
     except StopIteration as end:
-        return None if is_torn(groups, end.value) else (rows, end.value)
+        if is_torn(groups, end.value):
+            return None
+        shown = next(batch.shown(), None)
+        return {**rows, **({} if shown is None else {"now": moment_of(shown[1:])})}, end.value
     steps.close()
     return None
 

@@ -247,7 +247,8 @@ update runs indexed by runs_held
        wake_at = at_once(:now)
  where held = 'mismatch'
    and namespace = :namespace
-   and workflow in (select value from json_each(:workflows));
+   and workflow in (select value from json_each(:workflows))
+returning cast(run_id as blob);
 
 -- suspects_of: the suspects a lost worker owned; two are as good as more.
 select run_id, workflow_id, cast(deaths as blob), cast(losses as integer), cast(outlived as integer)
@@ -272,7 +273,8 @@ update runs
           where owner = :worker_id
             and closed_at is null
           limit :limit
-       );
+       )
+returning cast(run_id as blob);
 
 -- free_orphans: what is owned by nobody who has a row, or one with an epoch, is ripe for others.
 update runs
@@ -286,7 +288,8 @@ update runs
             and closed_at is null
             and not exists (select 1 from workers where worker_id = :owner and typeof(epoch) = 'integer')
           limit :limit
-       );
+       )
+returning cast(run_id as blob);
 
 -- ripe_levels: the highest priorities of a queue's free runs that are ripe, and that they are; from one to the next
 -- without what is between. What sleeps lies elsewhere.

@@ -1,0 +1,20 @@
+-- What Postgres is asked of changes in its own way: rows come as JSON.
+
+-- log_changes: these runs have changed.
+insert into changes (transaction_id, run_id)
+select distinct pg_current_xact_id()::text::bigint, r ->> 0
+  from jsonb_array_elements(:rows::jsonb) as r
+    on conflict do nothing;
+
+-- changes_position: what is seen by now. A transaction that is open is named, and is looked for until it is seen.
+select pg_current_snapshot()::text as position;
+
+-- forget_changes: delete some of those that nobody can ask for any more.
+delete from changes
+ where (transaction_id, run_id) in (
+         select transaction_id, run_id
+           from changes
+          where transaction_id < :before::bigint
+            and transaction_id <> all(:but::bigint[])
+          limit :limit::bigint
+       );

@@ -1,0 +1,331 @@
+"""Subscriptions: runs that match, then each as it changes, at least once and without a gap."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    BadFilter,
+    BadOption,
+    Change,
+    CursorExpired,
+    NotOpen,
+    Perdure,
+    Signal,
+    activity,
+    at,
+    set_attributes,
+    workflow,
+)
+from perdure.kernel.position import Position
+from perdure.stores.operations import InsertRun
+from perdure.testing import Environment
+
+go = Signal("go", str)
+
+
+@workflow(name="watched")
+async def watched(first: str) -> str:
+    at(first)
+    async for step in go:
+        at(step)
+        set_attributes(step=step)
+        if step == "end":
+            return step
+        if step == "fail":
+            raise ValueError(step)
+    return ""
+
+
+@workflow(name="other_watched")
+async def other() -> None:
+    await go.receive()
+
+
+@activity
+async def works() -> None:
+    await asyncio.sleep(0)
+
+
+@workflow(name="watched_parent")
+async def parent() -> None:
+    await asyncio.gather(works.options(queue="default")(), watched.options(id="child")("of a parent"))
+
+
+class Watcher:
+    """Somebody who subscribes, and what came so far."""
+
+    def __init__(self, env: Environment, app: Perdure | None = None, **options: Any) -> None:
+        self._env = env
+        self._changes: AsyncIterator[Change] = (app or env.app).subscribe(**options)
+        self.seen: list[Change] = []
+
+    async def next(self, count: int = 1) -> list[tuple[str, str, bool]]:
+        found = [await self._env.alive(anext(self._changes)) for _ in range(count)]
+        self.seen += found
+        return [told(change) for change in found]
+
+    async def until(self, is_it: Callable[[Change], bool]) -> Change:
+        """The first change that is so; a run that changes slowly may be told of in between."""
+        while True:
+            await self.next()
+            if is_it(self.seen[-1]):
+                return self.seen[-1]
+
+    @property
+    def cursor(self) -> str:
+        return self.seen[-1].cursor
+
+    async def close(self) -> None:
+        await self._changes.aclose()  # type: ignore[attr-defined]
+
+
+def told(change: Change) -> tuple[str, str, bool]:
+    return change.run.id, change.run.step or change.run.status.value, change.left
+
+
+@asynccontextmanager
+async def watching(env: Environment, **options: Any) -> AsyncIterator[Watcher]:
+    watcher = Watcher(env, **options)
+    try:
+        yield watcher
+    finally:
+        await watcher.close()
+
+
+async def test_first_come_the_runs_that_match_and_then_each_that_changes(env: Environment) -> None:
+    async with env:
+        run = await env.start(watched.options(id="a", entity_id="npc-42"), "begin")
+        await env.start(watched.options(id="b", entity_id="npc-43"), "begin")
+        await env.settle()
+        async with watching(env, where="entity_id = :npc", params={"npc": "npc-42"}) as watcher:
+            assert await watcher.next() == [("a", "begin", False)]
+            await run.signal(go, "middle")
+            await watcher.until(lambda change: change.run.step == "middle")
+            started = await env.start(watched.options(id="c", entity_id="npc-42"), "begin")
+            await watcher.until(lambda change: change.run.id == "c")
+            await started.signal(go, "end")
+            last = await watcher.until(lambda change: change.run.closed_at is not None)
+            assert (last.run.id, last.run.status, last.left) == ("c", "COMPLETED", False)
+            assert last.run.attributes == {"step": "end"}
+            assert {change.run.entity_id for change in watcher.seen} == {"npc-42"}
+
+
+async def test_a_run_that_matches_no_longer_has_left(env: Environment) -> None:
+    async with env:
+        run = await env.start(watched.options(id="a"), "begin")
+        await env.start(other.options(id="b"))
+        await env.settle()
+        async with watching(env, where="status in ('running', 'suspended') and workflow = 'watched'") as watcher:
+            assert await watcher.next() == [("a", "begin", False)]
+            await run.signal(go, "fail")
+            last = await watcher.until(lambda change: change.left)
+            assert (last.run.id, last.run.status, last.run.error) == ("a", "FAILED", "ValueError: fail")
+
+
+async def test_closed_runs_come_first_when_they_are_asked_for(env: Environment) -> None:
+    async with env:
+        for number in range(3):
+            run = await env.start(watched.options(id=f"a{number}"), "begin")
+            await run.signal(go, "fail")
+            await env.pass_time(1)
+        run = await env.start(watched.options(id="b"), "begin")
+        async with watching(env, where="status = 'failed'") as watcher:
+            assert [id for id, *_ in await watcher.next(3)] == ["a2", "a1", "a0"]
+            await run.signal(go, "fail")
+            assert await watcher.next() == [("b", "fail", False)]
+
+
+async def test_a_cursor_goes_on_where_another_process_stopped(env: Environment) -> None:
+    """Whatever happens while nobody looks is told to the next one who asks."""
+    async with env:
+        runs = [await env.start(watched.options(id=id), "begin") for id in "abc"]
+        await env.settle()
+        watcher = Watcher(env)
+        assert sorted(await watcher.next(3)) == [(id, "begin", False) for id in "abc"]
+        cursor = watcher.cursor
+        await runs[0].signal(go, "end")
+        await env.pass_time(15)
+        await env.crash()
+        await env.settle()
+        late = await env.app.get("b")
+        await late.signal(go, "middle")
+        await env.pass_time(15)
+        async with watching(env, after=cursor) as again:
+            await again.until(lambda change: change.run.id == "a" and change.run.closed_at is not None)
+        async with watching(env, after=cursor) as once_more:
+            await once_more.until(lambda change: change.run.id == "b" and change.run.step == "middle")
+
+
+async def test_a_cursor_within_the_first_list_goes_on_with_the_rest_of_it(env: Environment) -> None:
+    async with env:
+        for id in "abcd":
+            await env.start(watched.options(id=id), "begin")
+        await env.settle()
+        async with watching(env) as watcher:
+            first = {id for id, *_ in await watcher.next(2)}
+        async with watching(env, after=watcher.cursor) as again:
+            assert {id for id, *_ in await again.next(2)} == {*"abcd"} - first
+
+
+async def test_what_left_while_nobody_looked_is_told(env: Environment) -> None:
+    async with env:
+        run = await env.start(watched.options(id="a", entity_id="e"), "begin")
+        other_run = await env.start(watched.options(id="b", entity_id="f"), "begin")
+        await env.settle()
+        where = "entity_id = 'e' and status in ('running', 'suspended')"
+        async with watching(env, where=where) as watcher:
+            await watcher.next()
+        await other_run.signal(go, "fail")
+        await run.signal(go, "fail")
+        await env.pass_time(15)
+        async with watching(env, where=where, after=watcher.cursor) as again:
+            assert await again.next() == [("a", "fail", True)]
+            assert [change.run.id for change in again.seen] == ["a"], "the other one can never have matched"
+
+
+async def test_a_cursor_that_is_too_old_says_so(env: Environment) -> None:
+    async with env:
+        await env.start(watched.options(id="a"), "begin")
+        async with watching(env) as watcher:
+            await watcher.next()
+        # As long as the log is kept for them, and longer.
+        await env.pass_time(timedelta(minutes=5))
+        async with watching(env, after=watcher.cursor) as again:
+            await env.start(watched.options(id="b"), "begin")
+            await again.until(lambda change: change.run.id == "b")
+        await env.pass_time(timedelta(minutes=25))
+        async with watching(env, after=watcher.cursor) as late:
+            with pytest.raises(CursorExpired, match="too old.*begin anew"):
+                await late.next()
+
+
+async def test_old_changes_are_deleted_by_whoever_looks(env: Environment) -> None:
+    """The log must not grow for ever, however short subscribers stay, and one that stays must lose nothing."""
+    async with env:
+        for number in range(4):
+            await env.start(watched.options(id=f"a{number}"), "begin")
+            async with watching(env, where="id = :id", params={"id": f"a{number}"}) as watcher:
+                await watcher.next()
+            if number == 0:
+                first = watcher.cursor
+            await env.pass_time(timedelta(minutes=7))
+        async with watching(env, where="id = 'a3'") as watcher:
+            await watcher.next()
+        await env.settle()
+        assert 1 <= len(await logged(env)) < 4
+        async with watching(env, after=first) as late:
+            with pytest.raises(CursorExpired):
+                await late.next()
+
+
+async def test_nothing_is_logged_while_nobody_listens(env: Environment) -> None:
+    """Who does not subscribe pays for one look a batch, and no row."""
+    async with env:
+        run = await env.start(watched.options(id="a"), "begin")
+        await env.settle()
+        assert await logged(env) == []
+        async with watching(env) as watcher:
+            await watcher.next()
+            await run.signal(go, "middle")
+            await watcher.until(lambda change: change.run.step == "middle")
+            assert await logged(env) != []
+        await env.pass_time(timedelta(minutes=12))
+        before = await logged(env)
+        await run.signal(go, "end")
+        await env.start(watched.options(id="b"), "begin")
+        await env.pass_time(1)
+        assert await logged(env) == before
+
+
+async def logged(env: Environment) -> list[str]:
+    return (await env.store.reads.changelog.changed(Position(0)))[1]
+
+
+async def test_a_slow_reader_holds_one_entry_for_a_run(env: Environment) -> None:
+    async with env:
+        run = await env.start(watched.options(id="a"), "begin")
+        await env.settle()
+        async with watching(env) as slow:
+            await slow.next()
+            for number in range(20):
+                await run.signal(go, str(number))
+                await env.pass_time(1)
+            (reader,) = env.engine.subscriptions._subscribers
+            assert len(reader._waiting) == 1
+            assert await slow.next() == [("a", "19", False)]
+
+
+async def test_many_subscribers_share_one_look(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with env:
+        await env.start(watched.options(id="a"), "begin")
+        await env.settle()
+        watchers = [Watcher(env, where=f"entity_id = 'e{number}' or id = 'a'") for number in range(50)]
+        for watcher in watchers:
+            await watcher.next()
+        asked = 0
+        changelog = type(env.store.reads.changelog)
+        changed = changelog.changed
+
+        async def counted(self: Any, since: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return await changed(self, since)
+
+        monkeypatch.setattr(changelog, "changed", counted)
+        await env.pass_time(1)
+        assert 1 <= asked <= 11
+        for watcher in watchers:
+            await watcher.close()
+
+
+async def test_changes_of_another_process_come(env: Environment) -> None:
+    async with env, watching(env) as watcher:
+        first = asyncio.ensure_future(watcher.next())
+        await env.pass_time(1)
+        now = env.clock.now()
+        run = InsertRun("z", "main", "z", "wf", "nobody", "PENDING", None, now, 0, "{}", 7, now)
+        await env.elsewhere([run])
+        assert await env.alive(first) == [("z", "PENDING", False)]
+
+
+async def test_namespaces_and_tasks_stay_apart(env: Environment) -> None:
+    async with env, watching(env) as watcher, watching(env, where="workflow like 'task:%'") as of_tasks:
+        first = asyncio.ensure_future(of_tasks.next())
+        await env.pass_time(1)
+        now = env.clock.now()
+        await env.elsewhere([InsertRun("z", "foreign", "z", "wf", "q", "PENDING", None, now, 0, "{}", 7, now)])
+        await env.start(parent.options(id="p"))
+        await watcher.until(lambda change: change.run.id == "child")
+        assert {change.run.workflow for change in watcher.seen} <= {"watched_parent", "watched"}
+        await env.alive(first)
+        assert of_tasks.seen[0].run.workflow == "task:works"
+
+
+async def test_bad_input_is_refused_before_anything_is_asked(env: Environment) -> None:
+    async with env:
+        for options, error in [
+            ({"where": "status ="}, BadFilter),
+            ({"where": ""}, BadFilter),
+            ({"where": "id = :id"}, BadFilter),
+            ({"after": "nonsense"}, BadOption),
+            ({"after": "1:2:3"}, BadOption),
+            ({"after": 7}, BadOption),
+        ]:
+            async with watching(env, **options) as watcher:  # type: ignore[arg-type]
+                with pytest.raises(error):
+                    await watcher.next()
+        assert await env.store.reads.changelog.listener("changes") is None
+
+
+async def test_a_subscription_ends_when_its_perdure_is_closed(env: Environment) -> None:
+    async with env:
+        watcher = Watcher(env)
+        waiting = asyncio.ensure_future(watcher.next())
+        await env.settle()
+    with pytest.raises(NotOpen):
+        await waiting
