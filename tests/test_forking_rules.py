@@ -140,6 +140,7 @@ RETRIES = {
         [2],
     ),
     "what is left to undo is no undo": (history(("a", 1, ok()), end=RunTerminated()), WAITING, [2]),
+    "nor is what was dropped": (history(("a", 1, ok()), ("b", 2, bad()), end=FAILED), "[]", [2]),
     "after an undo it begins anew": (
         history(("a", 1, ok()), ("b", 2, bad()), ("undo/f", 3, ok(2)), end=FAILED),
         DONE,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from perdure import (
     BadOption,
     Deferred,
     IdConflict,
+    Perdure,
     Request,
     Retry,
     Run,
@@ -26,8 +28,11 @@ from perdure import (
     Status,
     activity,
     at,
+    continue_as_new,
+    info,
     now,
     rng,
+    set_attributes,
     sleep,
     undo,
     workflow,
@@ -485,3 +490,229 @@ async def test_a_token_reaches_the_run_that_goes_on_under_the_id(env: Environmen
 async def asks_by_token() -> str:
     at(approval.token())
     return await approval.wait()
+
+
+# Children
+
+
+@activity(name="fork_pack", retry=Retry(max_attempts=1))
+async def pack(shelf: int) -> int:
+    bank.calls.append(f"pack {shelf}")
+    if bank.is_broken and shelf == 2:
+        raise ConnectionError(f"no shelf {shelf}")
+    return shelf
+
+
+@workflow(name="fork_pick")
+async def pick(shelf: int) -> int:
+    return await pack(shelf)
+
+
+@workflow(name="fork_picks")
+async def picks(ids: list[str | None]) -> list[int]:
+    """Its children in tasks of their own, under ids of their own or not."""
+    calls = [pick.options(id=id) if id else pick for id in ids]
+    found = await asyncio.gather(*(call(shelf) for shelf, call in enumerate(calls, start=1)), return_exceptions=True)
+    if bad := [each for each in found if isinstance(each, BaseException)]:
+        raise RuntimeError(f"{len(bad)} failed")
+    return [each for each in found if isinstance(each, int)]
+
+
+@pytest.mark.parametrize("ids", [[None] * 3, ["a", "b", "c"]])
+async def test_children_that_ended_stay_ended_and_others_start_anew_under_their_ids(
+    env: Environment, ids: list[str | None]
+) -> None:
+    """Of many the one that failed runs again, and has its id again."""
+    async with failed(env, ids, workflow=picks) as run:
+        old = {child.id: child.run_id for child in await run.children()}
+
+        again = await run.retry()
+
+        assert await env.result(again) == [1, 2, 3]
+        assert bank.calls == ["pack 2"]
+        (new,) = await again.children()
+        assert new.id in old
+        assert new.run_id != old[new.id]
+        assert (await env.app.get(new.id)).run_id == new.run_id
+
+
+@workflow(name="fork_slow_child")
+async def slow_child() -> int:
+    try:
+        return await go.receive()
+    except asyncio.CancelledError:
+        await sleep(100)
+        bank.calls.append("cleaned up")
+        raise
+
+
+@workflow(name="fork_waits_for_child")
+async def waits_for_child(id: str | None) -> int:
+    return await (slow_child.options(id=id) if id else slow_child)()
+
+
+@pytest.mark.parametrize("id", [None, "kid"])
+async def test_a_child_that_still_cleans_up_is_waited_for_and_started_anew(env: Environment, id: str | None) -> None:
+    """It was told to stop with its parent; two of one id at once would do its work twice."""
+    async with env:
+        run = await env.start(waits_for_child.options(id="o-17"), id)
+        await env.settle()
+        (old,) = await run.children()
+        await run.cancel(force=True)
+        await env.settle()
+        assert (await (await env.app.get(run_id=old.run_id)).describe()).closed_at is None
+
+        again = await run.retry()
+        await env.pass_time(50)
+        assert list(await again.children()) == []
+        await env.pass_time(60)
+
+        (new,) = await again.children()
+        assert (new.id, bank.calls) == (old.id, ["cleaned up"])
+        await (await env.app.get(run_id=new.run_id)).signal(go, 5)
+        assert await env.result(again) == 5
+
+
+async def test_a_fork_of_an_open_run_leaves_the_children_of_that_alone(env: Environment) -> None:
+    """They go on for the run that started them."""
+    async with env:
+        run = await env.start(waits_for_child.options(id="o-17"), None)
+        await env.settle()
+        (old,) = await run.children()
+
+        other = await run.fork(at=1, id="other")
+        await env.settle()
+
+        (new,) = await other.children()
+        assert new.id != old.id
+        for kid, number in ((old, 1), (new, 2)):
+            await (await env.app.get(run_id=kid.run_id)).signal(go, number)
+        assert await env.result(run) == 1
+        assert await env.result(other) == 2
+
+
+# What else there is of a run
+
+
+@workflow(name="fork_large")
+async def large(text: str) -> str:
+    told = await reserve(text)
+    sent = await go.receive()
+    return f"{told[:4]} {sent} {await charge(sent)}"
+
+
+async def test_large_values_come_along(env: Environment) -> None:
+    """What is too large for its row lies elsewhere."""
+    async with env:
+        run = await env.start(large.options(id="o-17"), "x" * 5000)
+        await run.signal(go, 1)
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        bank.is_broken = False
+        bank.calls.clear()
+
+        again = await run.retry()
+
+        assert await env.result(again) == "hold 1 receipt 1"
+        assert (await history(again))[:3] == (await history(run))[:3]
+        assert bank.calls == ["charge 1"]
+
+
+@activity(name="fork_pays_once", at_most_once=True)
+async def pays_once() -> str:
+    bank.calls.append("pay")
+    if bank.is_broken:
+        await asyncio.Event().wait()
+    return "paid"
+
+
+@workflow(name="fork_pays")
+async def pays() -> str:
+    return await pays_once()
+
+
+async def test_what_is_done_at_most_once_is_not_done_again_by_a_retry(env: Environment) -> None:
+    """It was under way when the run was ended: nobody knows how far it came. A second retry is a decision."""
+    async with env:
+        run = await env.start(pays.options(id="o-17"))
+        await env.settle()
+        await run.terminate()
+        bank.is_broken = False
+
+        again = await run.retry()
+        with pytest.raises(RunFailed, match="lost"):
+            await env.result(again)
+        assert bank.calls == ["pay"]
+
+        assert await env.result(await again.retry()) == "paid"
+
+
+@workflow(name="fork_generation")
+async def generation(number: int) -> str:
+    got = await go.receive()
+    if number == 1:
+        continue_as_new(2)
+    return f"{info().history_length} {got} {await charge(got)}"
+
+
+async def test_a_retry_of_a_run_that_continued_is_one_of_its_newest_generation(env: Environment) -> None:
+    """As its result is; the first start under the same id still finds it."""
+    async with env:
+        run = await env.start(generation.options(id="o-17"), 1)
+        await run.signal(go, 1)
+        await run.signal(go, 2)
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        bank.is_broken = False
+
+        again = await run.retry()
+
+        assert (await env.result(again)).endswith("2 receipt 2")
+        assert (await env.start(generation.options(id="o-17"), 1)).run_id == again.run_id
+
+
+async def test_attributes_set_later_come_along_and_are_found(env: Environment) -> None:
+    """A run is found by what it said, and so is its retry."""
+    async with env:
+        run = await env.start(says.options(id="o-17", attributes={"tenant": "acme"}))
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        bank.is_broken = False
+
+        again = await run.retry()
+
+        assert (await again.describe()).attributes == {"tenant": "acme", "stage": "paying"}
+        assert await env.result(again) == {"tenant": "acme"}
+
+
+@workflow(name="fork_says")
+async def says() -> dict[str, object]:
+    first = dict(info().attributes)
+    set_attributes(stage="paying")
+    await charge(1)
+    return first
+
+
+def test_code_that_does_not_await_has_the_same(tmp_path: Path) -> None:
+    """No second set of names."""
+    with Perdure(f"sqlite:///{tmp_path}/sync.db").sync() as app:
+        run = app.start(once_more.options(id="o-17"))
+        with pytest.raises(RunFailed):
+            run.result()
+        bank.is_broken = False
+
+        assert run.retry(reason="again").result() == "hold-x receipt 1"
+        other = app.get("o-17").fork(at="fork_charge_once", id="other", results={"fork_charge_once": "by hand"})
+        assert other.result() == "hold-x by hand"
+
+
+@activity(name="fork_charge_once", retry=Retry(max_attempts=1))
+async def charge_once() -> str:
+    if bank.is_broken:
+        raise ConnectionError("no bank")
+    return "receipt 1"
+
+
+@workflow(name="fork_once_more")
+async def once_more() -> str:
+    return f"{await reserve('x')} {await charge_once()}"

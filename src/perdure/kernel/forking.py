@@ -74,7 +74,7 @@ def _is_undone(answers: Sequence[Event], undo: str | None, *, failed: bool) -> b
     """Whether undos ran, or may have begun to."""
     if any(event.place.startswith(("undo/", "undo#")) for event in answers):
         return True
-    if undo is None:
+    if undo is None or '"state"' not in undo:
         return False
     told_to_stop = any(isinstance(event.fact, CancelRequested | TimeoutReached) for event in answers)
     return failed or told_to_stop or '"state":"done"' in undo or '"state":"failed"' in undo
