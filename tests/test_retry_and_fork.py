@@ -343,11 +343,12 @@ async def test_only_what_has_ended_badly_can_be_retried(env: Environment) -> Non
     """Each refusal says what to do instead."""
     async with failed(env, "o-17", 7) as run:
         again = await run.retry()
-        assert (await run.retry()).run_id == again.run_id, "it is retried already"
         await env.result(again)
+        assert (await run.retry()).run_id == again.run_id, "it is retried already"
 
         with pytest.raises(RunClosed, match="fork"):
             await again.retry()
+        await env.start(checkout.options(id="o-17", on_conflict="replace"), "o-18")
         with pytest.raises(IdConflict, match="newer"):
             await run.retry()
         with pytest.raises(IdConflict, match="newer"):

@@ -12,7 +12,20 @@ import asyncpg
 import pytest
 
 from perdure import Perdure, Signal, Status, workflow
-from perdure.stores.answers import Applied, Busy, Committed, Fenced, Freed, Moved, Outcome, Paused, Posted, Remaining
+from perdure.kernel.forking import Kept
+from perdure.stores.answers import (
+    Applied,
+    Busy,
+    Committed,
+    Fenced,
+    Freed,
+    Moved,
+    Outcome,
+    Paused,
+    Posted,
+    Remaining,
+    Taken,
+)
 from perdure.stores.operations import (
     Batch,
     ClaimRuns,
@@ -30,6 +43,7 @@ from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.rules.reads import Reads
 from tests.postgres.test_conformance import told
 from tests.test_store_contract import a_message, a_ripe_run, a_run, an_end, an_event
+from tests.test_store_forks import ENDED, a_retry
 
 CLAIMERS, RUNS, BITE = 16, 1600, 7
 MANY_RUNS, MANY_BITE = int(os.environ.get("TASKS") or 100_000), 50
@@ -348,3 +362,25 @@ async def test_a_suspect_that_somebody_holds_keeps_no_other_from_coming_back(pos
         taken.append(await told(store, claim))
 
         assert taken == [Committed({0: Applied(found)}) for found in (["s1"], ["s2"], [], ["s0"])]
+
+
+async def test_many_retries_at_once_make_one_run(postgres_url: str) -> None:
+    """Each by a process of its own: whoever is first makes it, and all others are told of that one."""
+    async with several(postgres_url, 8) as stores:
+        for number in range(5):
+            old = f"r{number}"
+            ended = [each._replace(run_id=old) for each in ENDED]
+            begun = [a_run(old)._replace(owner="w-0"), *ended[:-1], ended[-1]._replace(owner="w-0")]  # type: ignore[call-arg]  # an end
+            assert await told(stores[0], Batch([begun], "w-0", 1)) == Committed({})
+            groups = [a_retry(f"{old}-{n}", old, Kept(2, 3, 0)) for n in range(len(stores))]
+            outcomes = await asyncio.gather(
+                *(told(store, Batch([group], None, 0)) for store, group in zip(stores, groups, strict=True))
+            )
+
+            answers = [outcome.answers.get(0) for outcome in outcomes if isinstance(outcome, Committed)]
+            winner = await stores[0].reads.latest_run("main", old)
+            assert winner is not None
+            assert answers.count(None) == 1
+            assert {each.run.run_id for each in answers if isinstance(each, Taken)} == {winner.run_id}
+            assert len(answers) == len(stores)
+            assert [event.seq for event in await stores[0].reads.events(winner, 0, 9)] == [1, 2, 3]

@@ -261,7 +261,7 @@ class Run(Generic[R_co]):
     async def retry(self, reason: str | None = None) -> "Run[R_co]":
         """Run again what failed, or go on where the run was stopped: another run under the same id, which is given.
 
-        Recorded results stay; of a run whose undos ran, everything runs again. Two retries at once make one run.
+        Recorded results stay; of a run whose undos ran, everything runs again. A run has one retry, whoever asks.
         RunOpen when the run has not ended, RunClosed when it is COMPLETED, IdConflict when a newer run has the id.
         """
         at = (self._home.namespace, self.run_id, self.id)

@@ -26,7 +26,7 @@ class Forker(Protocol):
     """Makes runs that have the past of others, which stay as they are; `id` is the workflow_id that errors name."""
 
     async def retry(self, namespace: str, run_id: str, id: str, reason: str | None) -> RunRow | OwnedRun:
-        """Run again what failed, or go on where a run was stopped; a run that another caller has made is the answer.
+        """Run again what failed, or go on where a run was stopped; a run has one retry, however often it is asked for.
 
         RunOpen; RunClosed when it is COMPLETED; IdConflict when a newer run has the id.
         """

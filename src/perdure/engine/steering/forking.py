@@ -86,7 +86,7 @@ class StoreForker:
             raise RunClosed(id, row.status, "nothing of it failed; to do a part of it again, fork it: fork(at=...)")
         latest = await self._reader.find(namespace, row.workflow_id)
         if latest.run_id != row.run_id:
-            return self._retried_by(row, latest, is_wanted=latest.closed_at is None)
+            return _retry_of(row, latest)
         history = await self._history(row)
         kept = retried(history, row.undo, stamp_of)
         request = _again(row, row.workflow_id)
@@ -95,12 +95,6 @@ class StoreForker:
             return await self._make(row, msgspec.structs.replace(request, seed=None), RETRY, reason, None)
         forked_at = kept[0].last if kept else 1
         return await self._make(row, request, RETRY, reason, Past(kept, forked_at, row.created_at))
-
-    def _retried_by(self, row: RunRow, holder: RunRow, *, is_wanted: bool = True) -> RunRow:
-        """The run that is the retry already; IdConflict when another one has the id."""
-        if is_wanted and holder.forked_from == row.run_id and holder.fork_kind == RETRY:
-            return holder
-        raise _taken(row, holder, "a retry")
 
     # Fork
 
@@ -155,7 +149,7 @@ class StoreForker:
         answer = await self._committer.apply(*self._starts.insert(request, owned, hosted=False), fork)
         if isinstance(answer, Taken) and answer.run.run_id != owned.run_id:
             if kind == RETRY:
-                return self._retried_by(row, answer.run)
+                return _retry_of(row, answer.run)
             raise _taken(row, answer.run, "a fork")
         self._check(answer, row)
         self._arrivals.look_around()
@@ -174,6 +168,13 @@ class StoreForker:
                 raise error
             case _:
                 raise StoreError(self._store.url, f"the change was refused: {answer}")
+
+
+def _retry_of(row: RunRow, holder: RunRow) -> RunRow:
+    """The run that has the id, if it is the retry of this one: a run has one, however often that is asked for."""
+    if holder.forked_from == row.run_id and holder.fork_kind == RETRY:
+        return holder
+    raise _taken(row, holder, "a retry")
 
 
 def _again(row: RunRow, workflow_id: str) -> StartRequest:
