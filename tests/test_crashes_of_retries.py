@@ -58,9 +58,8 @@ class RetriedStory:
         return await self.patiently(ask)
 
     async def run(self) -> object:
-        app = lambda: self.env.app  # noqa: E731 - another one after each crash
         calls["down"] = 1
-        old = await self.patiently(lambda: app().start(is_retried.options(id="story"), 3))
+        old = await self.patiently(lambda: self.env.app.start(is_retried.options(id="story"), 3))
         for signal, number in ((late, 2), (sent, 1)):
             await self.patiently(lambda signal=signal, number=number: self._signal(old, signal, number))
         with pytest.raises(RunFailed):
@@ -74,7 +73,7 @@ class RetriedStory:
         assert await self._history(old) == before
         for made, origin, seq in ((again, old, 3), (fork, again, 2)):
             assert (await self._history(made))[:seq] == (await self._history(origin))[:seq]
-        runs = sorted((run.id, run.status.value) for run in await app().list())
+        runs = sorted((run.id, run.status.value) for run in await self.env.app.list())
         return results, runs, [(event.kind, event.place) for event in await self._history(fork)]
 
     async def _signal(self, run: Run[Any], signal: Signal[int], number: int) -> None:

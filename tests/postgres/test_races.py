@@ -43,7 +43,7 @@ from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.rules.reads import Reads
 from tests.postgres.test_conformance import told
 from tests.test_store_contract import a_message, a_ripe_run, a_run, an_end, an_event
-from tests.test_store_forks import ENDED, a_retry
+from tests.test_store_forks import a_retry
 
 CLAIMERS, RUNS, BITE = 16, 1600, 7
 MANY_RUNS, MANY_BITE = int(os.environ.get("TASKS") or 100_000), 50
@@ -369,8 +369,8 @@ async def test_many_retries_at_once_make_one_run(postgres_url: str) -> None:
     async with several(postgres_url, 8) as stores:
         for number in range(5):
             old = f"r{number}"
-            ended = [each._replace(run_id=old) for each in ENDED]
-            begun = [a_run(old)._replace(owner="w-0"), *ended[:-1], ended[-1]._replace(owner="w-0")]  # type: ignore[call-arg]  # an end
+            end = an_end(old, 4)._replace(owner="w-0")
+            begun = [a_run(old)._replace(owner="w-0"), an_event(old, 2), an_event(old, 3), end]
             assert await told(stores[0], Batch([begun], "w-0", 1)) == Committed({})
             groups = [a_retry(f"{old}-{n}", old, Kept(2, 3, 0)) for n in range(len(stores))]
             outcomes = await asyncio.gather(

@@ -111,11 +111,12 @@ def _members(failure: Failure) -> Iterator[Failure]:
 
 def _without(answers: Sequence[Event], causes: set[int], made_at: Callable[[str], int], *, is_group: bool) -> list[int]:
     """The numbers of the events that do not depend on these."""
-    kept: list[int] = []
+    first = min(causes, default=answers[-1].seq + 1 if answers else 0)
+    kept = [event.seq for event in answers if event.seq < first]
     left_out: list[Event] = []
     # How many of those that are left out a task is known to have outlived.
     outlived: dict[str, int] = {}
-    for event in answers:
+    for event in answers[len(kept) :]:
         if event.seq in causes:
             left_out.append(event)
             continue
