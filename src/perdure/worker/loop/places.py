@@ -22,13 +22,16 @@ class Branch:
 
     def child(self, title: str) -> "Branch":
         """The branch of the next task of this title."""
-        key = f"{title}/"
-        nth = self._used[key] = self._used.get(key, 0) + 1
-        return Branch(f"{self.path}{title}/" if nth == 1 else f"{self.path}{title}#{nth}/")
+        return Branch(self._path_of(title))
 
     def undo(self) -> "Branch":
         """The branch of the next unwinding."""
-        return UndoBranch(self.child("undo").path)
+        return UndoBranch(self._path_of("undo"))
+
+    def _path_of(self, title: str) -> str:
+        key = f"{title}/"
+        nth = self._used[key] = self._used.get(key, 0) + 1
+        return f"{self.path}{title}/" if nth == 1 else f"{self.path}{title}#{nth}/"
 
 
 class UndoBranch(Branch):

@@ -34,6 +34,8 @@ class UndoStack:
 
     # The task that unwinds everything after the end of the code, once that has begun.
     last: RunTask | None = None
+    # Whether the code has ended, and what it has done is being undone.
+    is_unwinding = False
 
     def __init__(self, loop: RunLoop) -> None:
         self._loop = loop
@@ -44,11 +46,6 @@ class UndoStack:
         self._notes: list[str] = []
         # A set in the order of the calls.
         self.waiting: dict[Undo, None] = {}
-
-    @property
-    def is_unwinding(self) -> bool:
-        """Whether the code has ended, and what it has done is being undone."""
-        return self.last is not None and not self.last.done()
 
     @property
     def has_undone(self) -> bool:
@@ -68,7 +65,12 @@ class UndoStack:
 
     def finish(self) -> None:
         """Undo everything: the code has ended, and not well."""
+        self.is_unwinding = True
         self.last = self._begin(None)
+        self.last.add_done_callback(self._finished)
+
+    def _finished(self, _: object) -> None:
+        self.is_unwinding = False
 
     def _begin(self, wanted: dict[Undo, None] | None) -> RunTask:
         # Its branch is the run's own, whoever asks for it: its calls have the same places whatever they undo.
@@ -80,8 +82,8 @@ class UndoStack:
         return task
 
     async def _unwind(self, wanted: dict[Undo, None] | None, before: list[RunTask]) -> None:
-        if wanted is None:
-            await self._stop_branches()
+        if wanted is None and (left_behind := self._stop_branches()):
+            await asyncio.wait(left_behind)
         for unwinder in before:
             await _over(unwinder)
         waiting, over = self.waiting, self._over
@@ -102,13 +104,12 @@ class UndoStack:
                 over.append(entry)
                 del waiting[entry]
 
-    async def _stop_branches(self) -> None:
+    def _stop_branches(self) -> list[RunTask]:
         """Cancel the tasks that the code has left behind: what they have done is to be undone as well."""
         left = [task for task in self._loop.open_tasks() if task not in self._unwinders]
         for task in left:
             task.cancel()
-        if left:
-            await asyncio.wait(left)
+        return left
 
     # What is told of them
 
@@ -144,6 +145,7 @@ class UndoStack:
         self.waiting.clear()
         self._unwinders = []
         self.last = None
+        self.is_unwinding = False
 
 
 async def _over(task: RunTask) -> None:
