@@ -46,7 +46,7 @@ format: $(READY) ## format and fix what can be fixed
 generate: $(READY) ## write the sync classes anew from the async ones
 	$(BIN)/python -m tools.generate_sync
 
-bench: $(READY) ## how fast, beside the floor of this machine (about four minutes)
+bench: $(READY) ## how fast, beside the floor of this machine (about six minutes)
 	$(BIN)/python -m bench
 
 bench-postgres: $(READY) ## the same on a Postgres from PyPI, with two workers, and a million timers (about twenty minutes)

@@ -22,22 +22,27 @@ from bench.server import LockWaits, serving, version_of
 
 SIZES = {"S1": 6000, "S2": 450, "S3": 1000, "S4": 2000, "S5": 10, "S6": 500, "S7": 1000, "S9": 10_000, "memory": 10_000}
 QUICK_SIZES = {"S1": 1500, "S2": 150, "S3": 50, "S4": 200, "S5": 2, "S6": 50, "S7": 100, "S9": 1000, "memory": 2000}
-# What there is to see only where several processes meet on a server.
-MORE_SIZES = {"crowd": 100_000, "crew": 6000, "knocks": 200}
-QUICK_MORE_SIZES = {"crowd": 2000, "crew": 500, "knocks": 8}
+# What is held against another side of itself, in turns of its own, and not against the floor.
+TURNS = {"deferreds": 12, "requests": 6, "undos": 40, "exposed": 1000, "streams": 100_000, "beats": 3}
+QUICK_TURNS = {"deferreds": 1, "requests": 1, "undos": 1, "exposed": 50, "streams": 1000, "beats": 1}
+# What there is to see only on a server.
+MORE_SIZES = {"transactions": 4, "crowd": 100_000, "crew": 6000, "knocks": 200}
+QUICK_MORE_SIZES = {"transactions": 1, "crowd": 2000, "crew": 500, "knocks": 8}
 BUDGET = "budget"
-# What has no bar to be held against is measured once.
-ONCE = {"memory"}
+IN_TURNS = {*TURNS, "transactions"}
+# What has no bar, or turns of its own, is measured once.
+ONCE = {"memory", *IN_TURNS}
 # Of tables that nobody sees in a terminal.
 WIDTH = 160
 
 
 def sizes_of(store: str, *, quick: bool) -> dict[str, int]:
     """The scenarios for a store, and how large each is."""
+    anywhere = (QUICK_SIZES | QUICK_TURNS) if quick else (SIZES | TURNS)
     if store == "sqlite":
-        return QUICK_SIZES if quick else SIZES
-    both = (QUICK_SIZES | QUICK_MORE_SIZES) if quick else (SIZES | MORE_SIZES)
-    return {scenario: size for scenario, size in both.items() if scenario not in ONCE}
+        return anywhere
+    both = anywhere | (QUICK_MORE_SIZES if quick else MORE_SIZES)
+    return {scenario: size for scenario, size in both.items() if scenario != "memory"}
 
 
 def measured_pair(scenario: str, size: int, server: str | None, waits: LockWaits, floor: Floor | None = None) -> Pair:
@@ -89,15 +94,16 @@ def measured_pairs(
             if found and scenario in ONCE:
                 continue
             console.print(f"pair {number + 1} of {options.pairs}: {scenario}", style="dim")
-            found.append(measured_pair(scenario, sizes[scenario], server, waits, floor))
-            # One is enough to see that it works.
-            floor = found[0].floor if options.quick else None
+            # One is enough to see that it works, or for what is not held against it.
+            known = floor if options.quick or scenario in IN_TURNS else None
+            found.append(measured_pair(scenario, sizes[scenario], server, waits, known))
+            floor = found[-1].floor
     return pairs
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="How fast, beside the floor of this machine.")
-    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="all, or some of S1 to S9")
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="all, or some of S1 to S9, undos and so on")
     parser.add_argument("--store", default="sqlite", help="sqlite, postgres, or the URL of a Postgres server")
     parser.add_argument("--pairs", type=int, help="how often each scenario runs (5; quick: 1)")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -109,7 +115,8 @@ def parsed() -> argparse.Namespace:
     is_file = options.store == "sqlite"
     options.json = options.json or Path(f"bench/results/{'latest' if is_file else 'postgres'}.json")
     known = [*sizes_of(options.store, quick=options.quick), *([BUDGET] if is_file else [])]
-    options.scenarios = options.scenarios or known
+    # An earlier revision may not know of those that are held against themselves.
+    options.scenarios = options.scenarios or [each for each in known if not options.against or each not in IN_TURNS]
     if unknown := set(options.scenarios) - set(known):
         parser.error(f"there is no scenario {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     return options

@@ -14,7 +14,24 @@ from typing import Any
 
 import msgspec
 
-from bench import children, crew, crowd, knocks, recovery, signals, sleeps, starts, steps
+from bench import (
+    beats,
+    children,
+    crew,
+    crowd,
+    deferreds,
+    exposed,
+    knocks,
+    recovery,
+    requests,
+    signals,
+    sleeps,
+    starts,
+    steps,
+    streams,
+    transactions,
+    undos,
+)
 from bench.database import Numbers
 
 Scenario = Callable[[Path, int], Coroutine[Any, Any, Numbers]]
@@ -35,6 +52,13 @@ SCENARIOS: dict[str, Scenario] = {
     "S7": _recovery,
     "S9": starts.measure,
     "memory": children.memory,
+    "deferreds": deferreds.measure,
+    "requests": requests.measure,
+    "undos": undos.measure,
+    "exposed": exposed.measure,
+    "streams": streams.measure,
+    "beats": beats.measure,
+    "transactions": transactions.measure,
     "crew": crew.measure,
     "knocks": knocks.measure,
     "crowd": crowd.measure,

@@ -21,6 +21,31 @@ def _always(limit: float) -> Callable[[Pair], float]:
     return lambda _: limit
 
 
+# What is held against another side of itself, in times of that one.
+IN_TURNS = (
+    Rule("deferreds", "500 runs resolved, per signal", "times", "", "≥ 0.8", _always(0.8), is_minimum=True),
+    Rule("deferreds", "resolved, with their results", "resolved_per_s", "/s", "", None),
+    Rule("requests", "500 runs asked, per signal", "times", "", "≥ 0.4", _always(0.4), is_minimum=True),
+    Rule("requests", "asked one after the other, per signal", "times_as_long", "", "≤ 2.5", _always(2.5)),
+    Rule("requests", "one question and its answer", "ask_ms", " ms", "", None, _commit, " ms"),
+    Rule("undos", "ten undos, processor time per ten activities", "times", "", "≤ 1.2", _always(1.2)),
+    Rule("exposed", "{size:,} steps that show a value, per without", "times", "", "≤ 1.15", _always(1.15)),
+    Rule("streams", "{size:,} values of an activity, per step", "times", "", "≥ 5", _always(5), is_minimum=True),
+    Rule("streams", "published", "values_per_s", "/s", "", None),
+    Rule(
+        "streams",
+        "seen late in another process, p50",
+        "values_late_ms",
+        " ms",
+        "≤ 2 of events",
+        lambda pair: 2 * pair.ours["events_late_ms"],
+        lambda pair: pair.ours["events_late_ms"],
+        " ms",
+    ),
+    Rule("beats", "1,000 activities beat, processor time per silent", "times", "", "≤ 1.3", _always(1.3)),
+)
+TRANSACTIONS = Rule("transactions", "a step beside a transaction of 2 s, p99", "times", "", "≤ 1.5", _always(1.5))
+
 ANYWHERE = (
     Rule("S4", "{size:,} sleeps of 1 to 2 s: late, p99", "late_p99_ms", " ms", "≤ 100 ms", _always(100)),
     Rule("S4", "woken early", "early", "", "none", _always(0)),
@@ -49,6 +74,7 @@ ANYWHERE = (
         is_minimum=True,
     ),
     Rule("S9", "starts, 200 in flight", "starts_per_s", "/s", "≥ 2,000/s", _always(2000), is_minimum=True),
+    *IN_TURNS,
 )
 
 SQLITE = (
@@ -182,5 +208,6 @@ POSTGRES = (
     # Two commits lie on its way.
     Rule("knocks", "signal to another's run, p50", "told_p50_ms", " ms", "≤ 10 ms", _always(10), _commit, " ms"),
     Rule("knocks", "with notify=off, p50", "untold_p50_ms", " ms", "≤ 200 ms", _always(200), _commit, " ms"),
+    TRANSACTIONS,
     *ANYWHERE,
 )

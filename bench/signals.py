@@ -13,8 +13,9 @@ from pathlib import Path
 
 from bench import processes
 from bench.database import Numbers, check_rows, opened, rows, within
+from bench.turns import Spent, spending
 from bench.workflows import receive_all, tick
-from perdure import Run
+from perdure import Perdure, Run
 
 RUNS = 500
 
@@ -58,6 +59,24 @@ async def _per_second(runs: Sequence[Run[list[int]]], size: int) -> float:
     began = time.perf_counter()
     await asyncio.gather(*(send_and_wait(run) for run in runs))
     return len(runs) * size / (time.perf_counter() - began)
+
+
+async def signalled(app: Perdure) -> Spent:
+    """One signal to each of 500 runs at once, until their results are known."""
+    runs = [await app.start(receive_all, 1) for _ in range(RUNS)]
+    with spending() as spent:
+        await _per_second(runs, 1)
+    return spent
+
+
+async def signalled_in_a_row(app: Perdure, count: int) -> Spent:
+    """One signal to each of so many runs, one after the other, each after the result of the run before."""
+    runs = [await app.start(receive_all, 1) for _ in range(count)]
+    with spending() as spent:
+        for run in runs:
+            await run.signal(tick, 0)
+            assert await run.result() == [0]
+    return spent
 
 
 def _check(folder: Path, size: int) -> None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from bench.database import Numbers, check_rows, opened
+from bench.turns import Spent, spending
 from bench.workflows import five_steps, many_steps, one_step
 from perdure import Perdure
 
@@ -16,18 +17,23 @@ TIMES_LONGER = 10
 
 async def throughput(folder: Path, size: int) -> Numbers:
     """S1: five-step workflows, 500 in flight."""
+    async with opened(folder) as app:
+        spent = await run_many(app, size)
+    check_rows(folder, size, size * 5)
+    return {"workflows_per_s": size / spent.seconds}
+
+
+async def run_many(app: Perdure, size: int) -> Spent:
+    """So many five-step workflows, 500 in flight."""
     numbers = iter(range(size))
 
     async def one_after_another() -> None:
         for number in numbers:
             assert await app.run(five_steps, number) == number + 5
 
-    async with opened(folder) as app:
-        began = time.perf_counter()
+    with spending() as spent:
         await asyncio.gather(*(one_after_another() for _ in range(IN_FLIGHT)))
-        taken = time.perf_counter() - began
-    check_rows(folder, size, size * 5)
-    return {"workflows_per_s": size / taken}
+    return spent
 
 
 async def latency(folder: Path, size: int) -> Numbers:

@@ -11,7 +11,9 @@ from bench.database import connected
 from bench.server import LockWaits
 
 
-@pytest.mark.parametrize("scenarios", [("S2",), pytest.param(("crew", "knocks"), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "scenarios", [("S2",), pytest.param(("crew", "knocks", "transactions", "streams", "undos"), marks=pytest.mark.long)]
+)
 def test_the_quick_benchmark_runs_on_a_postgres_server(
     postgres: str, tmp_path: Path, scenarios: tuple[str, ...]
 ) -> None:
