@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure import BadFilter, BadOption, Signal, activity, at, set_attributes, workflow
+from perdure import BadFilter, BadOption, Signal, activity, at, continue_as_new, info, set_attributes, workflow
 from perdure.testing import Environment
 
 go_on = Signal("go_on", str)
@@ -97,3 +97,87 @@ async def test_a_bad_filter_is_refused_with_its_place(env: Environment) -> None:
             await env.app.list(params={"t": 1})
         with pytest.raises(BadOption, match="counted by status"):
             await env.app.count(by="tenant")
+
+
+# Attributes from outside
+
+
+@workflow
+async def tells_what_it_reads(rounds: int = 2) -> list[object]:
+    seen: list[object] = [dict(info().attributes)]
+    for n in range(rounds):
+        await go_on.receive()
+        set_attributes(mine=n, shared=f"code {n}")
+        seen.append(dict(info().attributes))
+    return seen
+
+
+async def test_attributes_from_outside_stay_and_the_code_does_not_see_them(env: Environment) -> None:
+    """A replay that read what somebody has set since would take another way than the first time."""
+    async with env:
+        run = await env.start(tells_what_it_reads.options(id="r", attributes={"shared": "start", "gone": 1}))
+        await env.settle()
+        await run.set_attributes(shared="outside", vip=True, gone=None)
+        assert (await run.describe()).attributes == {"shared": "outside", "vip": True}
+        assert await ids(env, "vip = true and shared = 'outside' and gone is null") == ["r"]
+
+        await run.signal(go_on, "")
+        await env.settle()
+        assert (await run.describe()).attributes == {"shared": "code 0", "vip": True, "mine": 0}
+        await run.set_attributes(shared="outside again")
+        await env.pass_time(3600)
+        await run.signal(go_on, "")
+        assert await run.result() == [
+            {"shared": "start", "gone": 1},
+            {"shared": "code 0", "gone": 1, "mine": 0},
+            {"shared": "code 1", "gone": 1, "mine": 1},
+        ]
+        await run.set_attributes(mine=None, closed="yes")
+        assert (await run.describe()).attributes == {"shared": "code 1", "vip": True, "closed": "yes"}
+        assert await ids(env, "closed = 'yes' and status = 'completed'") == ["r"]
+
+
+async def test_a_replay_does_not_overwrite_what_was_set_from_outside(env: Environment) -> None:
+    """The code says again what it said before; that was then, and what came from outside is newer."""
+    async with env:
+        run = await env.start(tells_what_it_reads.options(id="r"))
+        await run.signal(go_on, "")
+        await env.settle()
+        await run.set_attributes(shared="outside")
+        await env.pass_time(3600)
+        await env.crash()
+        await env.settle()
+        run = await env.app.get("r", workflow=tells_what_it_reads)
+        assert (await run.describe()).attributes == {"shared": "outside", "mine": 0}
+
+
+@workflow
+async def marked_for_ever(n: int) -> None:
+    set_attributes(n=n)
+    await go_on.receive()
+    continue_as_new(n + 1)
+
+
+async def test_attributes_from_outside_go_on_with_the_run(env: Environment) -> None:
+    """An entity that runs for years is one run after the other; its owner has marked it once."""
+    async with env:
+        run = await env.start(marked_for_ever.options(id="r"), 1)
+        await env.settle()
+        await run.set_attributes(vip=True)
+        await run.signal(go_on, "")
+        await env.settle()
+        newest = await env.app.get("r")
+        assert (await newest.describe()).attributes == {"n": 2, "vip": True}
+        assert await ids(env, "vip = true and n = 2") == ["r"]
+        await run.set_attributes(late=1)
+        assert (await newest.describe()).attributes == {"n": 2, "vip": True, "late": 1}
+
+
+async def test_bad_attributes_from_outside_are_refused(env: Environment) -> None:
+    async with env:
+        run = await env.start(marked_for_ever.options(id="r"), 1)
+        with pytest.raises(BadOption, match="limit is"):
+            await run.set_attributes(long="x" * 20_000)
+        with pytest.raises(BadOption):
+            await run.set_attributes(when=object())
+        assert "long" not in (await run.describe()).attributes

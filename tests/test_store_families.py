@@ -1,8 +1,11 @@
 """The contract of stores, further: parents and children, successors, ends from outside and by the clock."""
 
+import json
+
 import msgspec
 import pytest
 
+from perdure.kernel.filters import parse
 from perdure.kernel.messages import CancelRequest, ChildResult, TerminateRequest
 from perdure.stores import rows
 from perdure.stores.answers import (
@@ -30,13 +33,14 @@ from perdure.stores.operations import (
     NoteUndo,
     RaiseEpoch,
     RegisterWorker,
+    SetAttributes,
     StopChildren,
     SupersedeRun,
     TakeMessage,
     TellRun,
 )
 from perdure.stores.port import Store
-from perdure.stores.records import LoadedRun, RunFilter, RunRow
+from perdure.stores.records import LoadedRun, RunFilter, RunQuery, RunRow
 from tests.test_store_contract import (
     WORKER,
     a_claim,
@@ -62,6 +66,10 @@ WAITING, DONE = '[{"name":"f","state":"waiting"}]', '[{"name":"f","state":"done"
 def a_rich_run(run_id: str, **changes: object) -> InsertRichRun:
     rich = InsertRichRun(*a_ripe_run(run_id), None, None, "cancel", None, None, None, None, None, None, None)
     return rich._replace(**changes)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def a_live_run(run_id: str, **changes: object) -> InsertRichRun:
+    return a_rich_run(run_id, owner=WORKER, status="RUNNING", wake_at=None, **changes)
 
 
 def a_child(run_id: str, parent: str = "p", **changes: object) -> InsertRichRun:
@@ -446,3 +454,27 @@ async def test_messages_of_one_batch_keep_their_order_and_are_counted_each(store
         ]
         assert [message.message_id for message in await store.reads.unread("r1")] == ["known", "a", "e"]
         assert [(await row_of(store, run_id)).messages for run_id in ("r1", "r2", "over")] == [3, 1, 0]
+
+
+async def test_attributes_of_code_and_from_outside_are_merged_in_either_order(store: Store) -> None:
+    """Neither side knows what the other one writes just now; what both have changed must be there."""
+    async with opened(store):
+        await write(store, a_live_run("r", attributes='{"a":1}'))
+        # The worker has not seen what came from outside.
+        assert await write(store, SetAttributes("r", "main", '{"a":1}', '{"a":2,"b":2}', 2000)) == Applied()
+        note = Annotate("r", WORKER, '{"a":1,"c":3}', None, 3000, "main", '{"a":1}', '{"a":1,"c":3}', '{"c":3}')
+        assert await write(store, note) == Applied()
+        row = await store.reads.run("main", "r")
+        assert row is not None
+        assert json.loads(row.attributes or "") == {"a": 2, "b": 2, "c": 3}
+        assert json.loads(row.own_attributes or "") == {"a": 1, "c": 3}
+        for where in ("a = 2", "b = 2", "c = 3"):
+            assert len((await store.reads.matching.page(RunQuery("main", parse(where, now=0)))).rows) == 1
+        assert await store.reads.matching.count(RunQuery("main", parse("a = 1", now=0))) == {None: 0}
+
+        # Whoever is outside has not seen what the code says.
+        assert await write(store, SetAttributes("r", "main", '{"a":2,"b":2}', '{"z":1}', 4000)) == Moved()
+        assert await store.reads.run("main", "r") == row
+        # And a worker that has lost the run changes nothing.
+        assert await write(store, note._replace(worker_id="w-2")) == Moved()
+        assert await store.reads.run("main", "r") == row

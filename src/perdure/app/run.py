@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar, cast, overload
 from uuid import uuid4
 
@@ -24,7 +25,7 @@ from perdure.app.run_results import (
 )
 from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration, seconds, shown
-from perdure.authoring.options import checked_reason
+from perdure.authoring.options import changed_attributes, checked_reason
 from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
@@ -195,6 +196,16 @@ class Run(Generic[R_co]):
                 f"run {self.id!r} has not answered {name!r} within {shown(timeout)}{how_it_is}"
             ) from None
         return restored_answer(self.id, name, answer, answers)
+
+    async def set_attributes(self, **patch: object) -> None:
+        """Merge into the run's attributes from outside, open or closed; None takes one away.
+
+        The run is found by them at once. Its code does not see them: what it reads is what it was started with and
+        what it has set itself, on every replay.
+        """
+        change = partial(changed_attributes, patch)
+        with self._told_by_id():
+            await self._engine.client.set_attributes(self._home.namespace, self.run_id, change)
 
     async def deferreds(self) -> list[DeferredInfo]:
         """The deferreds that the run waits for, as its row tells it, and those that were resolved."""

@@ -133,6 +133,11 @@ def recorded_attributes(attributes: Mapping[str, object]) -> str:
     return data.decode()
 
 
+def changed_attributes(patch: Mapping[str, object], attributes: str | None) -> str:
+    """Attributes with a change made to them, as JSON; what is None in the change is taken away."""
+    return recorded_attributes(msgspec.json.decode(attributes or "{}", type=dict[str, Any]) | dict(patch))
+
+
 def milliseconds(duration: Duration, what: str, least: int = 0) -> int:
     return max(math.ceil(seconds(duration, what) * 1000), least)
 

@@ -52,6 +52,7 @@ SECTIONS = {
         "signal": Entry("signal:send", "Send a signal to a run; it is on disk when this returns."),
         "ask": Entry("ask:ask", "Ask a running workflow, and print its answer."),
         "resolve": Entry("resolve:resolve", "Give a deferred of a run its value, or an error."),
+        "set": Entry("set:set_attributes", "Set attributes of a run, open or closed; runs are found by them."),
         "resume": Entry("resume:resume", "Let a held run go on, or all of them."),
         "retry": Entry("retry:retry", "Run again what failed in a run, or go on where it was stopped."),
         "fork": Entry("fork:fork", "Go on from a point of a run, in another run."),

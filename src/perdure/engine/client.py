@@ -4,6 +4,7 @@ In:   requests of callers in this process.
 Out:  answers after the commit, or what speaks against it.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -35,7 +36,7 @@ from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
 from perdure.stores.answers import APPLIED, Applied, Closed, Differs, Full, Missing, Moved, Posted, Taken
-from perdure.stores.operations import PostMessage, ResumeRun
+from perdure.stores.operations import PostMessage, ResumeRun, SetAttributes
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
 from perdure.tokens import Meant, check, meant_by
@@ -263,6 +264,18 @@ class StoreClient:
             raise RunNotHeld(id, row.status)
         self._raise_refusal(answer, namespace, id)
         self._arrivals.look_around()
+
+    async def set_attributes(self, namespace: str, run_id: str, change: Callable[[str | None], str]) -> None:
+        """Let a run have what is made of its attributes, open or closed, or the run that continues it."""
+        while True:
+            row = await self._reader.newest(namespace, run_id)
+            changed = change(row.attributes)
+            now = self._clock.now()
+            answer = await self._committer.apply(SetAttributes(row.run_id, namespace, row.attributes, changed, now))
+            # Who was quicker has changed them: their attributes are changed now.
+            if not isinstance(answer, Moved):
+                self._raise_refusal(answer, namespace, row.workflow_id)
+                return
 
     async def _open_run(self, namespace: str, run_id: str, id: str) -> RunRow:
         row = await self._reader.newest(namespace, run_id)

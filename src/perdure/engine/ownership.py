@@ -22,6 +22,7 @@ from perdure.engine.ports import Ending, HandBack, Hold, OwnedRun, Park, Release
 from perdure.engine.starts import Starts, insertion
 from perdure.engine.stopping import Stopping, stop_child, stop_children
 from perdure.engine.waiting.waiters import Waiters
+from perdure.kernel.attributes import AttributeChange
 from perdure.kernel.commands import CloseRun, Command, ReceiveMessage, TakeNote
 from perdure.kernel.events import CLOSINGS, ChildFailed, Closing, Event, RunContinued, RunFailed
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
@@ -237,9 +238,11 @@ class Ownership:
 
         self._ask_as_owner(owned, told, *operations)
 
-    def annotate(self, owned: OwnedRun, attributes: str | None, step: str | None) -> None:
-        """Show what a workflow says of itself; without attributes they are as before."""
-        note = Annotate(owned.run_id, self._lease.worker_id, attributes, step, self._clock.now(), owned.namespace)
+    def annotate(self, owned: OwnedRun, step: str | None, change: AttributeChange | None) -> None:
+        """Show what a workflow says of itself; without a change its attributes are as before."""
+        changed = (None, None, None, None) if change is None else change
+        said = (changed[0], step, self._clock.now(), owned.namespace, *changed[1:])
+        note = Annotate(owned.run_id, self._lease.worker_id, *said)
         self._ask_as_owner(owned, lambda _: None, note)
 
     def note_undo(self, owned: OwnedRun, undo: str | None) -> None:

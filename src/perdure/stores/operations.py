@@ -163,7 +163,11 @@ class NoteCancel(NamedTuple):
 
 
 class Annotate(NamedTuple):
-    """What the workflow says of itself: its attributes, None when they are as before, and its current step."""
+    """What the workflow says of itself: its attributes, None when they are as before, and its current step.
+
+    `attributes` is what those in the row become, if they are still `before`; where somebody outside has changed them
+    meanwhile, `patch` is what the code has changed. `own` is what the code itself has made of them.
+    """
 
     run_id: str
     worker_id: str
@@ -171,6 +175,19 @@ class Annotate(NamedTuple):
     step: str | None
     at: int
     namespace: str
+    before: str | None = None
+    own: str | None = None
+    patch: str | None = None
+
+
+class SetAttributes(NamedTuple):
+    """Attributes that are set from outside. Refused unless the row still has those from which they were made."""
+
+    run_id: str
+    namespace: str
+    before: str | None
+    attributes: str
+    at: int
 
 
 class NoteUndo(NamedTuple):
@@ -489,6 +506,7 @@ Operation: TypeAlias = (
     | TellRun
     | NoteCancel
     | Annotate
+    | SetAttributes
     | NoteUndo
     | TakeMessage
     | AnswerRequest

@@ -43,6 +43,8 @@ class RunRow(msgspec.Struct, frozen=True):
     parent_place: str | None = None
     on_parent_close: str | None = None
     initial_attributes: str | None = None
+    # What the code has made of the attributes, when some were set from outside.
+    own_attributes: str | None = None
     begun_at: int | None = None
     timeout_ms: int | None = None
     delayed_until: int | None = None

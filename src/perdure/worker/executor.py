@@ -232,9 +232,8 @@ class Executor:
         if asides.published:
             self._publish(live, asides.published)
         if asides.is_annotated and (annotations := (runtime.attributes_text, runtime.step)) != live.annotated:
-            is_step_alone = live.annotated is not None and annotations[0] == live.annotated[0]
+            self._owner.annotate(live.owned, annotations[1], live.attributes_changed(annotations[0]))
             live.annotated = annotations
-            self._owner.annotate(live.owned, None if is_step_alone else annotations[0] or "{}", annotations[1])
         if asides.answers:
             self._owner.answer(live.owned, asides.answers)
         return advance

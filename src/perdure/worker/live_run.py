@@ -11,6 +11,7 @@ import msgspec
 
 from perdure.authoring.workflow import Workflow
 from perdure.engine.ports import OwnedRun, Owner
+from perdure.kernel.attributes import AttributeChange, change_of
 from perdure.kernel.commands import FireTimer, ReceiveMessage, RecordOutcome
 from perdure.kernel.events import Event
 from perdure.kernel.messages import Message
@@ -62,8 +63,9 @@ class LiveRun:
     quiet_since: tuple[int, int] = (0, 0)
     # Whether its inbox is being read.
     reading: InboxReading | None = None
-    # What the row says of attributes and step.
+    # What the code has last said of attributes and step; and the attributes of the row, when some are from outside.
     annotated: tuple[str | None, str | None] = (None, None)
+    attributes_in_row: str | None = None
     # What the row says of its undos.
     undo_noted: str | None = None
     # Whether it came with a long history, or people were told of it.
@@ -121,6 +123,13 @@ class LiveRun:
         """Whether there is something to undo, should it not end well."""
         undos = self.program.runtime.undos
         return undos is not None and bool(undos.waiting)
+
+    def attributes_changed(self, own: str | None) -> AttributeChange | None:
+        """What the code has changed of the run's attributes since it last said so."""
+        change = change_of(self.annotated[0], own, self.attributes_in_row)
+        if change is not None and self.attributes_in_row is not None:
+            self.attributes_in_row = change.attributes
+        return change
 
     def note_undo(self, owner: Owner) -> None:
         """Show what the run would have to undo, and what it has undone, unless its row says so already."""

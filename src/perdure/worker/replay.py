@@ -35,7 +35,9 @@ class Replay:
         if loaded.row.losses:
             self._executor.suspects.bring_back(live, loaded.row)
         live.is_long = len(loaded.events) >= warnings.LONG_HISTORY
-        live.annotated = (loaded.row.attributes, loaded.row.step)
+        row = loaded.row
+        live.annotated = (row.attributes if row.own_attributes is None else row.own_attributes, row.step)
+        live.attributes_in_row = None if row.own_attributes is None else row.attributes
         live.undo_noted = loaded.row.undo
         live.children = set(loaded.children) or None
         if loaded.row.close_at is not None and loaded.row.close_as == Status.CANCELLED:

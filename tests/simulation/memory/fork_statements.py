@@ -40,6 +40,7 @@ def note_fork(
         "fork_kind": kind,
         "fork_reason": reason,
         "initial_attributes": initial_attributes,
+        "own_attributes": None if (source := view.runs.get(from_run_id)) is None else source.own_attributes,
         "begun_at": begun_at,
         "first_at": first_at,
     }

@@ -213,10 +213,11 @@ def count_messages(view: View, *, to_run_id: str) -> Steps[Found]:
 
 
 @statement
-def carry_cancel(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
+def carry_outside(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
     def asked() -> RunRow | None:
         row = view.runs.get(run_id)
-        return None if row is None or row.cancel_requested_at is None else row
+        has_none = row is None or (row.cancel_requested_at is None and row.own_attributes is None)
+        return None if has_none else row
 
     if asked() is None:
         return changed(0)
@@ -225,6 +226,8 @@ def carry_cancel(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
     if row is None or before is None:
         return changed(0)
     is_cancelled = before.close_as == "CANCELLED"
+    if before.own_attributes is not None:
+        row = replace(row, attributes=before.attributes, own_attributes=row.attributes or "{}")
     carried = replace(
         row,
         cancel_requested_at=before.cancel_requested_at,

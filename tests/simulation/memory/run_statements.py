@@ -248,10 +248,32 @@ def note_waiting(view: View, rows: Sequence[NoteWaiting]) -> Steps[Found]:
 @statement
 def annotate_runs(view: View, rows: Sequence[Annotate]) -> Steps[Found]:
     def annotate(row: RunRow, note: Annotate) -> RunRow:
-        attributes = row.attributes if note.attributes is None else note.attributes
-        return replace(row, attributes=attributes, step=note.step, waiting=None, updated_at=note.at)
+        said = replace(row, step=note.step, waiting=None, updated_at=note.at)
+        if note.attributes is None:
+            return said
+        own = None if note.own == note.attributes else note.own
+        return replace(said, attributes=note.attributes, own_attributes=own)
 
-    return (yield from update_each(view, rows, _is_owner, annotate))
+    def may(row: RunRow, note: Annotate) -> bool:
+        return _is_owner(row, note) and (note.attributes is None or (row.attributes or "") == (note.before or ""))
+
+    return (yield from update_each(view, rows, may, annotate))
+
+
+@statement
+def set_attributes(
+    view: View, *, run_id: str, namespace: str, before: str | None, attributes: str, at: int
+) -> Steps[Found]:
+    def is_right(row: RunRow) -> bool:
+        return row.namespace == namespace and (row.attributes or "") == (before or "")
+
+    row = yield from find_run(view, run_id, is_right)
+    if row is None:
+        return changed(0)
+    own = next(text for text in (row.own_attributes, row.attributes, "{}") if text is not None)
+    updated_at = max(row.updated_at, at)
+    view.runs.put(run_id, replace(row, attributes=attributes, own_attributes=own, updated_at=updated_at))
+    return changed(1)
 
 
 # Filters look at the rows of runs here: there is no table of attributes.
@@ -271,6 +293,16 @@ def drop_attributes(view: View, rows: Sequence[object]) -> Steps[Found]:
 @statement
 def renew_attributes(view: View, rows: Sequence[object]) -> Steps[Found]:
     return (yield from put_attributes(view, rows))
+
+
+@never_waiting
+def forget_attributes(view: View, *, to_run_id: str) -> Found:
+    return changed(0)
+
+
+@never_waiting
+def copy_attributes(view: View, *, run_id: str, to_run_id: str) -> Found:
+    return changed(0)
 
 
 @statement

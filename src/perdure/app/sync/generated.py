@@ -122,6 +122,14 @@ class SyncRun(SyncHandle[R_co]):
         work = self._inner.ask(request, value, timeout=timeout, id=id)
         return self._bridge.wait(work)
 
+    def set_attributes(self, **patch: object) -> None:
+        """Merge into the run's attributes from outside, open or closed; None takes one away.
+
+        The run is found by them at once. Its code does not see them: what it reads is what it was started with and
+        what it has set itself, on every replay.
+        """
+        self._bridge.wait(self._inner.set_attributes(**patch))
+
     def deferreds(self) -> list[DeferredInfo]:
         """The deferreds that the run waits for, as its row tells it, and those that were resolved."""
         return self._bridge.wait(self._inner.deferreds())

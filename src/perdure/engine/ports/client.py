@@ -1,5 +1,6 @@
 """What people ask for: start, post, cancel, terminate, resume, wait."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from perdure.engine.ports.owned_run import Ending, OwnedRun, StartRequest
@@ -51,6 +52,9 @@ class Client(Protocol):
 
     async def resume(self, namespace: str, run_id: str, id: str) -> None:
         """Let a held run go on; RunNotHeld or RunClosed for any other."""
+
+    async def set_attributes(self, namespace: str, run_id: str, change: Callable[[str | None], str]) -> None:
+        """Let a run have what is made of its attributes, open or closed, or the run that continues it."""
 
     async def wait(self, namespace: str, run_id: str, owned: OwnedRun | None = None) -> Ending:
         """Until the run has ended; `owned` is its handle, if it was started here."""

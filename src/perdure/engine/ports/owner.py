@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from perdure.engine.ports.owned_run import Advance, OwnedRun, Release, StartRequest
+from perdure.kernel.attributes import AttributeChange
 from perdure.kernel.commands import Command
 from perdure.kernel.events import ChildFailed
 from perdure.kernel.messages import Message
@@ -36,8 +37,8 @@ class Owner(Protocol):
     def answer(self, owned: OwnedRun, answers: Mapping[str, RequestAnswer], *refused: Message) -> None:
         """Answer requests, by the ids of their messages; what the code cannot take is not to be offered again."""
 
-    def annotate(self, owned: OwnedRun, attributes: str | None, step: str | None) -> None:
-        """Show what a workflow says of itself."""
+    def annotate(self, owned: OwnedRun, step: str | None, change: AttributeChange | None) -> None:
+        """Show what a workflow says of itself; without a change its attributes are as before."""
 
     def note_undo(self, owned: OwnedRun, undo: str | None) -> None:
         """Show what a run would have to undo, and what it has undone."""

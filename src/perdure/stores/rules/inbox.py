@@ -144,4 +144,6 @@ def move_messages(move: MoveMessages) -> Steps[None]:
         moved += (yield Query(name, move._asdict())).count
     if moved:
         yield Query("count_messages", {"to_run_id": move.to_run_id})
-    yield Query("carry_cancel", move._asdict())
+    if (yield Query("carry_outside", move._asdict())).count:
+        yield Query("forget_attributes", {"to_run_id": move.to_run_id})
+        yield Query("copy_attributes", move._asdict())

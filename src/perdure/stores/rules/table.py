@@ -15,7 +15,7 @@ from perdure.stores import operations
 from perdure.stores.answers import Answer, Answers, Applied, Moved, answer_group
 from perdure.stores.operations import Operation
 from perdure.stores.rules.access_keys import insert_access_key, revoke_access_key
-from perdure.stores.rules.attributes import annotate_runs
+from perdure.stores.rules.attributes import annotate_runs, set_attributes
 from perdure.stores.rules.changes import forget_changes, listen, log_changes
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
@@ -168,6 +168,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),
     operations.Annotate: Rule(Stage.UPDATES, annotate_runs, is_shown=True, parts=ANNOTATES),
+    operations.SetAttributes: single(set_attributes, is_shown=True),
     operations.NoteUndo: update("note_undos"),
     operations.NoteLosses: update("note_losses"),
     operations.MoveMessages: single(move_messages, News.WORK),

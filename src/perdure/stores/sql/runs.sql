@@ -7,15 +7,18 @@ update runs
  where run_id = :run_id
    and (closed_at is not null or owner = :owner);
 
--- carry_cancel: a request to stop, and the end it set, hold for the run that continues.
+-- carry_outside: a request to stop, the end it set, and attributes that were set from outside hold for the run that
+-- continues.
 update runs
    set cancel_requested_at = before.cancel_requested_at,
        cancel_reason = before.cancel_reason,
        close_as = case when before.close_as = 'CANCELLED' then 'CANCELLED' else runs.close_as end,
-       close_at = case when before.close_as = 'CANCELLED' then before.close_at else runs.close_at end
+       close_at = case when before.close_as = 'CANCELLED' then before.close_at else runs.close_at end,
+       attributes = case when before.own_attributes is null then runs.attributes else before.attributes end,
+       own_attributes = case when before.own_attributes is not null then coalesce(runs.attributes, '{}') end
   from (select * from runs where run_id = :run_id) as before
  where runs.run_id = :to_run_id
-   and before.cancel_requested_at is not null;
+   and (before.cancel_requested_at is not null or before.own_attributes is not null);
 
 -- note_fork: a run that was just inserted has its past from another one, and the times of that.
 update runs
@@ -25,7 +28,8 @@ update runs
        fork_reason = :reason,
        initial_attributes = :initial_attributes,
        begun_at = :begun_at::bigint,
-       first_at = :first_at::bigint
+       first_at = :first_at::bigint,
+       own_attributes = (select before.own_attributes from runs as before where before.run_id = :from_run_id)
  where run_id = :run_id
    and forked_from is null;
 
@@ -99,6 +103,15 @@ update runs
                   end
  where run_id = :run_id
    and closed_at is null;
+
+-- set_attributes: attributes from outside; what the code has made of them is kept beside.
+update runs
+   set attributes = :attributes,
+       own_attributes = coalesce(own_attributes, attributes, '{}'),
+       updated_at = greatest(updated_at, :at::bigint)
+ where run_id = :run_id
+   and namespace = :namespace
+   and coalesce(attributes, '') = coalesce(:before, '');
 
 -- run_owner: who owns a run, if it is there, and its attributes.
 select owner, attributes

@@ -31,12 +31,14 @@ update runs
 -- annotate_runs: what workflows say of themselves.
 update runs
    set attributes = coalesce(r ->> 2, attributes),
+       own_attributes = case when r ->> 2 is null then own_attributes else nullif(r ->> 7, r ->> 2) end,
        step = r ->> 3,
        waiting = null,
        updated_at = (r ->> 4)::bigint
   from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 1
+   and (r ->> 2 is null or coalesce(attributes, '') = coalesce(r ->> 6, ''))
 returning run_id;
 
 -- note_undos: what runs would have to undo.

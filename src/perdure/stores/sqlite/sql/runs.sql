@@ -34,12 +34,14 @@ update runs
 -- annotate_runs: what workflows say of themselves.
 update runs
    set attributes = coalesce(note.column3, attributes),
+       own_attributes = case when note.column3 is null then own_attributes else nullif(note.column8, note.column3) end,
        step = note.column4,
        waiting = null,
        updated_at = note.column5
   from (values :rows) as note
  where run_id = note.column1
    and owner = note.column2
+   and (note.column3 is null or coalesce(attributes, '') = coalesce(note.column7, ''))
 returning run_id;
 
 -- note_undos: what runs would have to undo.
