@@ -370,7 +370,7 @@ async def test_many_retries_at_once_make_one_run(postgres_url: str) -> None:
         for number in range(5):
             old = f"r{number}"
             end = an_end(old, 4)._replace(owner="w-0")
-            begun = [a_run(old)._replace(owner="w-0"), an_event(old, 2), an_event(old, 3), end]
+            begun: list[Operation] = [a_run(old)._replace(owner="w-0"), an_event(old, 2), an_event(old, 3), end]
             assert await told(stores[0], Batch([begun], "w-0", 1)) == Committed({})
             groups = [a_retry(f"{old}-{n}", old, Kept(2, 3, 0)) for n in range(len(stores))]
             outcomes = await asyncio.gather(
