@@ -1,10 +1,14 @@
 """`perdure list`, `show` and `events`: runs as they stand, and what they did."""
 
+import json
+import os
 import re
+import signal
+from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, until
 
 
 def test_list_filters_and_pages(shell: Shell) -> None:
@@ -109,3 +113,22 @@ def test_show_tells_what_could_be_undone(shell: Shell) -> None:
     _, seen = shell.at_terminal("show", "o-1")
 
     assert re.search(r"undo +release, failed: LookupError: no hold-o-1\n +reserve, done\n", seen)
+
+
+def test_list_watches_runs_as_they_change(shell: Shell, tmp_path: Path) -> None:
+    """The open ones first, then each change, one line of JSON each, until somebody has seen enough."""
+    shell.waits_for_approval("o-1")
+    out = tmp_path / "changes.jsonl"
+    with out.open("w") as file, out.open() as reading, Path(os.devnull).open() as nothing:
+        files = [nothing.fileno(), file.fileno(), file.fileno()]
+        with shell.begin("list", "--watch", "--workflow", "checkout", "--json", files=files) as watching:
+            until(lambda: "o-1" in out.read_text())
+            shell("terminate", "o-1", "--reason", "seen enough")
+            until(lambda: "TERMINATED" in out.read_text())
+            watching.send(signal.SIGINT)
+            assert watching.wait() == 130
+        changes = [json.loads(line) for line in reading.read().splitlines()]
+    assert (changes[0]["run"]["workflow_id"], changes[0]["left"]) == ("o-1", False)
+    assert changes[-1]["run"]["status"] == "TERMINATED"
+    assert shell("list", "--watch", "--stuck").code == 64
+    assert "--watch" in shell("list", "--watch", "--after", "o-1").err

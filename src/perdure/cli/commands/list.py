@@ -1,11 +1,13 @@
 """`perdure list`: runs as they stand.
 
 In:   filters.
-Out:  a table for people, JSON for programs.
+Out:  a table for people, JSON for programs; a line for each change when they are watched.
 """
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -15,10 +17,22 @@ from rich.text import Text
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where
 from perdure.cli.input.values import parameters
-from perdure.cli.output.errors import Mistake, warn
+from perdure.cli.output.errors import INTERRUPTED, Mistake, warn
+from perdure.cli.output.reconnect import PAUSE_SECONDS, Reconnecting
 from perdure.cli.output.suggestions import did_you_mean, hint
-from perdure.cli.output.tables import is_for_people, plain_table, print_json, print_lines, screen, status_text
+from perdure.cli.output.tables import (
+    errors,
+    is_for_people,
+    plain_table,
+    print_json,
+    print_json_line,
+    print_lines,
+    screen,
+    status_text,
+)
+from perdure.errors import CursorExpired, StoreUnavailable
 from perdure.kernel.status import HELD, HOLDS, Status
+from perdure.views.changes import Change
 from perdure.views.detail import listed
 from perdure.views.held import MOVABLE, note_of
 from perdure.views.run import Page, RunInfo
@@ -37,6 +51,7 @@ EXAMPLES = {
     "list": """\
 perdure list --status failed --status timed_out
 perdure list --status held
+perdure list --watch --where "entity_id = 'npc-42'"
 perdure list --where "status = 'failed' and tenant = :tenant and created_at > ago('2h')" --param tenant=acme
 perdure list --stuck
 perdure list --workflow checkout --limit 100 --json"""
@@ -76,6 +91,9 @@ def list_runs(
     after: Annotated[
         str | None, typer.Option("--after", metavar="ID", help="Go on after this run: the last one of a page.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on with each run that changes; open runs come first.")
+    ] = False,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -93,6 +111,11 @@ def list_runs(
     }
     if stuck and any(filters.values()):
         raise Mistake("--stuck goes with --limit and --after alone; it finds what no filter can ask for")
+    if watch:
+        if stuck or after is not None:
+            raise Mistake("--watch shows all runs that match; it does not go with --stuck or --after")
+        _watch(url, namespace, filters, is_shown=is_for_people(as_json=as_json))
+        return
     page = asyncio.run(_page(url, namespace, None if stuck else filters, limit, after))
     for error in page.unreadable:
         warn(f"run {error.id!r} ({error.run_id}) is not shown, it cannot be read: {error.trouble}; `{hint('audit')}`")
@@ -131,6 +154,70 @@ async def _page(url: str, namespace: str, filters: dict[str, Any] | None, limit:
             wanted["parent_id"] = (await found(app, wanted["parent_id"])).run_id
         cursor = None if after is None else (await found(app, after)).run_id
         return await app.list(**wanted, limit=limit, after=cursor)
+
+
+# Watching
+
+
+def _watch(url: str, namespace: str, filters: dict[str, Any], *, is_shown: bool) -> None:
+    try:
+        asyncio.run(_show_changes(url, namespace, filters, is_shown=is_shown))
+    except KeyboardInterrupt:
+        # The user has seen enough.
+        raise typer.Exit(INTERRUPTED) from None
+
+
+async def _show_changes(url: str, namespace: str, filters: dict[str, Any], *, is_shown: bool) -> None:
+    """Print each change as it comes; after an outage go on where it began."""
+    async with client(url, namespace) as app:
+        if filters["parent_id"] is not None:
+            filters |= {"parent_id": (await found(app, filters["parent_id"])).run_id}
+        where, params = _as_filter(filters)
+        cursor, patience = None, Reconnecting(url, errors())
+        while True:
+            subscribed = cast("AsyncGenerator[Change, None]", app.subscribe(where=where, params=params, after=cursor))
+            try:
+                async with aclosing(subscribed) as changes:
+                    async for change in changes:
+                        patience.rest()
+                        cursor = change.cursor
+                        _print_change(change, is_shown=is_shown)
+            except StoreUnavailable as error:
+                patience.bear(error)
+                await asyncio.sleep(PAUSE_SECONDS)
+            except CursorExpired:
+                # It was out of reach for so long: all that matches is shown once more.
+                cursor = None
+
+
+def _as_filter(filters: dict[str, Any]) -> tuple[str, dict[str, object]]:
+    """The filters as one text, and its parameters."""
+    given = {name: filters[name] for name in ("workflow", "id", "entity_id", "correlation_id", "parent_id")}
+    params = {f"of_{name}": value for name, value in given.items() if value is not None}
+    parts = [f"{name} = :of_{name}" for name, value in given.items() if value is not None]
+    states = [f"status = '{word}'" for word in filters["status"] if word in STATUSES]
+    states += [
+        "held is not null" if word == HELD else f"held = '{word}'" for word in filters["status"] if word in HELD_WORDS
+    ]
+    parts += [f"({' or '.join(states)})"] if states else []
+    parts += [f"({filters['where']})"] if filters["where"] is not None else []
+    return " and ".join(parts) or "true", params | (filters["params"] or {})
+
+
+def _print_change(change: Change, *, is_shown: bool) -> None:
+    info = change.run
+    if not is_shown:
+        print_json_line({"run": listed(info), "left": change.left, "cursor": change.cursor})
+        return
+    left = Text("  no longer matches", style="dim") if change.left else Text()
+    step = f"  at {visible(info.step)}" if info.step is not None else ""
+    line = Text.assemble(
+        (f"{info.updated_at.astimezone():%H:%M:%S}", "dim"), "  ", (info.id, "bold"), f"  {info.workflow}  "
+    )
+    print_lines(screen(), Text.assemble(line, status_text(info.status, info.held), step, "  ", _note(info), left))
+
+
+# A page
 
 
 def _print_page(page: Page, again: list[str], *, is_filtered: bool) -> None:

@@ -87,6 +87,8 @@ def apply_groups(groups: Groups) -> Steps[Answers]:
     """Apply all groups together, and log what changed for those who listen."""
     batch = Sorted(groups)
     answers = yield from apply_sorted(batch)
+    if answers and is_torn(groups, answers):
+        return answers
     # Last, when the transaction has written something: who begins to listen then sees that it is under way.
     if next(batch.shown(), None) is not None and (listeners := (yield Query("listeners", {})).rows):
         yield from log_shown([each for index, each in batch.shown() if not is_refused(answers, index)], listeners)
