@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -329,3 +330,12 @@ async def test_a_subscription_ends_when_its_perdure_is_closed(env: Environment) 
         await env.settle()
     with pytest.raises(NotOpen):
         await waiting
+
+
+def test_code_that_does_not_await_follows_runs_as_well(quick_path: Path) -> None:
+    with Perdure(f"sqlite:///{quick_path / 'sync.db'}").sync() as app:
+        run = app.start(watched.options(id="a"), "begin")
+        changes = app.subscribe(where="id = 'a'")
+        assert next(changes).run.id == "a"
+        run.signal(go, "end")
+        assert next(change for change in changes if change.run.closed_at is not None).run.status == "COMPLETED"

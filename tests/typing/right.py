@@ -13,6 +13,7 @@ from perdure import (
     Asked,
     Attempt,
     BoundCall,
+    Change,
     Deferred,
     DeferredInfo,
     Explanation,
@@ -193,6 +194,9 @@ async def made_anew(run: Run[str]) -> None:
 async def looks(app: Perdure, run: Run[object]) -> None:
     assert_type(await run.explain(), Explanation)
     assert_type(await app.stuck(after=timedelta(minutes=5)), Page)
+    async for change in app.subscribe(where="tenant = :t", params={"t": "acme"}, after=None):
+        assert_type(change, Change)
+        assert_type((change.run, change.cursor, change.left), tuple[RunInfo, str, bool])
 
 
 async def outside(runs: list[Run[object]]) -> None:
@@ -371,6 +375,7 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(run.describe(), RunInfo)
         assert_type(run.explain(), Explanation)
         assert_type(app.stuck(), Page)
+        assert_type(app.subscribe(where="true"), Iterator[Change])
         assert_type(run.children(), Page)
         assert_type(run.attempts(), list[FailedAttempt])
         assert_type(run.unread(), list[UnreadMessage])
