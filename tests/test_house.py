@@ -58,6 +58,7 @@ INSIDE = {
         "executor",
         "messages",
         "parking replay",
+        "check",
         "worker",
     ],
     "cli": [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "Change DeferredInfo Explanation FailedAttempt NamespaceDetail NamespaceInfo Namespaces Page Perdure Run "
+        "Change Check DeferredInfo Explanation FailedAttempt NamespaceDetail NamespaceInfo Namespaces Page Perdure Run "
         "RunEvent RunInfo Snapshot StreamItem SyncNamespaces SyncPerdure SyncRun UndoInfo UnreadMessage Wait"
     ),
     "perdure.authoring.activity": "Activity activity",
@@ -59,6 +59,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from perdure.app import Change as Change
+    from perdure.app import Check as Check
     from perdure.app import DeferredInfo as DeferredInfo
     from perdure.app import Explanation as Explanation
     from perdure.app import FailedAttempt as FailedAttempt

@@ -14,6 +14,7 @@ from perdure import (
     Attempt,
     BoundCall,
     Change,
+    Check,
     Deferred,
     DeferredInfo,
     Explanation,
@@ -197,6 +198,7 @@ async def looks(app: Perdure, run: Run[object]) -> None:
     async for change in app.subscribe(where="tenant = :t", params={"t": "acme"}, after=None):
         assert_type(change, Change)
         assert_type((change.run, change.cursor, change.left), tuple[RunInfo, str, bool])
+    assert_type(await app.check(checkout, "pick", where="true", limit=10), Check)
 
 
 async def outside(runs: list[Run[object]]) -> None:

@@ -8,6 +8,7 @@ from perdure.app.sync.generated import SyncPerdure as SyncPerdure
 from perdure.app.sync.generated import SyncRun as SyncRun
 from perdure.diagnostics.explain import Explanation as Explanation
 from perdure.views.changes import Change as Change
+from perdure.views.check import Check as Check
 from perdure.views.namespaces import NamespaceDetail as NamespaceDetail
 from perdure.views.namespaces import NamespaceInfo as NamespaceInfo
 from perdure.views.outputs import Snapshot as Snapshot

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
+from perdure.app import checking
 from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
@@ -52,6 +53,7 @@ from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunFilter, RunRow
 from perdure.stores.urls import store_for
 from perdure.views.changes import Change, changes_of
+from perdure.views.check import Check
 from perdure.views.finding import count_where, page_of
 from perdure.views.run import Page
 
@@ -460,6 +462,21 @@ class Perdure:
         """How many runs match a filter, all together or by a field: `by="status"` gives a dict; BadFilter."""
         found = await count_where(self._opened, self.namespace, where, params, by)
         return found.get(None, 0) if by is None else found
+
+    async def check(
+        self,
+        *wanted: "Workflow[..., Any] | str",
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        limit: int | None = None,
+    ) -> Check:
+        """Whether the open runs of these workflows, or all open runs, fit the code of this process.
+
+        They are replayed as by a worker that takes them over; nothing is written, claimed or run. At most `limit` runs
+        of each workflow are looked at, the newest first.
+        """
+        known = {name: self._workflow(name) for name in self._names()}
+        return await checking.check(self._opened, self.namespace, wanted, known, where, params, limit)
 
     async def stuck(self, after: Duration = 60.0, *, limit: int = 100, cursor: str | None = None) -> Page:
         """Runs that should move and have not for so long, newest first.

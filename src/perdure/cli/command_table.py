@@ -60,6 +60,10 @@ SECTIONS = {
         "terminate": Entry("terminate:terminate", "End a run at once, without clean-up."),
     },
     "Care": {
+        "check": Entry(
+            "check:check", "Check whether the open runs fit this code, before it is deployed; changes nothing."
+        ),
+        "replay": Entry("replay:replay", "Replay one run here, and show the line of code that takes each event."),
         "doctor": Entry("doctor:doctor", "Check that Perdure can work well here; changes nothing."),
         "audit": Entry("audit:audit", "Check that everything in the database is consistent; changes nothing."),
         "namespace": Entry("namespace:namespace", "Make, list, show or delete namespaces."),

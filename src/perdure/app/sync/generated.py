@@ -24,6 +24,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.views.changes import Change
+from perdure.views.check import Check
 from perdure.views.namespaces import NamespaceDetail, NamespaceInfo
 from perdure.views.outputs import Snapshot, StreamItem
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
@@ -395,6 +396,21 @@ class SyncPerdure(SyncApp):
         """How many runs match a filter, all together or by a field: `by="status"` gives a dict; BadFilter."""
         work = self._inner.count(where=where, params=params, by=by)
         found: int | dict[object, int] = self._bridge.wait(work)
+        return found
+
+    def check(
+        self,
+        *wanted: Workflow[..., Any] | str,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+        limit: int | None = None,
+    ) -> Check:
+        """Whether the open runs of these workflows, or all open runs, fit the code of this process.
+
+        They are replayed as by a worker that takes them over; nothing is written, claimed or run. At most `limit` runs
+        of each workflow are looked at, the newest first.
+        """
+        found: Check = self._bridge.wait(self._inner.check(*wanted, where=where, params=params, limit=limit))
         return found
 
     def stuck(self, after: Duration = 60.0, *, limit: int = 100, cursor: str | None = None) -> Page:
