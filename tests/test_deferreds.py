@@ -241,6 +241,8 @@ async def test_a_token_is_the_same_on_every_replay_and_short_enough_for_a_url(en
         token = await run.result()
         assert len(token) <= 300
         assert set(token) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+        # Nobody guesses 128 bits; six of them are in a letter.
+        assert len(token.partition(".")[2]) * 6 >= 128
 
 
 async def test_a_token_that_was_changed_says_nothing_of_the_run(env: Environment) -> None:
@@ -372,6 +374,9 @@ async def test_a_token_of_another_namespace_or_database_is_none(env: Environment
         await env.settle()
         token = (await run.describe()).step or ""
     async with Perdure("sqlite://") as other:
+        with pytest.raises(BadToken):
+            await other.resolve(token, 1)
+    async with Perdure(env._url, namespace="other") as other:
         with pytest.raises(BadToken):
             await other.resolve(token, 1)
 

@@ -183,6 +183,28 @@ async def test_branches_share_the_stack_and_are_over_before_it_is_unwound(env: E
 
 
 @workflow
+async def fails_beside_a_branch() -> None:
+    async def go_on() -> None:
+        await sleep(60)
+        undo(release, "too late")
+
+    undo(release_slowly, "first")
+    branch = asyncio.create_task(go_on())
+    await sleep(1)
+    raise ValueError(f"no money, {branch.done()}")
+
+
+async def test_no_branch_goes_on_while_a_run_is_unwound(env: Environment) -> None:
+    """It would book again what is just being undone."""
+    async with env:
+        run = await env.start(fails_beside_a_branch)
+        with pytest.raises(RunFailed, match="no money, False"):
+            await env.result(run)
+
+        assert undone == ["first"]
+
+
+@workflow
 async def returns_what_nobody_can_keep() -> object:
     undo(release, "hotel")
     return object()
@@ -310,6 +332,42 @@ async def test_a_cancellation_while_unwinding_is_felt_when_that_is_over(env: Env
             await env.result(run)
 
         assert undone == ["second", "first"]
+
+
+@workflow
+async def unwinds_in_two_branches() -> None:
+    async def another() -> None:
+        await sleep(60)
+        undo(release, "second")
+        await unwind()
+
+    undo(release_slowly, "first")
+    await asyncio.gather(unwind(), another())
+
+
+async def test_two_branches_that_unwind_take_turns(env: Environment) -> None:
+    """Two that undo at the same time could take back in the wrong order what belongs together."""
+    async with env:
+        await env.run(unwinds_in_two_branches)
+        assert undone == ["first", "second"]
+
+
+@workflow
+async def drops_while_unwinding() -> None:
+    kept = undo(release, "kept")
+    undo(release_slowly, "first")
+
+    async def drop() -> None:
+        await sleep(60)
+        kept.drop()
+
+    await asyncio.gather(unwind(), drop())
+
+
+async def test_what_is_dropped_before_its_turn_is_not_undone(env: Environment) -> None:
+    async with env:
+        await env.run(drops_while_unwinding)
+        assert undone == ["first"]
 
 
 @workflow
