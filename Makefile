@@ -129,6 +129,9 @@ pythons: $(READY) ## histories of each of PYTHONS replayed on all of them, and t
 clock-changes: $(READY) ## cron around every clock change of all zones from 2015 to 2040 (about half an hour)
 	$(BIN)/python -m pytest -m long tests/test_cron.py
 
+filters: $(READY) ## five thousand random filters on both databases and in the evaluator
+	PERDURE_FILTER_EXAMPLES=500 $(BIN)/pytest tests/test_filter_queries.py
+
 small-world: $(READY) ## every interleaving of two workers, two runs and two faults (a few minutes)
 	$(BIN)/python -m tests.small_world
 

@@ -4,7 +4,9 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -13,11 +15,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from perdure.kernel.failure import Failure
-from perdure.kernel.filters import EVERYTHING, Filter, RunFields, matches, to_text
+from perdure.kernel.filters import EVERYTHING, Filter, RunFields, matches, parse, to_text
 from perdure.kernel.status import OPEN, Status
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import VERSION, tables
-from perdure.stores.records import RunQuery, RunRow
+from perdure.stores.records import FoundRuns, RunQuery, RunRow
 from perdure.stores.rules.filters import attribute_rows, run_fields
 from perdure.stores.sqlite.store import SqliteStore
 from tests.test_filters import filters, runs
@@ -162,3 +164,92 @@ def both(postgres: str) -> Iterator[Both]:
 def test_databases_find_what_the_evaluator_says(both: Both, drawn: list[RunFields], wanted: list[Filter]) -> None:
     """Whoever watches a filter and whoever lists it must see the same runs, on any database."""
     both.compare(drawn, wanted)
+
+
+# What it costs
+
+FIRST = 1_700_000_000_000
+MANY_RUNS = """
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, entity_id, attributes, input, seed,
+                  created_at, updated_at, closed_at, outcome, last_seq)
+select printf('%011x', {first} + n * 1000) || 'a', 'main', 'id-' || n, 'work', 'default',
+       case when n % {rare} = 7 then 'FAILED' else 'COMPLETED' end, 'e-' || (n % {rare}), '{{}}', '{{}}', 7,
+       {first} + n * 1000, {first} + n * 1000, {first} + n * 1000, '{{"type":"E","message":""}}', 2
+  from numbers
+"""
+MANY_ATTRIBUTES = """
+insert into attributes (run_id, namespace, name, n, kind, text, number, whole)
+select printf('%011x', {first} + n * 1000) || 'a', 'main', name.value, 0,
+       case name.value when 'tier' then 'number' else 'text' end,
+       case name.value when 'tenant' then 't-' || (n % {rare}) when 'everywhere' then 'yes' end,
+       case name.value when 'tier' then n % {rare} end, case name.value when 'tier' then n % {rare} end
+  from numbers, json_each('["tenant", "tier", "everywhere"]') as name
+"""
+SERVED = [
+    "tenant = 't-3'",
+    "tier = 3",
+    "tier > {most}",
+    "entity_id = 'e-3'",
+    "entity_id in ('e-3', 'nobody')",
+    "status = 'failed'",
+    "tenant = 't-3' and everywhere = 'yes' and status = 'completed'",
+    "created_at >= '{from_}' and created_at < '{to}'",
+    "created_at >= '{from_}' and created_at < '{to}' and status = 'completed'",
+    # Broad ones: of these the first page is read.
+    "true",
+    "everywhere = 'yes'",
+    "status = 'completed'",
+    "priority < 5 and tenant != 't-3'",
+]
+
+
+def steps_for(store: SqliteStore, ask: Coroutine[Any, Any, FoundRuns]) -> tuple[int, FoundRuns]:
+    """How much SQLite does to answer, in steps of its virtual machine."""
+    steps, db = 0, store._reader.db
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    db.set_progress_handler(count, 1)
+    try:
+        found = asyncio.run(ask)
+    finally:
+        db.set_progress_handler(None, 1)
+    return steps, found
+
+
+def filled(many: int) -> SqliteStore:
+    """A store with so many runs; of ten each has what filters look for."""
+    store = SqliteStore(None, threads=False)
+    asyncio.run(store.open())
+    db = store.transactions.db
+    counted = f"select 0 as n union all select n + 1 from numbers where n < {many} - 1"
+    for insert in (MANY_RUNS, MANY_ATTRIBUTES):
+        into, select = insert[: insert.index("select")], insert[insert.index("select") :]
+        sql = f"with recursive numbers (n) as ({counted}) {into} {select}"
+        db.execute(sql.format(first=FIRST, rare=many // 10))
+    return store
+
+
+def test_a_filter_that_an_index_serves_costs_the_same_however_many_runs_there_are() -> None:
+    """Whoever looks for the ten runs of a customer waits for ten runs, not for a million."""
+    steps: dict[str, list[int]] = {where: [] for where in SERVED}
+    for many in (1000, 20_000):
+        store = filled(many)
+        for where in SERVED:
+            moments = [datetime.fromtimestamp(FIRST / 1000 + second, UTC).isoformat() for second in (100, 110)]
+            meant = parse(where.format(most=many // 10 - 2, from_=moments[0], to=moments[1]), now=FIRST)
+            taken, found = steps_for(store, store.reads.matching.page(RunQuery("main", meant, limit=20)))
+            steps[where].append(taken)
+            assert len(found.rows) in {9, 10, 20}, where
+        asyncio.run(store.close())
+    assert {where: found for where, found in steps.items() if found[1] > 1.5 * found[0] + 200} == {}
+
+
+def test_it_is_told_how_many_runs_were_read() -> None:
+    store = filled(3000)
+    meant = parse("closed_at = '2023-11-14T22:13:21Z'", now=FIRST)
+    _, found = steps_for(store, store.reads.matching.page(RunQuery("main", meant)))
+    assert (len(found.rows), found.read) == (1, 3000)
+    asyncio.run(store.close())

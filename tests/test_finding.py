@@ -2,7 +2,9 @@
 
 import pytest
 
-from perdure import BadFilter, BadOption, Signal, activity, at, continue_as_new, info, set_attributes, workflow
+from perdure import BadFilter, BadOption, Run, Signal, activity, at, continue_as_new, info, set_attributes, workflow
+from perdure.kernel.events import Event
+from perdure.stores.records import RunRow
 from perdure.testing import Environment
 
 go_on = Signal("go_on", str)
@@ -181,3 +183,60 @@ async def test_bad_attributes_from_outside_are_refused(env: Environment) -> None
         with pytest.raises(BadOption):
             await run.set_attributes(when=object())
         assert "long" not in (await run.describe()).attributes
+
+
+# Reading from the end
+
+
+@workflow
+async def has_a_long_history(events: int) -> None:
+    for _ in range(events):
+        await go_on.receive()
+
+
+async def seqs(run: Run[None], **wanted: object) -> list[int]:
+    return [event.seq async for event in run.events(**wanted)]  # type: ignore[arg-type]  # shorthand
+
+
+async def test_the_end_of_a_history_is_read_without_its_beginning(env: Environment) -> None:
+    """Of a run that is years old the last twenty events are shown as quickly as those of a new one."""
+    async with env:
+        run = await env.start(has_a_long_history.options(id="r"), 60)
+        for _ in range(60):
+            await run.signal(go_on, "")
+        await run.result()
+        whole = await seqs(run)
+        assert whole == list(range(1, 63))
+        assert await seqs(run, newest_first=True) == whole[::-1]
+        assert await seqs(run, newest_first=True, limit=3) == [62, 61, 60]
+        assert await seqs(run, newest_first=True, before=60, limit=2) == [59, 58]
+        assert await seqs(run, newest_first=True, before=3) == [2, 1]
+        assert await seqs(run, newest_first=True, after=59) == [62, 61, 60]
+        assert await seqs(run, before=4) == [1, 2, 3]
+        assert await seqs(run, after=10, limit=2) == [11, 12]
+        assert await seqs(run, newest_first=True, after=99, limit=2) == []
+        read: list[int] = []
+        reads = env.app._store.reads
+        whole_page = reads.events
+
+        async def counted(row: RunRow, after: int, limit: int) -> list[Event]:
+            page = await whole_page(row, after, limit)
+            read.append(len(page))
+            return page
+
+        reads.events = counted  # type: ignore[method-assign]  # only counted
+        assert len(await seqs(run, newest_first=True, limit=20)) == 20
+        assert read == [20]
+
+
+async def test_the_end_of_an_open_history_is_its_last_event(env: Environment) -> None:
+    async with env:
+        run = await env.start(has_a_long_history.options(id="r"), 60)
+        assert await seqs(run, newest_first=True, limit=5) == [1]
+        await run.signal(go_on, "")
+        await env.settle()
+        assert await seqs(run, newest_first=True, limit=5) == [2, 1]
+        with pytest.raises(BadOption, match="newest_first"):
+            await seqs(run, newest_first=True, follow=True)
+        with pytest.raises(BadOption, match="limit is 0"):
+            await seqs(run, limit=0)

@@ -339,7 +339,7 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
         seen += [
             await store.reads.events(row, 0, 3),
             await store.reads.events(row, 2, 9),
-            await store.reads.last_event_at(row.run_id),
+            await store.reads.last_event(row.run_id),
         ]
         seen += [
             await store.reads.attempts(row.run_id),

@@ -244,7 +244,7 @@ async def test_a_batch_that_meets_a_takeover_is_fenced(postgres_url: str) -> Non
             # A plain update of the epoch lets key share pass; ours takes the row first.
             pass
         assert await told(zombie, late) == Fenced()
-        assert await zombie.reads.last_event_at("r1") is None
+        assert await zombie.reads.last_event("r1") is None
 
 
 @pytest.mark.parametrize("manner", ["in one round trip", "in steps"])

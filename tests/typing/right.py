@@ -201,6 +201,14 @@ async def looks(app: Perdure, run: Run[object]) -> None:
     assert_type(await app.check(checkout, "pick", where="true", limit=10), Check)
 
 
+async def finds(app: Perdure, run: Run[str]) -> None:
+    assert_type(await app.list(where="tenant = :t", params={"t": "acme"}), Page)
+    assert_type(await app.count(where="tenant = :t", params={"t": "acme"}), int)
+    assert_type(await app.count(by="status"), dict[object, int])
+    await run.set_attributes(vip=True, note=None)
+    assert_type([event async for event in run.events(newest_first=True, before=9, limit=5)], list[RunEvent])
+
+
 async def outside(runs: list[Run[object]]) -> None:
     async with Perdure("sqlite://", workflows=[checkout, pick], resources=[Pool()], lease=timedelta(minutes=1)) as app:
         assert_type(app, Perdure)
@@ -367,6 +375,7 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(app.get("o-17"), SyncRun[object])
         assert_type(app.get("o-17", workflow=checkout), SyncRun[str])
         assert_type(app.list(status="failed"), Page)
+        assert_type(app.count(where="true"), int)
         assert_type(app.namespaces, SyncNamespaces)
         assert_type(app.namespaces.create("blue"), NamespaceInfo)
         assert_type(app.namespaces.list(), list[NamespaceInfo])

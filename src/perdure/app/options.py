@@ -7,6 +7,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.errors import BadOption
 from perdure.ids import checked_id
 from perdure.kernel.status import HELD, HOLDS, Status
+from perdure.views.timeline import WantedEvents
 
 
 def queues(given: object) -> tuple[str, ...]:
@@ -40,6 +41,21 @@ def count(what: str, given: object, least: int) -> int:
     if type(given) is not int or given < least:
         raise BadOption(f"{what} is {given!r}; give a whole number from {least} on")
     return given
+
+
+def wanted_events(
+    after: object, before: object, limit: object, *, newest_first: object, follow: object
+) -> WantedEvents:
+    """Which events of a run are meant."""
+    if flag("follow", follow) and (newest_first or before is not None):
+        raise BadOption("follow goes on with what is new; leave newest_first and before away, or follow")
+    return WantedEvents(
+        count("after", after, 0),
+        None if before is None else count("before", before, 1),
+        None if limit is None else count("limit", limit, 1),
+        flag("newest_first", newest_first),
+        flag("follow", follow),
+    )
 
 
 def flag(what: str, given: object) -> bool:

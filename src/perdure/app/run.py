@@ -55,7 +55,7 @@ from perdure.views.run import (
     message_view,
     run_view,
 )
-from perdure.views.timeline import history_of
+from perdure.views.timeline import wanted_events
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -297,15 +297,22 @@ class Run(Generic[R_co]):
         made = await self._engine.forker.fork(self._home.namespace, self.run_id, self.id, request)
         return handle_of(self._home, made, self._result)
 
-    async def events(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[RunEvent]:
+    async def events(
+        self,
+        after: int = 0,
+        *,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[RunEvent]:
         """The run's history after an event's number, in order; `follow` goes on until the run has ended.
 
+        `newest_first` begins at the end, or below `before`; with a `limit` no more is read than is shown.
         RunUnreadable where an event cannot be read, after those before it.
         """
-        after = options.count("after", after, 0)
-        async with aclosing(
-            history_of(self._engine, self._home.namespace, self.run_id, after, follow=follow)
-        ) as history:
+        wanted = options.wanted_events(after, before, limit, newest_first=newest_first, follow=follow)
+        async with aclosing(wanted_events(self._engine, self._home.namespace, self.run_id, wanted)) as history:
             async for event in history:
                 yield event
 

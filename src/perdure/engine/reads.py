@@ -33,7 +33,7 @@ class StoreReader:
         self.find_runs = store.reads.matching.page
         self.count_runs = store.reads.matching.count
         self.held_counts = store.reads.held_counts
-        self.last_event_at = store.reads.last_event_at
+        self.last_event = store.reads.last_event
         self.attempts = store.reads.attempts
         self.progress = store.reads.progress
         self.unread = store.reads.unread

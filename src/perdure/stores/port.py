@@ -206,8 +206,8 @@ class StoreReads(Protocol):
     async def events(self, row: RunRow, after: int, limit: int) -> list[Event]:
         """A run's events after a number, the first and the last one included."""
 
-    async def last_event_at(self, run_id: str) -> int | None:
-        """When a run's last event was."""
+    async def last_event(self, run_id: str) -> tuple[int, int] | None:
+        """The number of a run's last event, and when it was; those that stand in its row do not count."""
 
     async def attempts(self, run_id: str) -> list[AttemptRow]:
         """A run's failed attempts."""

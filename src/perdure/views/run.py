@@ -386,9 +386,9 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
     waiting = row.waiting
     if row.closed_at is None and not is_listed:
         # Steps do not touch the row; the last event says when the run moved, and whether the note of its wait is old.
-        last = await engine.reader.last_event_at(row.run_id)
-        if last is not None and last > moved_at:
-            moved_at, waiting = last, None
+        last = await engine.reader.last_event(row.run_id)
+        if last is not None and last[1] > moved_at:
+            moved_at, waiting = last[1], None
     waits = _read("waiting", _waits, waiting)
     if waits and not is_listed:
         waits = await _with_progress(engine, row, waits)

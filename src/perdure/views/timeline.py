@@ -6,6 +6,7 @@ Out:  events as views; a mark, a title and a detail for each, for tables, progre
 
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from typing import NamedTuple
 
@@ -30,13 +31,13 @@ LONGEST_ARGUMENTS = 60
 
 
 async def history_of(
-    engine: Engine, namespace: str, run_id: str, after: int = 0, *, follow: bool = False
+    engine: Engine, namespace: str, run_id: str, after: int = 0, *, follow: bool = False, most: int = EVENTS_PAGE
 ) -> AsyncGenerator[RunEvent, None]:
-    """The events after this number, in order; `follow` goes on until the run has ended.
+    """The events after this number, in order, read at most so many at once; `follow` goes on until the run has ended.
 
     RunUnreadable where an event cannot be read, after those before it.
     """
-    size = EVENTS_PAGE
+    size = most
     while True:
         # Looked at first: what is written after this look is read by the next one.
         is_over = not follow or (await engine.reader.read(namespace, run_id)).closed_at is not None
@@ -54,6 +55,69 @@ async def history_of(
             if is_over:
                 return
             await pause(engine.clock, FOLLOW_MS)
+
+
+class WantedEvents(NamedTuple):
+    """Which events of a run: those after a number and before another one, at most so many, from which end."""
+
+    after: int = 0
+    before: int | None = None
+    limit: int | None = None
+    newest_first: bool = False
+    follow: bool = False
+
+
+async def wanted_events(
+    engine: Engine, namespace: str, run_id: str, wanted: WantedEvents
+) -> AsyncGenerator[RunEvent, None]:
+    """These events of a run; no more is read than a page beyond them."""
+    if wanted.newest_first:
+        async with aclosing(_latest(engine, namespace, run_id, wanted)) as latest:
+            async for event in latest:
+                yield event
+        return
+    most = EVENTS_PAGE if wanted.limit is None else min(EVENTS_PAGE, wanted.limit)
+    left = wanted.limit
+    whole = history_of(engine, namespace, run_id, wanted.after, follow=wanted.follow, most=most)
+    async with aclosing(whole) as history:
+        async for event in history:
+            if wanted.before is not None and event.seq >= wanted.before:
+                return
+            yield event
+            left = None if left is None else left - 1
+            if left == 0:
+                return
+
+
+async def _latest(engine: Engine, namespace: str, run_id: str, wanted: WantedEvents) -> AsyncGenerator[RunEvent, None]:
+    """The events between two numbers, the newest first, at most so many; only those are read.
+
+    RunUnreadable where an event cannot be read, after those behind it.
+    """
+    top = await _last_seq(engine, namespace, run_id)
+    top = top if wanted.before is None else min(top, wanted.before - 1)
+    left = top - wanted.after if wanted.limit is None else min(wanted.limit, top - wanted.after)
+    size = EVENTS_PAGE
+    while left > 0:
+        count = min(size, left)
+        try:
+            page = await engine.reader.events(namespace, run_id, top - count, count)
+        except RunUnreadable:
+            if size == 1:
+                raise
+            size = 1
+            continue
+        for event in reversed(page):
+            yield event_view(event)
+        top, left = top - count, left - count
+
+
+async def _last_seq(engine: Engine, namespace: str, run_id: str) -> int:
+    row = await engine.reader.read(namespace, run_id)
+    if row.closed_at is not None and row.last_seq is not None:
+        return row.last_seq
+    last = await engine.reader.last_event(run_id)
+    return 1 if last is None else last[0]
 
 
 class Line(NamedTuple):

@@ -383,9 +383,9 @@ class MemoryReads:
             found.append(closing)
         return found[:limit]
 
-    async def last_event_at(self, run_id: str) -> int | None:
+    async def last_event(self, run_id: str) -> tuple[int, int] | None:
         found = self.tables.events.by_run.get(run_id)
-        return found[max(found)].at if found else None
+        return (max(found), found[max(found)].at) if found else None
 
     async def attempts(self, run_id: str) -> list[AttemptRow]:
         with self._readable(run_id, run_id):

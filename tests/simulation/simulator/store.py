@@ -289,7 +289,7 @@ class SimulatedReads(SimulatedQuestions):
     next_close = _question("next_close")
     ended_or_held = _question("ended_or_held")
     events = _question("events")
-    last_event_at = _question("last_event_at")
+    last_event = _question("last_event")
     attempts = _question("attempts")
     progress = _question("progress")
     unread = _question("unread")

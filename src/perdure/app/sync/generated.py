@@ -208,12 +208,23 @@ class SyncRun(SyncHandle[R_co]):
             self._bridge, self._bridge.wait(self._inner.fork(at, id=id, input=input, results=results, reason=reason))
         )
 
-    def events(self, after: int = 0, *, follow: bool = False) -> Iterator[RunEvent]:
+    def events(
+        self,
+        after: int = 0,
+        *,
+        before: int | None = None,
+        newest_first: bool = False,
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[RunEvent]:
         """The run's history after an event's number, in order; `follow` goes on until the run has ended.
 
+        `newest_first` begins at the end, or below `before`; with a `limit` no more is read than is shown.
         RunUnreadable where an event cannot be read, after those before it.
         """
-        return self._bridge.iterate(self._inner.events(after, follow=follow))
+        return self._bridge.iterate(
+            self._inner.events(after, before=before, newest_first=newest_first, limit=limit, follow=follow)
+        )
 
     def children(self, *, limit: int = 100, after: str | None = None) -> Page:
         """The runs this run has started, newest first."""

@@ -39,6 +39,7 @@ ROOM = (3, 10, 7)
 EXAMPLES = {
     "events": """\
 perdure events o-17
+perdure events o-17 --last 20
 perdure events o-17 --follow"""
 }
 
@@ -50,15 +51,17 @@ def events(
         bool, typer.Option("--follow", "-f", help="Go on with new events until the run has ended.")
     ] = False,
     after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only events after this number.")] = 0,
+    last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Only the last so many.")] = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
     """Show what a run has done so far, step by step."""
     if follow:
+        after = after if last is None else asyncio.run(_before_last(name, after, last, url, namespace))
         _follow(name, after, url, namespace, is_shown=is_for_people(as_json=as_json))
         return
-    history, trouble = asyncio.run(_history(name, after, url, namespace))
+    history, trouble = asyncio.run(_history(name, after, last, url, namespace))
     if history or trouble is None:
         _print(history, after, is_shown=is_for_people(as_json=as_json))
     if trouble is not None:
@@ -78,17 +81,26 @@ def _print(history: "list[RunEvent]", after: int, *, is_shown: bool) -> None:
         screen().print(Text(f"no event has a number above {after}", style="dim"), soft_wrap=True)
 
 
-async def _history(name: str, after: int, url: str, namespace: str) -> "tuple[list[RunEvent], RunUnreadable | None]":
+async def _before_last(name: str, after: int, last: int, url: str, namespace: str) -> int:
+    """The number after which the last so many events begin."""
+    async with client(url, namespace) as app:
+        newest = [event.seq async for event in (await found(app, name)).events(newest_first=True, limit=1)]
+        return max(after, newest[0] - last)
+
+
+async def _history(
+    name: str, after: int, last: int | None, url: str, namespace: str
+) -> "tuple[list[RunEvent], RunUnreadable | None]":
     """The events, up to the one that cannot be read if there is one, and what is wrong with that."""
     history: list[RunEvent] = []
     async with client(url, namespace) as app:
         run = await found(app, name)
         try:
-            async for event in run.events(after=after):
+            async for event in run.events(after=after, newest_first=last is not None, limit=last):
                 history.append(event)  # noqa: PERF401 - a comprehension would lose those before the error
         except RunUnreadable as error:
-            return history, error
-        return history, None
+            return history if last is None else history[::-1], error
+        return history if last is None else history[::-1], None
 
 
 def _follow(name: str, after: int, url: str, namespace: str, *, is_shown: bool) -> None:

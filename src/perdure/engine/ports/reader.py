@@ -40,8 +40,8 @@ class Reader(Protocol):
     async def events(self, namespace: str, run_id: str, after: int, limit: int) -> list[Event]:
         """A run's history after an event's number."""
 
-    async def last_event_at(self, run_id: str) -> int | None:
-        """When a run's last event was."""
+    async def last_event(self, run_id: str) -> tuple[int, int] | None:
+        """The number of a run's last event, and when it was; those that stand in its row do not count."""
 
     async def attempts(self, run_id: str) -> Sequence[AttemptRow]:
         """A run's failed attempts."""

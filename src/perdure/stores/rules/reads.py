@@ -144,9 +144,9 @@ class Reads:
             found.append(closing)
         return found[:limit]
 
-    async def last_event_at(self, run_id: str) -> int | None:
+    async def last_event(self, run_id: str) -> tuple[int, int] | None:
         found = await _rows(self.ask, "last_event", run_id=run_id)
-        return found[0][1] if found and type(found[0][1]) is int else None
+        return tuple(found[0]) if found and type(found[0][0]) is type(found[0][1]) is int else None
 
     async def attempts(self, run_id: str) -> list[AttemptRow]:
         return await _of_run(self, run_id, run_id, Query("attempts", {"run_id": run_id}), rows.attempt_of)

@@ -1,0 +1,45 @@
+"""`list --where`, `count`, `set`, `events --last` and `wait --for`."""
+
+from tests.cli.shell import Shell
+
+
+def test_runs_are_found_counted_and_marked(shell: Shell) -> None:
+    for number in ("1", "2", "3"):
+        shell("run", "shop:greet", f'["{number}"]', "--id", f"g-{number}", "--attribute", "tier=2")
+    shell("run", "shop:declines", "--id", "d-1")
+
+    assert shell("set", "g-1", "tenant=acme", "tier=null").json == {"tenant": "acme"}
+    found = shell("list", "--where", "tenant = :who or error like '%declined'", "--param", "who=acme").json
+    assert [run["workflow_id"] for run in found] == ["d-1", "g-1"]
+    assert shell("count", "--where", "tier = 2").json == 2
+    assert shell("count", "--by", "status").json == {"COMPLETED": 3, "FAILED": 1}
+    code, seen = shell.at_terminal("list", "--where", "tier = :t", "--param", "t=2", "--limit", "1")
+    assert code == 0
+    assert "--where 'tier = :t' --param t=2 --limit 1 --after" in seen
+
+
+def test_a_bad_filter_is_told_with_its_place(shell: Shell) -> None:
+    shell("run", "shop:greet", '["1"]', "--id", "g-1")
+    refused = shell("list", "--where", "status = 'broken'")
+    assert refused.code == 64
+    assert "'broken' is no status" in refused.err
+    assert shell("count", "--by", "tenant").code == 64
+    assert "write --param tenant=acme" in shell("list", "--where", "a = :b", "--param", "b").err
+
+
+def test_the_last_events_are_shown_in_order(shell: Shell) -> None:
+    shell("run", "shop:greet", '["1"]', "--id", "g-1")
+    whole = shell("events", "g-1").json
+    assert shell("events", "g-1", "--last", "2").json == whole[-2:]
+    assert shell("events", "g-1", "--last", "99").json == whole
+
+
+def test_wait_for_a_status_or_a_step(shell: Shell) -> None:
+    shell.waits_for_approval("o-1")
+    assert shell("wait", "o-1", "--for", "status=suspended|status=running").json["id"] == "o-1"
+    assert shell("wait", "o-1", "--for", "step=nowhere", "--timeout", "0.2").code == 2
+    shell("run", "shop:declines", "--id", "d-1")
+    ended = shell("wait", "d-1", "--for", "step=packing")
+    assert (ended.code, "did not come to step packing" in ended.err) == (1, True)
+    assert shell("wait", "d-1", "--for", "colour=red").code == 64
+    assert shell("wait", "d-1", "--for", "status=suspendet").code == 64
