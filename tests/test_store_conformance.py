@@ -29,6 +29,7 @@ from perdure.stores.operations import (
     FreeOrphans,
     FreeRuns,
     HoldRun,
+    HoldTasks,
     InsertRichRun,
     InsertRun,
     Listen,
@@ -42,6 +43,7 @@ from perdure.stores.operations import (
     NoteWorkflows,
     Operation,
     ParkRun,
+    PauseRun,
     PostMessage,
     PublishValues,
     RaiseEpoch,
@@ -86,7 +88,7 @@ workers = st.sampled_from(["w-1"] * 5 + ["w-2"])
 owners = st.sampled_from(["w-1"] * 3 + [None] * 3 + ["w-2"])
 namespaces = st.sampled_from(["main"] * 9 + ["other"])
 workflow_ids = st.sampled_from(["a", "b", "c", "d"])
-workflows = st.sampled_from(["wf", "fw"])
+workflows = st.sampled_from(["wf", "wf", "fw", "fw", "task:wf"])
 queues = st.sampled_from(["q1", "q2"])
 priorities = st.sampled_from([0, 0, 5, -1])
 times = st.sampled_from([900, 1000, 1500, 3000])
@@ -185,7 +187,12 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     ),
     st.builds(MoveStreams, runs, runs),
     st.builds(ParkRun, runs, workers, statuses, some_time, st.sampled_from([None, "[]"]), st.none() | counts, times),
-    st.builds(HoldRun, runs, workers, st.sampled_from(["mismatch", "paused"]), st.just("{}"), times),
+    st.builds(
+        HoldRun, runs, workers, st.sampled_from(["mismatch", "paused"]), st.just("{}"), times, st.none() | counts
+    ),
+    st.builds(HoldTasks, runs, st.just('"t"'), times),
+    st.builds(PauseRun, runs, st.just("{}"), st.just('"t"'), message_ids, st.just("{}"), times),
+    st.builds(ResumeRun, runs, times, st.sampled_from(["", '"t"']), st.sampled_from(["", "m", "n"])),
     st.builds(NoteWaiting, runs, workers, st.just("[]"), times),
     st.builds(
         ClaimRuns,

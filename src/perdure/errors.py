@@ -537,7 +537,7 @@ class RunNotHeld(PerdureError):
     def __str__(self) -> str:
         return (
             f"run {self.id!r} is not held ({self.status}) and goes on by itself; "
-            "resume() is for runs that are held as 'quarantine' or 'mismatch'"
+            "resume() is for runs that are held as 'paused', 'quarantine' or 'mismatch'"
         )
 
 

@@ -370,7 +370,7 @@ def _() -> list[Patch]:
             for message in waiting:
                 if message.number not in gone:
                     gone.add(message.number)
-                    self._owner.set_aside(run.owned, message)
+                    self._owner.set_aside(run.owned, message.number)
         return real_read(self, run, inbox)
 
     gone: set[int] = set()

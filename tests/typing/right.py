@@ -401,5 +401,7 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(run.stream(lines, after=3), Iterator[StreamItem[Line]])
         assert_type([item.value for item in run.stream("by-name")], list[object])
         run.cancel("enough")
+        run.pause("a while")
+        run.resume()
         run.terminate()
         passed_on(run)

@@ -262,8 +262,15 @@ class Run(Generic[R_co]):
         """End the run at once, without clean-up."""
         await self._engine.client.terminate(self._home.namespace, self.run_id, self.id, checked_reason(reason))
 
+    async def pause(self, reason: str | None = None) -> None:
+        """Have the run begin nothing more: what is under way ends and is recorded, then it is held as `paused`.
+
+        It stays so until `resume()`, also when workers restart; its timeout goes on. Again, it changes the reason.
+        """
+        await self._engine.client.pause(self._home.namespace, self.run_id, self.id, checked_reason(reason))
+
     async def resume(self) -> None:
-        """Let a run go on that is held: one in quarantine, or one whose code fits its history again.
+        """Let a run go on that is held: a paused one, one in quarantine, or one whose code fits its history again.
 
         RunNotHeld when it is not held, RunClosed when it has ended.
         """

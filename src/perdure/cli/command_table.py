@@ -53,6 +53,7 @@ SECTIONS = {
         "ask": Entry("ask:ask", "Ask a running workflow, and print its answer."),
         "resolve": Entry("resolve:resolve", "Give a deferred of a run its value, or an error."),
         "set": Entry("set:set_attributes", "Set attributes of a run, open or closed; runs are found by them."),
+        "pause": Entry("pause:pause", "Have a run begin nothing more, until it is resumed."),
         "resume": Entry("resume:resume", "Let a held run go on, or all of them."),
         "retry": Entry("retry:retry", "Run again what failed in a run, or go on where it was stopped."),
         "fork": Entry("fork:fork", "Go on from a point of a run, in another run."),

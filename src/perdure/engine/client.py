@@ -36,7 +36,7 @@ from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
 from perdure.stores.answers import APPLIED, Applied, Closed, Differs, Full, Missing, Moved, Posted, Taken
-from perdure.stores.operations import PostMessage, ResumeRun, SetAttributes
+from perdure.stores.operations import PostMessage, SetAttributes
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
 from perdure.tokens import Meant, check, meant_by
@@ -243,15 +243,24 @@ class StoreClient:
             await self.terminate(namespace, run_id, id, reason)
         elif answer is not None:
             self._raise_refusal(answer, namespace, id)
+            await self._end_if_held(namespace, row.run_id, reason)
             await self._until_ended(namespace, row.run_id)
             await self._end_if_held(namespace, row.run_id, reason)
+
+    async def pause(self, namespace: str, run_id: str, id: str, reason: str | None) -> None:
+        """Have a run begin nothing more, and hold it once what is under way has ended."""
+        answer = await self._stopping.pause(await self._open_run(namespace, run_id, id), reason)
+        if isinstance(answer, Closed) and answer.status == Status.CONTINUED:
+            await self.pause(namespace, run_id, id, reason)
+        else:
+            self._raise_refusal(answer, namespace, id)
 
     async def resume(self, namespace: str, run_id: str, id: str) -> None:
         """Let a held run go on; RunNotHeld or RunClosed for any other."""
         row = await self._open_run(namespace, run_id, id)
         answer: Settlement = Moved()
-        if row.held is not None:
-            answer = await self._committer.apply(ResumeRun(row.run_id, self._clock.now()))
+        if row.held is not None or row.owner is not None:
+            answer = await self._stopping.resume(row)
         if isinstance(answer, Moved):
             was_held, row = row.held is not None, await self._reader.newest(namespace, row.run_id)
             if was_held and row.held is None:

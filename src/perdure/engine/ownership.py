@@ -18,7 +18,7 @@ from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
 from perdure.engine.leasing.lease import Lease
 from perdure.engine.outputs.followers import Followers
-from perdure.engine.ports import Ending, HandBack, Hold, OwnedRun, Park, Release, StartRequest
+from perdure.engine.ports import Ending, HandBack, Hold, OwnedRun, Park, Pause, Release, StartRequest
 from perdure.engine.starts import Starts, insertion
 from perdure.engine.stopping import Stopping, stop_child, stop_children
 from perdure.engine.waiting.waiters import Waiters
@@ -28,7 +28,7 @@ from perdure.kernel.events import CLOSINGS, ChildFailed, Closing, Event, RunCont
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.run import NotOwned, Refusal, decide, evolve
-from perdure.kernel.status import OPEN, Status
+from perdure.kernel.status import OPEN, PAUSED, Status
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Broken, Posted
 from perdure.stores.operations import (
@@ -39,6 +39,7 @@ from perdure.stores.operations import (
     CloseFreeRun,
     EndRun,
     HoldRun,
+    HoldTasks,
     MoveMessages,
     MoveStreams,
     NoteLosses,
@@ -221,9 +222,9 @@ class Ownership:
 
         self._ask_as_owner(owned, told, close, TellRun(owned.run_id, message_id, kind, text, now))
 
-    def set_aside(self, owned: OwnedRun, message: Message) -> None:
-        """A message that the code of an owned run cannot take is not to be offered again."""
-        self._ask_as_owner(owned, lambda _: None, TakeMessage(message.number, 0))
+    def set_aside(self, owned: OwnedRun, *numbers: int) -> None:
+        """Messages that the code of an owned run does not take are not to be offered again."""
+        self._ask_as_owner(owned, lambda _: None, *(TakeMessage(number, 0) for number in numbers))
 
     def answer(self, owned: OwnedRun, answers: Mapping[str, RequestAnswer], *refused: Message) -> None:
         """Write down what the code says to callers that asked it, and tell them; refused requests became no event."""
@@ -296,13 +297,13 @@ class Ownership:
 
     def release(self, owned: OwnedRun, how: Release, done: Callable[[bool], None]) -> None:
         """Let go of a run; `done(False)` when a message came first and it must go on."""
-        operation = self._release_operation(owned, how)
+        operations = self._release_operations(owned, how)
 
         def settle(answer: Settlement) -> None:
             if not isinstance(answer, Dropped):
                 done(isinstance(answer, Applied))
 
-        self._ask_as_owner(owned, settle, operation)
+        self._ask_as_owner(owned, settle, *operations)
 
     def _ask_as_owner(self, owned: OwnedRun, tell: Callable[[Settlement], None], *operations: Operation) -> None:
         if owned.tenure is self._lease.tenure:
@@ -310,16 +311,19 @@ class Ownership:
         else:
             tell(Dropped())
 
-    def _release_operation(self, owned: OwnedRun, how: Release) -> Operation:
+    def _release_operations(self, owned: OwnedRun, how: Release) -> Sequence[Operation]:
         worker_id, now = self._lease.worker_id, self._clock.now()
         match how:
             case Park(wake_at, waiting):
                 status = Status.SUSPENDED.value
-                return ParkRun(owned.run_id, worker_id, status, wake_at, waiting, owned.messages, now)
+                return (ParkRun(owned.run_id, worker_id, status, wake_at, waiting, owned.messages, now),)
             case HandBack():
-                return ParkRun(owned.run_id, worker_id, Status.PENDING.value, now, None, None, now)
+                return (ParkRun(owned.run_id, worker_id, Status.PENDING.value, now, None, None, now),)
             case Hold(reason, report):
-                return HoldRun(owned.run_id, worker_id, reason, report, now)
+                return (HoldRun(owned.run_id, worker_id, reason, report, now),)
+            case Pause(report, tasks, taken):
+                hold = HoldRun(owned.run_id, worker_id, PAUSED, report, now, owned.messages)
+                return (hold, HoldTasks(owned.run_id, tasks, now), *(TakeMessage(number, 0) for number in taken))
 
     def _ended(self, owned: OwnedRun, ending: Ending) -> None:
         owned.ending = ending

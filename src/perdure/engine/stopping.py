@@ -1,4 +1,4 @@
-"""Stopping runs from outside: cancel, terminate, and the end that comes by the clock.
+"""Stopping runs from outside: pause, cancel, terminate, and the end that comes by the clock.
 
 In:   a run, and how it shall end.
 Out:  a closed run, or a message to its owner.
@@ -23,13 +23,22 @@ from perdure.engine.waiting.waiters import Waiters
 from perdure.errors import RunUnreadable, StoreUnavailable
 from perdure.ids import Ids
 from perdure.kernel.events import Closing, RunCancelled, RunTerminated, RunTimedOut
-from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
+from perdure.kernel.messages import Body, CancelRequest, Message, PauseRequest, ResumeRequest, TerminateRequest
 from perdure.kernel.run import timed_out
 from perdure.kernel.status import OPEN, Status
 from perdure.kernel.traits import OnParentClose
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Moved, Posted
-from perdure.stores.operations import CloseFreeRun, NoteCancel, Operation, PostMessage, StopChildren, TellRun
+from perdure.stores.operations import (
+    CloseFreeRun,
+    NoteCancel,
+    Operation,
+    PauseRun,
+    PostMessage,
+    ResumeRun,
+    StopChildren,
+    TellRun,
+)
 from perdure.stores.port import Store
 from perdure.stores.records import RunFilter, RunRow
 
@@ -132,6 +141,32 @@ class Stopping:
             return None
         return await self._post(row.run_id, TerminateRequest(reason))
 
+    # Pausing
+
+    async def pause(self, row: RunRow, reason: str | None) -> Settlement:
+        """Hold an open run, or tell its owner to; the answer tells which, or what speaks against it."""
+        now, message_id, body = self._clock.now(), self._ids.token(), PauseRequest(reason)
+        # The runs of a worker that is gone are nobody's; else they would be held only when another one has them.
+        await self._takeover.is_free(row.owner)
+        report, tasks = rows.paused_report(row.workflow_id, reason), rows.paused_with(row.workflow_id)
+        pause = PauseRun(row.run_id, report, tasks, message_id, rows.message_body(body), now)
+        answer = await self._committer.apply(pause)
+        self._notice(answer, row.run_id, message_id, body, now)
+        return answer
+
+    async def resume(self, row: RunRow) -> Settlement:
+        """Let a held run go on, or take back that it is to be held; Moved when neither is so."""
+        now, message_id = self._clock.now(), self._ids.token()
+        resume = ResumeRun(row.run_id, now, rows.paused_with(row.workflow_id), message_id)
+        answer = await self._committer.apply(resume)
+        self._notice(answer, row.run_id, message_id, ResumeRequest(), now)
+        return answer
+
+    def _notice(self, answer: Settlement, run_id: str, message_id: str, body: Body, at: int) -> None:
+        """Tell the owner at once of a message that was posted, if it is this process."""
+        if isinstance(answer, Applied) and isinstance(answer.value, Posted):
+            self._arrivals.notice(run_id, Message(answer.value.number, message_id, body, at), answer.value.count)
+
     async def close_overdue(self, namespace: str, now: int) -> None:
         """Close the runs whose end by the clock has come, unless they have an owner, who does it."""
         closed = BITE
@@ -215,8 +250,7 @@ class Stopping:
         message_id, now = self._ids.token(), self._clock.now()
         post = PostMessage(run_id, message_id, type(body).__name__, rows.message_body(body), now)
         answer = await self._committer.apply(post, *beside)
-        if isinstance(answer, Applied) and isinstance(answer.value, Posted):
-            self._arrivals.notice(run_id, Message(answer.value.number, message_id, body, now), answer.value.count)
+        self._notice(answer, run_id, message_id, body, now)
         return answer
 
 

@@ -72,9 +72,19 @@ class TerminateRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True
     reason: str | None = None
 
 
+class PauseRequest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Begin nothing more, and be held once what is under way has ended."""
+
+    reason: str | None = None
+
+
+class ResumeRequest(msgspec.Struct, frozen=True, gc=False):
+    """Go on: what asked the run to pause, and has not been done yet, is taken back."""
+
+
 # What callers send to runs, and code waits for by its name.
 Sent: TypeAlias = SignalSent | DeferredResult | DeferredFailure | RequestSent
-Body: TypeAlias = Sent | ChildResult | ChildFailure | CancelRequest | TerminateRequest
+Body: TypeAlias = Sent | ChildResult | ChildFailure | CancelRequest | TerminateRequest | PauseRequest | ResumeRequest
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -97,5 +107,7 @@ KINDS: dict[str, type[Body]] = {
         ChildFailure,
         CancelRequest,
         TerminateRequest,
+        PauseRequest,
+        ResumeRequest,
     )
 }

@@ -22,7 +22,8 @@ class Status(StrEnum):
 
 
 # Why a run can be held; it is SUSPENDED then.
-HOLDS = ("mismatch", "quarantine", "paused")
+PAUSED = "paused"
+HOLDS = ("mismatch", "quarantine", PAUSED)
 # What people ask for when they mean any of these.
 HELD = "held"
 OPEN = frozenset({Status.PENDING, Status.RUNNING, Status.SUSPENDED})

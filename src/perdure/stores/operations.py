@@ -307,12 +307,36 @@ class ParkRun(NamedTuple):
 
 
 class HoldRun(NamedTuple):
-    """Stop a run until somebody acts."""
+    """Stop a run until somebody acts. Refused when it has another number of messages than said, if one is."""
 
     run_id: str
     worker_id: str
     reason: str
     report: str
+    at: int
+    messages: int | None = None
+
+
+class HoldTasks(NamedTuple):
+    """Hold the activities on queues that a run has called and no worker has begun, with it."""
+
+    run_id: str
+    report: str
+    at: int
+
+
+class PauseRun(NamedTuple):
+    """Hold a run that nobody owns, and its activities that have not begun; one that is owned gets a message for that.
+
+    Refused when the run is missing or closed; answered with Posted when it was a message. `tasks` is the report of
+    its activities.
+    """
+
+    run_id: str
+    report: str
+    tasks: str
+    message_id: str
+    body: str
     at: int
 
 
@@ -347,10 +371,15 @@ class NoteLosses(NamedTuple):
 
 
 class ResumeRun(NamedTuple):
-    """Let a held run go on. Refused when it is not held, or closed."""
+    """Let a held run go on, and its activities that were held with it. Refused when it is not held, or closed.
+
+    One that is still asked to pause gets a message instead, if that has an id; answered with Posted then.
+    """
 
     run_id: str
     now: int
+    tasks: str = ""
+    message_id: str = ""
 
 
 class FreeMismatches(NamedTuple):
@@ -519,6 +548,8 @@ Operation: TypeAlias = (
     | PostMessage
     | ParkRun
     | HoldRun
+    | HoldTasks
+    | PauseRun
     | NoteWaiting
     | ClaimRuns
     | NoteLosses

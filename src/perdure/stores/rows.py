@@ -1,5 +1,6 @@
 """Rows of the database <-> values of the kernel; Garbled, when a row cannot be one."""
 
+import shlex
 from typing import Any
 
 import msgspec
@@ -37,6 +38,18 @@ LONGEST_SHOWN = 80
 
 class Garbled(Exception):  # noqa: N818 - it is what it says
     """A row that cannot be read: the text says which one of its run, and what is wrong with it."""
+
+
+def paused_report(id: str, reason: str | None) -> str:
+    """Why a run is paused, and what lets it go on."""
+    remedy = f"`perdure resume {shlex.quote(id)}` lets it go on"
+    return msgspec.json.encode({"trouble": reason or "somebody paused it", "reason": reason, "remedy": remedy}).decode()
+
+
+def paused_with(id: str) -> str:
+    """Why an activity on a queue is not begun; the same whatever the reason is, so that it is found again by it."""
+    remedy = f"`perdure resume {shlex.quote(id)}` lets both go on"
+    return msgspec.json.encode({"trouble": f"the run {id!r}, which called it, is paused", "remedy": remedy}).decode()
 
 
 def held_report(trouble: str, id: str) -> str:

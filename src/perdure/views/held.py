@@ -52,6 +52,8 @@ def note_of(info: RunInfo) -> str:
     """Why the run is held, in a few words: of one in quarantine what its report begins with."""
     meaning, report = MEANINGS.get(str(info.held), ""), report_of(info)
     trouble = report.get("trouble") if isinstance(report, Mapping) else None
+    if info.held == "paused" and isinstance(trouble, str):
+        return trouble
     if info.held != "quarantine" or not isinstance(trouble, str):
         return meaning
     return re.split(r"[,:;] ", trouble, maxsplit=1)[0] or meaning

@@ -28,6 +28,7 @@ from perdure.kernel.messages import (
     DeferredResult,
     Message,
     RequestSent,
+    ResumeRequest,
     SignalSent,
 )
 from perdure.kernel.status import Status
@@ -258,6 +259,8 @@ def message_view(message: Message) -> UnreadMessage:
             return UnreadMessage(kind, child_id, msgspec.json.decode(result), at)
         case ChildFailure(child_id=child_id, failure=failure):
             return UnreadMessage(kind, child_id, failure.summary, at)
+        case ResumeRequest():
+            return UnreadMessage(kind, None, None, at)
         case _:
             return UnreadMessage(kind, None, body.reason, at)
 

@@ -93,14 +93,25 @@ class Effects:
         """Start what the program asked for; the event that made it ask is on disk."""
         if len(calls) > 1:
             for call in calls:
-                if call.starts_first and call.is_waiting and not live.is_gone and not self.is_stopped:
+                if call.starts_first and call.is_waiting and not live.begins_nothing and not self.is_stopped:
                     call.start(live, self)
         for call in calls:
             # A worker that stops begins nothing; the next owner does.
-            if live.is_gone or self.is_stopped:
+            if live.begins_nothing or self.is_stopped:
+                self._put_off(live, calls)
                 return
             if call.is_waiting:
                 call.start(live, self)
+
+    def _put_off(self, live: LiveRun, calls: list[DurableCall]) -> None:
+        """A run that is to be paused begins nothing; but an only attempt whose begin is on disk would be lost."""
+        if live.pause is None or self.is_stopped:
+            return
+        for call in calls:
+            if call.is_waiting and (live.owned.begins or {}).get(call.place):
+                call.start(live, self)
+            elif call.is_waiting and call.place not in live.running:
+                live.pause.put_off.setdefault(call.place, False)
 
     def start_outliving(self, live: LiveRun, calls: list[DurableCall]) -> None:
         """A run ends that has just made these calls: what shall outlive it is started before."""
@@ -131,5 +142,7 @@ class Effects:
             return
         # After a rebuild the one that waits is another one at the same place.
         waiting = live.program.pending.get(call.place)
-        if waiting is not None:
+        if waiting is not None and live.pause is not None:
+            live.pause.put_off[call.place] = True
+        elif waiting is not None:
             waiting.ring(live, self)

@@ -21,14 +21,14 @@ from perdure.engine.ports import Advance, Engine, HandBack, Published, StartRequ
 from perdure.kernel import events
 from perdure.kernel.commands import CloseRun, TakeNote
 from perdure.kernel.events import CancelRequested, Event, Patched, RunCancelled, RunTerminated, TimeoutReached
-from perdure.kernel.messages import CancelRequest, Message, RequestSent, TerminateRequest
+from perdure.kernel.messages import CancelRequest, Message, PauseRequest, RequestSent, ResumeRequest, TerminateRequest
 from perdure.kernel.requests import Refused
 from perdure.kernel.run import timed_out
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.calls.call import UNRESTORED, DurableCall, Mismatch
 from perdure.worker.effects import Effects
 from perdure.worker.failures.failures import failure_of
-from perdure.worker.held import Holding
+from perdure.worker.held import Holding, Pausing
 from perdure.worker.inbox import MESSAGES_SLICE, Inbox
 from perdure.worker.live_run import LiveRun, LiveRuns, Step
 from perdure.worker.loop.exits import EXITS
@@ -47,9 +47,13 @@ class Read(Enum):
     """What came of looking into an inbox, when it was not an event."""
 
     NOTHING = "nothing in it that a call waits for"
+    PAUSED = "the run is to be paused, and takes nothing"
     DONE = "a message that changed nothing"
     ENOUGH = "so much of it was read that others are to go on first"
     ENDED = "the run is not to be moved any more"
+
+
+ENDS = (Read.ENDED, Read.PAUSED)
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -85,6 +89,7 @@ class Executor:
         self.runner = ActivityRunner(self._clock, settings.max_threads)
         self.snapshots = Snapshots(engine)
         self.effects = Effects(engine, self.runner, self.advance, self.fail, self.expire, self)
+        self.pausing = Pausing(engine, self.effects, self.snapshots)
 
     # One fact at a time
 
@@ -133,14 +138,17 @@ class Executor:
                 advance = self._take_asides(live, advance)
             if runtime.given_up:
                 self.effects.cancel(live)
-            if main is not None and main.done() and (runtime.undos is None or not runtime.undos.is_unwinding):
+            is_over = main is not None and main.done() and (runtime.undos is None or not runtime.undos.is_unwinding)
+            if is_over and live.pause is None:
                 self._close(live)
                 return
             inbox = live.inbox
             if inbox is None or not inbox.unread:
                 break
             read = self._read(live, inbox)
-            if read is Read.ENDED or (read is Read.ENOUGH and self._rests(live, inbox, advance)):
+            if read is Read.PAUSED:
+                self.pausing.settle(live, advance)
+            if read in ENDS or (read is Read.ENOUGH and self._rests(live, inbox, advance)):
                 return
             if read is Read.NOTHING:
                 break
@@ -164,6 +172,8 @@ class Executor:
         stop = inbox.take_stop()
         if stop is not None:
             return self._stop(live, stop)
+        if live.pause is not None:
+            return self._stays_paused(live)
         wanted = inbox.take_wanted(live.program.runtime)
         if inbox.misfits:
             self._set_aside(live, inbox)
@@ -213,7 +223,7 @@ class Executor:
                 trouble,
                 extra={"event": "signal_set_aside", "run_id": live.run_id},
             )
-            self._owner.set_aside(live.owned, message)
+            self._owner.set_aside(live.owned, message.number)
 
     def _take_asides(self, live: LiveRun, advance: Advance | None) -> Advance | None:
         """Write down the changes the code came by, and show what it says of itself."""
@@ -280,19 +290,38 @@ class Executor:
         if isinstance(body, TerminateRequest):
             self._end(live, RunTerminated(body.reason))
             return Read.ENDED
+        if isinstance(body, PauseRequest):
+            self.pausing.ask(live, message, body)
+            return Read.DONE
+        if isinstance(body, ResumeRequest):
+            self.pausing.take_back(live, message)
+            return Read.DONE
         assert isinstance(body, CancelRequest)
-        if body.close_at is not None:
-            if body.close_at <= self._clock.now():
-                self._end(live, RunCancelled(body.reason))
-                return Read.ENDED
-            live.close_at = min(body.close_at, live.close_at or body.close_at)
-            live.close_reason = live.close_reason or body.reason
-            self.effects.end_by(live, body.close_at)
+        if self._is_to_end(live, body):
+            return Read.ENDED
         if live.program.is_ending:
             # Asked once is enough: code that cleans up must not be disturbed. Only the end may come sooner.
             return Read.DONE
         noted = self._owner.advance(live.owned, TakeNote(CancelRequested(body.reason, body.close_at), message))
         return noted if isinstance(noted, Advance) and self._deliver(live, noted.event) else Read.ENDED
+
+    def _is_to_end(self, live: LiveRun, cancel: CancelRequest) -> bool:
+        """Heed the deadline of a request to stop, if it has one; answers whether it is over, and the run has ended."""
+        if cancel.close_at is None:
+            return False
+        if cancel.close_at <= self._clock.now():
+            self._end(live, RunCancelled(cancel.reason))
+            return True
+        live.close_at = min(cancel.close_at, live.close_at or cancel.close_at)
+        live.close_reason = live.close_reason or cancel.reason
+        self.effects.end_by(live, cancel.close_at)
+        return False
+
+    def _stays_paused(self, live: LiveRun) -> Read:
+        """A run that is to be paused takes no message; of a request to stop only the deadline is heeded."""
+        cancel = self.pausing.cancelled_by(live)
+        is_new = cancel is not None and (live.close_at is None or (cancel.close_at or 0) < live.close_at)
+        return Read.ENDED if cancel is not None and is_new and self._is_to_end(live, cancel) else Read.PAUSED
 
     def expire(self, live: LiveRun) -> None:
         """The run's time may be over: that of its timeout, or that for its clean-up."""

@@ -1,20 +1,26 @@
-"""Holding runs: those that cannot go on are stopped, visibly, until a person acts.
+"""Holding runs: those that cannot go on, or that somebody paused, are stopped, visibly, until a person acts.
 
-In:   live runs, and what is wrong with them.
+In:   live runs, and what is wrong with them; requests to pause and to go on.
 Out:  held runs, with a report; nothing of their code is left in memory.
 """
 
 import logging
 import shlex
+from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
 from perdure.engine.held import tell_unreadable
-from perdure.engine.ports import Engine, Hold
+from perdure.engine.ports import Advance, Engine, Hold, Pause
 from perdure.errors import RunUnreadable
+from perdure.kernel.messages import CancelRequest, Message, PauseRequest
 from perdure.stores import rows
-from perdure.worker.calls.call import Mismatch
+from perdure.worker.calls.call import Mismatch, PausedRun
+from perdure.worker.effects import Effects
+from perdure.worker.inbox import PAUSED, STOP
 from perdure.worker.live_run import LiveRun, LiveRuns
+from perdure.worker.outputs.snapshots import Snapshots
 
 log = logging.getLogger("perdure.worker")
 
@@ -68,6 +74,86 @@ class Holding:
         live.is_leaving = True
         self._owner.release(live.owned, how, lambda _: None)
         self._runs.evict(live)
+
+
+class Pausing:
+    """Keeps runs that are to be paused from beginning anything, and holds them once nothing of them is under way.
+
+    What is under way ends and is recorded: the code goes on with it as far as it can without beginning anything.
+    `held` is told what became of holding a run.
+    """
+
+    def __init__(self, engine: Engine, effects: Effects, snapshots: Snapshots) -> None:
+        self._owner = engine.owner
+        self._clock = engine.clock
+        self._effects = effects
+        self._snapshots = snapshots
+        self.held: Callable[[LiveRun, bool], None] = lambda _live, _is_gone: None
+
+    def ask(self, live: LiveRun, message: Message, body: PauseRequest) -> None:
+        """A run is to be paused; asked once more, for another reason."""
+        assert live.inbox is not None
+        if live.pause is None:
+            live.pause = PausedRun()
+            live.begins_nothing = True
+            live.inbox.unread[PAUSED] = deque()
+        live.pause.reason = body.reason
+        live.pause.taken.append(message.number)
+
+    def take_back(self, live: LiveRun, message: Message) -> None:
+        """A run is to go on that was not held yet: begin what was put off."""
+        pause, live.pause = live.pause, None
+        numbers = [message.number] if pause is None else [*pause.taken, message.number]
+        self._owner.set_aside(live.owned, *numbers)
+        if pause is None:
+            return
+        assert live.inbox is not None
+        live.begins_nothing = False
+        live.inbox.unread.pop(PAUSED, None)
+        runtime = live.program.runtime
+        for place, is_rung in pause.put_off.items():
+            call = runtime.pending.get(place)
+            if call is not None and is_rung:
+                self._effects.ring_at(self._clock.now(), live, call)
+            elif call is not None:
+                runtime.fresh.append(call)
+
+    def cancelled_by(self, live: LiveRun) -> CancelRequest | None:
+        """The request to stop with the earliest deadline among those that wait until the run goes on."""
+        assert live.inbox is not None
+        waiting = (message.body for message in live.inbox.unread.get(STOP, ()))
+        dated = [body for body in waiting if isinstance(body, CancelRequest) and body.close_at is not None]
+        return min(dated, key=lambda body: body.close_at or 0, default=None)
+
+    def settle(self, live: LiveRun, advance: Advance | None) -> None:
+        """After a drain of a run that is to be paused: put off what the code asked for, and hold the run if it can be.
+
+        Put off is what could begin: what made the code ask for it is on disk.
+        """
+        runtime = live.program.runtime
+        fresh, runtime.fresh = runtime.fresh, []
+        live.is_noted = False
+        if advance is None:
+            self._effects.start(live, fresh)
+        else:
+            advance.then(self._effects.start, live, fresh)
+        self.hold_if_quiet(live)
+
+    def hold_if_quiet(self, live: LiveRun) -> None:
+        """Hold a run that is to be paused, unless something is under way; it is looked at again when that ends."""
+        pause = live.pause
+        if pause is None or live.is_leaving or live.is_committing or live.is_gone:
+            return
+        if live.running or live.starting or live.owned.begins:
+            return
+        if live.program.runtime.exposed is not None:
+            self._snapshots.take(live)
+        live.note_undo(self._owner)
+        self._owner.note_waiting(live.owned, live.waiting())
+        live.is_leaving = True
+        id = live.owned.workflow_id
+        how = Pause(rows.paused_report(id, pause.reason), rows.paused_with(id), tuple(pause.taken))
+        self._owner.release(live.owned, how, lambda is_gone: self.held(live, is_gone))
 
 
 def _report(live: LiveRun, mismatch: Mismatch) -> str:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from perdure.kernel.commands import ReceiveMessage
-from perdure.kernel.messages import Body, Message
+from perdure.kernel.messages import Body, CancelRequest, Message
 from perdure.worker.calls.call import FOUND_BY, DurableCall
 from perdure.worker.runtime import RunRuntime
 
@@ -22,6 +22,8 @@ MESSAGES_SLICE = 50
 NOT_COUNTED = -(2**62)
 # Requests to stop are not waited for; they come.
 STOP = ""
+# Of a run that is to be paused something always seems to be unread, so that its inbox is looked at before it goes on.
+PAUSED = "\0paused"
 
 
 def key_of(body: Body) -> str:
@@ -111,8 +113,16 @@ class Inbox:
         return None
 
     def take_stop(self) -> Message | None:
-        """The oldest request to stop."""
-        return self._take(STOP) if STOP in self.unread else None
+        """The oldest request to stop, or to pause; while it is to be paused, requests to cancel wait."""
+        if STOP not in self.unread:
+            return None
+        if PAUSED in self.unread:
+            others = [message for message in self.unread[STOP] if not isinstance(message.body, CancelRequest)]
+            if not others:
+                return None
+            self.unread[STOP].remove(others[0])
+            self.unread[STOP].appendleft(others[0])
+        return self._take(STOP)
 
     def _take(self, key: str) -> Message:
         waiting = self.unread[key]

@@ -18,6 +18,7 @@ from perdure.kernel.messages import Message
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import AttemptRow
 from perdure.worker.activities import Retries, RunningAttempt
+from perdure.worker.calls.call import PausedRun
 from perdure.worker.inbox import Inbox, InboxReading
 from perdure.worker.program import Program
 
@@ -46,6 +47,9 @@ class LiveRun:
     inbox: Inbox | None = None
     retries: Retries | None = None
     is_gone = False
+    # Whether no call of it may begin: it is gone, or is to be paused.
+    begins_nothing = False
+    pause: PausedRun | None = None
     is_noted = False
     # While the run is being let go of, what happens to it is put aside.
     is_leaving = False
@@ -213,7 +217,7 @@ class LiveRuns:
 
     def evict(self, live: LiveRun) -> None:
         """Forget a run, and leave nothing of its code in memory."""
-        live.is_gone = True
+        live.is_gone = live.begins_nothing = True
         self.by_id.pop(live.run_id, None)
         live.cancel_attempts()
         live.running.clear()

@@ -11,6 +11,7 @@ from functools import partial
 
 from perdure.engine.ports import Engine, HandBack, Park
 from perdure.worker import warnings
+from perdure.worker.held import Pausing
 from perdure.worker.live_run import LiveRun, LiveRuns
 from perdure.worker.messages import IncomingMessages
 from perdure.worker.outputs.snapshots import Snapshots
@@ -29,12 +30,19 @@ class Parking:
     """Looks at quiet runs once a second."""
 
     def __init__(
-        self, engine: Engine, runs: LiveRuns, messages: IncomingMessages, snapshots: Snapshots, park_after_ms: int
+        self,
+        engine: Engine,
+        runs: LiveRuns,
+        messages: IncomingMessages,
+        snapshots: Snapshots,
+        pausing: Pausing,
+        park_after_ms: int,
     ) -> None:
         self._engine = engine
         self._runs = runs
         self._messages = messages
         self._snapshots = snapshots
+        self._pausing = pausing
         self._park_after_ms = park_after_ms
         self._unworked = warnings.Unworked(engine)
 
@@ -59,6 +67,10 @@ class Parking:
             idle = live.quiet_for(now)
         if live.owned.state.seq > warnings.LONG_HISTORY and not live.is_long:
             warnings.tell_long_history(live)
+        if live.pause is not None:
+            # Something of it was under way, and may have ended without an event.
+            self._pausing.hold_if_quiet(live)
+            return False
         if live.is_leaving or (idle < NOTE_AFTER_MS and not hurries):
             return False
         if (idle >= self._park_after_ms or hurries) and live.is_waiting_outside():
@@ -79,6 +91,13 @@ class Parking:
         if live.program.runtime.exposed is not None:
             self._snapshots.take(live)
         self._release(live, Park(wake_at, live.waiting()), partial(self._parked, live))
+
+    def paused(self, live: LiveRun, is_gone: bool) -> None:
+        """A run that was to be paused is held, and leaves; or a message came first, which may take that back."""
+        if not is_gone and self._runs.is_stopping:
+            self._handed_back(live, is_gone)
+        else:
+            self._parked(live, is_gone)
 
     def _parked(self, live: LiveRun, is_gone: bool) -> None:
         if is_gone:
@@ -102,6 +121,9 @@ class Parking:
             return
         for attempt in live.running.values():
             attempt.leave()
+        self._pausing.hold_if_quiet(live)
+        if live.is_leaving and not live.is_replaying:
+            return
         # One that waits for nothing anybody could bring was interrupted in the middle, by Ctrl-C for one.
         only_waits = (
             not live.is_replaying

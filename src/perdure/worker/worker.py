@@ -65,7 +65,8 @@ class Worker:
         self._effects, self._runner = executor.effects, executor.runner
         messages = IncomingMessages(engine, executor)
         self._replay = Replay(engine, executor, messages)
-        self._parking = Parking(engine, runs, messages, executor.snapshots, settings.park_after_ms)
+        self._parking = Parking(engine, runs, messages, executor.snapshots, executor.pausing, settings.park_after_ms)
+        executor.pausing.held = self._parking.paused
         self._claims = Claims(
             engine,
             namespace,
@@ -212,7 +213,7 @@ class Worker:
         """The end of a run is on disk: forget it."""
         live = self._live.pop(run_id, None)
         if live is not None:
-            live.is_gone = True
+            live.is_gone = live.begins_nothing = True
             if live.running:
                 self._runs.evict(live)
         self._make_room()

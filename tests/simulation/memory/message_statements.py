@@ -56,10 +56,17 @@ def count_posted(view: View, rows: Sequence[tuple[str, int, bool, int]]) -> Step
     for run_id, count, are_signals, at in rows:
         row = yield from find_run(view, run_id, lambda _: True)
         if row is not None:
-            wakes = row.wake_at if are_signals and _is_delayed(view, row, at) else _woken(view, row, at)
+            stays = row.held is not None or (are_signals and _is_delayed(view, row, at))
+            wakes = row.wake_at if stays else _woken(view, row, at)
             view.runs.put(run_id, replace(row, messages=row.messages + count, wake_at=wakes))
             told.append((run_id, row.messages + count))
     return rows_of(told)
+
+
+@never_waiting
+def unread_pause(view: View, *, run_id: str) -> Found:
+    found = [row for row in view.messages_of(run_id) if row.taken_by is None and row.kind == "PauseRequest"]
+    return rows_of([(1,)] if found else [])
 
 
 def _woken(view: View, row: RunRow, at: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.operations import (
     Annotate,
     AppendEvent,
@@ -374,7 +375,52 @@ def hold_runs(view: View, rows: Sequence[HoldRun]) -> Steps[Found]:
         why = {"held": hold.reason, "held_report": hold.report}
         return replace(row, status="SUSPENDED", owner=None, wake_at=None, updated_at=hold.at, **why)
 
-    return (yield from update_each(view, rows, _is_owner, hold))
+    def is_right(row: RunRow, hold: HoldRun) -> bool:
+        return _is_owner(row, hold) and hold.messages in {None, row.messages}
+
+    return (yield from update_each(view, rows, is_right, hold))
+
+
+def _paused(row: RunRow, report: str, at: int) -> RunRow:
+    return replace(row, status="SUSPENDED", wake_at=None, held="paused", held_report=report, updated_at=at)
+
+
+@statement
+def hold_free_run(view: View, *, run_id: str, report: str, at: int) -> Steps[Found]:
+    row = yield from find_run(view, run_id, lambda row: row.owner is None and row.closed_at is None)
+    if row is not None:
+        view.runs.put(run_id, _paused(row, report, at))
+    return changed(row is not None)
+
+
+@statement
+def hold_tasks(view: View, *, run_id: str, report: str, at: int) -> Steps[Found]:
+    def is_right(row: RunRow) -> bool:
+        is_unbegun = row.owner is None and row.begun_at is None and row.closed_at is None
+        return row.workflow.startswith(TASK_PREFIX) and is_unbegun and row.held is None
+
+    found = yield from find_runs(view, view.children_of(run_id), is_right)
+    for row in found:
+        view.runs.put(row.run_id, _paused(row, report, at))
+    return rows_of([(row.run_id,) for row in found])
+
+
+@statement
+def free_tasks(view: View, *, run_id: str, report: str, now: int) -> Steps[Found]:
+    def is_right(row: RunRow) -> bool:
+        return (row.held, row.held_report, row.owner, row.closed_at) == ("paused", report, None, None)
+
+    found = yield from find_runs(view, view.children_of(run_id), is_right)
+    for row in found:
+        freed = replace(row, status="PENDING", wake_at=view.at_once(now), held=None, held_report=None, updated_at=now)
+        view.runs.put(row.run_id, freed)
+    return rows_of([(row.run_id,) for row in found])
+
+
+@statement
+def touch_run(view: View, *, run_id: str) -> Steps[Found]:
+    row = yield from find_run(view, run_id, lambda _: True)
+    return rows_of([] if row is None else [(row.owner, row.status, row.closed_at is not None)])
 
 
 @statement
@@ -385,7 +431,9 @@ def resume_run(view: View, *, run_id: str, now: int) -> Steps[Found]:
     row = yield from find_run(view, run_id, is_right)
     if row is None:
         return changed(0)
-    freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=view.at_once(now))
+    is_delayed = row.begun_at is None and row.delayed_until is not None and row.delayed_until > now
+    wakes = row.delayed_until if is_delayed else view.at_once(now)
+    freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=wakes)
     view.runs.put(run_id, replace(freed, losses=0, outlived=0, updated_at=now))
     view.deaths.put(run_id, None)
     return changed(1)
@@ -463,8 +511,7 @@ def _terminates(row: RunRow, *, all_terminate: bool) -> bool:
 
 def children_to_stop(view: View, run_id: str, place: str | None) -> list[RunRow]:
     """A run's open children by their places, those of this transaction as well, but for those that are abandoned."""
-    found = dict(view.tables.runs.children.get(run_id, {}))
-    found |= {key: None for key, row in view.runs.own.items() if row is not None and row.parent_id == run_id}
+    found = view.children_of(run_id)
     places = view.tables.runs.places
     rows = [row for key in found if (row := view.runs.get(key)) is not None and is_to_be_stopped(row, place)]
     return sorted(rows, key=lambda row: (row.parent_place, places[row.run_id], row.run_id))
@@ -488,7 +535,7 @@ def close_unbegun_children(
     **_: object,
 ) -> Steps[Found]:
     def is_right(row: RunRow) -> bool:
-        is_unbegun = row.owner is None and row.begun_at is None and row.status == "PENDING"
+        is_unbegun = row.owner is None and row.begun_at is None and (row.status == "PENDING" or row.held == "paused")
         return is_unbegun and is_to_be_stopped(row, place)
 
     ids = [row.run_id for row in children_to_stop(view, run_id, place)]
@@ -497,6 +544,7 @@ def close_unbegun_children(
         terminates = _terminates(row, all_terminate=all_terminate)
         closed = replace(
             row,
+            held=None,
             status="TERMINATED" if terminates else "CANCELLED",
             outcome=terminate if terminates else cancel,
             last_seq=2,

@@ -172,6 +172,12 @@ class View:
         found += [row for row in own.values() if row is not None and row.run_id == run_id]
         return sorted(found, key=lambda row: row.number)
 
+    def children_of(self, run_id: str) -> list[str]:
+        """The runs that a run has started, those of this transaction as well."""
+        found = dict(self.tables.runs.children.get(run_id, {}))
+        own = {key: None for key, row in self.runs.own.items() if row is not None and row.parent_id == run_id}
+        return [*(found | own)]
+
     def last_event(self, run_id: str) -> tuple[int, int]:
         """Number and time of a run's last event; the first one is in its row."""
         return max(((event.seq, event.at) for event in self.events_of(run_id)), default=(1, 0))

@@ -175,8 +175,15 @@ class SyncRun(SyncHandle[R_co]):
         """End the run at once, without clean-up."""
         self._bridge.wait(self._inner.terminate(reason))
 
+    def pause(self, reason: str | None = None) -> None:
+        """Have the run begin nothing more: what is under way ends and is recorded, then it is held as `paused`.
+
+        It stays so until `resume()`, also when workers restart; its timeout goes on. Again, it changes the reason.
+        """
+        self._bridge.wait(self._inner.pause(reason))
+
     def resume(self) -> None:
-        """Let a run go on that is held: one in quarantine, or one whose code fits its history again.
+        """Let a run go on that is held: a paused one, one in quarantine, or one whose code fits its history again.
 
         RunNotHeld when it is not held, RunClosed when it has ended.
         """

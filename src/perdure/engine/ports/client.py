@@ -1,4 +1,4 @@
-"""What people ask for: start, post, cancel, terminate, resume, wait."""
+"""What people ask for: start, post, cancel, terminate, pause, resume, wait."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -49,6 +49,9 @@ class Client(Protocol):
 
     async def terminate(self, namespace: str, run_id: str, id: str, reason: str | None) -> None:
         """End a run at once, without clean-up."""
+
+    async def pause(self, namespace: str, run_id: str, id: str, reason: str | None) -> None:
+        """Have a run begin nothing more, and hold it once what is under way has ended; again, it changes the reason."""
 
     async def resume(self, namespace: str, run_id: str, id: str) -> None:
         """Let a held run go on; RunNotHeld or RunClosed for any other."""

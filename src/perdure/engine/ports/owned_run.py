@@ -200,4 +200,15 @@ class Hold(msgspec.Struct, frozen=True):
     report: str
 
 
-Release: TypeAlias = Park | HandBack | Hold
+class Pause(msgspec.Struct, frozen=True):
+    """The run is held since a person wants that, unless a message came; `taken` are the numbers of what asked for it.
+
+    `tasks` is the report of its activities on queues that no worker has begun, which are held with it.
+    """
+
+    report: str
+    tasks: str
+    taken: tuple[int, ...]
+
+
+Release: TypeAlias = Park | HandBack | Hold | Pause

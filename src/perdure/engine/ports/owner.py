@@ -31,8 +31,8 @@ class Owner(Protocol):
     def close_unbegun(self, owned: OwnedRun, place: str, failed: ChildFailed) -> None:
         """End the child at this place with a failure, unless some worker has begun it."""
 
-    def set_aside(self, owned: OwnedRun, message: Message) -> None:
-        """A message that the code of an owned run cannot take is not to be offered again."""
+    def set_aside(self, owned: OwnedRun, *numbers: int) -> None:
+        """Messages that the code of an owned run does not take are not to be offered again."""
 
     def answer(self, owned: OwnedRun, answers: Mapping[str, RequestAnswer], *refused: Message) -> None:
         """Answer requests, by the ids of their messages; what the code cannot take is not to be offered again."""

@@ -23,6 +23,7 @@ from perdure.stores.rules.forks import fork_run
 from perdure.stores.rules.inbox import move_messages, post_messages
 from perdure.stores.rules.namespaces import delete_namespace
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
+from perdure.stores.rules.pausing import hold_tasks, pause_run, resume_run
 from perdure.stores.rules.progress import begin_attempts, record_beats
 from perdure.stores.rules.questions import Bulk, Query, Steps
 from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
@@ -176,7 +177,10 @@ TABLE: dict[type[Operation], Rule] = {
     operations.ForkRun: single(fork_run),
     operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS, is_shown=True),
     operations.StopChildren: single(stop_children, News.WORK | News.ENDS),
-    operations.ResumeRun: single(one_row("resume_run"), News.WORK, is_shown=True),
+    operations.HoldTasks: single(hold_tasks),
+    # Its owner is told, or those who wait for it.
+    operations.PauseRun: single(pause_run, News.WORK | News.ENDS, is_shown=True),
+    operations.ResumeRun: single(resume_run, News.WORK, is_shown=True),
     operations.FreeMismatches: single(many_runs("free_mismatches"), News.WORK),
     # A claim is nobody's news: workers that told each other of theirs would never come to rest.
     operations.ClaimRuns: single(claim_runs),

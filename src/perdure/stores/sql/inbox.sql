@@ -109,3 +109,11 @@ select number, message_id, kind, body, at
    and taken_by = 0
    and kind = 'SignalSent'
  order by number;
+
+-- unread_pause: whether a run is asked to pause and has not been held for that yet.
+select 1
+  from inbox
+ where run_id = :run_id
+   and taken_by is null
+   and kind = 'PauseRequest'
+ limit 1;

@@ -69,13 +69,14 @@ update runs
        last_seq = 2,
        updated_at = greatest(:at::bigint, created_at),
        closed_at = greatest(:at::bigint, created_at),
-       wake_at = null
+       wake_at = null,
+       held = null
  where parent_id = :run_id
    and parent_place between coalesce(:place, '') and coalesce(:place, :last_place)
    and closed_at is null
    and owner is null
    and begun_at is null
-   and status = 'PENDING'
+   and (status = 'PENDING' or held = 'paused')
    and on_parent_close <> 'abandon'
 returning run_id;
 
@@ -134,7 +135,10 @@ update runs
    set held = null,
        held_report = null,
        status = 'PENDING',
-       wake_at = at_once(:now::bigint),
+       wake_at = case
+                   when begun_at is null and delayed_until > :now::bigint then delayed_until
+                   else at_once(:now::bigint)
+                 end,
        losses = 0,
        outlived = 0,
        deaths = null,
@@ -143,6 +147,53 @@ update runs
    and held is not null
    and owner is null
    and closed_at is null;
+
+-- hold_free_run: a run that nobody owns is paused; whatever held it before is found again when it goes on.
+update runs
+   set status = 'SUSPENDED',
+       wake_at = null,
+       held = 'paused',
+       held_report = :report,
+       updated_at = :at::bigint
+ where run_id = :run_id
+   and owner is null
+   and closed_at is null;
+
+-- hold_tasks: activities on queues that a paused run has called, and that no worker has begun.
+update runs
+   set status = 'SUSPENDED',
+       wake_at = null,
+       held = 'paused',
+       held_report = :report,
+       updated_at = :at::bigint
+ where parent_id = :run_id
+   and workflow >= 'task:'
+   and workflow < 'task;'
+   and owner is null
+   and begun_at is null
+   and closed_at is null
+   and held is null
+returning run_id;
+
+-- free_tasks: those that were held with it.
+update runs
+   set status = 'PENDING',
+       wake_at = at_once(:now::bigint),
+       held = null,
+       held_report = null,
+       updated_at = :now::bigint
+ where parent_id = :run_id
+   and held = 'paused'
+   and held_report = :report
+   and owner is null
+   and closed_at is null
+returning run_id;
+
+-- touch_run: take a run's row, for as long as this transaction lasts.
+update runs
+   set updated_at = updated_at
+ where run_id = :run_id
+returning owner, status, closed_at is not null;
 
 -- noted_waiting: what a run was last seen to wait for.
 select waiting from runs where run_id = :run_id;

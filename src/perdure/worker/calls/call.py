@@ -73,6 +73,20 @@ class CallingCode(Protocol):
     def places(self) -> list[str]: ...
 
 
+class PausedRun:
+    """Of a run that is to be paused: why, the numbers of the messages that asked for it, and the calls put off.
+
+    Of each of these, by its place, whether a time had come that it wanted to be told of.
+    """
+
+    __slots__ = ("put_off", "reason", "taken")
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.taken: list[int] = []
+        self.put_off: dict[str, bool] = {}
+
+
 class CallingRun(Protocol):
     """The live run that a call belongs to, as the call sees it."""
 
@@ -80,6 +94,7 @@ class CallingRun(Protocol):
     is_gone: bool
     is_leaving: bool
     is_committing: bool
+    pause: PausedRun | None
     running: dict[str, RunningAttempt]
     retries: Retries | None
     children: set[str] | None

@@ -167,7 +167,11 @@ class Children:
         while self._queue and self._under_way < MOST_UNDER_WAY:
             live, call = self._queue.popleft()
             live.starting -= 1
-            if not live.is_gone and not live.is_leaving and call.is_waiting:
+            if live.pause is not None:
+                # It is to be paused, and begins nothing more.
+                live.pause.put_off[call.place] = False
+                (live.children or set()).discard(call.run_id)
+            elif not live.is_gone and not live.is_leaving and call.is_waiting:
                 self._start(live, call, self._request(live, call))
 
     def clear(self) -> None:

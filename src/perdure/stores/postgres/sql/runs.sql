@@ -76,6 +76,7 @@ update runs
   from jsonb_array_elements(:rows::jsonb) as r
  where run_id = r ->> 0
    and owner = r ->> 1
+   and (r ->> 5 is null or messages = (r ->> 5)::bigint)
 returning run_id;
 
 -- note_waiting: what live runs wait for, for people to see.
@@ -102,6 +103,7 @@ returning run_id;
 update runs
    set messages = messages + (r ->> 1)::bigint,
        wake_at = case
+                   when held is not null then wake_at
                    when (r ->> 2)::boolean and begun_at is null and delayed_until > (r ->> 3)::bigint then wake_at
                    else least(coalesce(wake_at, (r ->> 3)::bigint), (r ->> 3)::bigint)
                  end

@@ -57,6 +57,7 @@ returning run_id;
 update runs
    set messages = messages + told.column2,
        wake_at = case
+                   when held is not null then wake_at
                    when told.column3 and begun_at is null and delayed_until is not null and wake_at is not null then wake_at
                    else least(coalesce(wake_at, at_once(told.column4)), at_once(told.column4))
                  end
@@ -91,6 +92,7 @@ update runs
   from (values :rows) as hold
  where run_id = hold.column1
    and owner = hold.column2
+   and (hold.column6 is null or messages = hold.column6)
 returning run_id;
 
 -- note_waiting: what live runs wait for, for people to see.

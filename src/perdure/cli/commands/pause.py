@@ -1,0 +1,41 @@
+"""`perdure pause`: have a run begin nothing more, also when no worker is alive.
+
+In:   the name of a run.
+Out:  the run as it stands once the request is on disk.
+"""
+
+import asyncio
+
+from rich.text import Text
+
+from perdure.cli.input.database import client, found
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url
+from perdure.cli.output.suggestions import hint
+from perdure.cli.output.tables import is_for_people, print_json, screen
+from perdure.views.run import RunInfo
+
+EXAMPLES = {"pause": 'perdure pause o-17 --reason "the bank is down"'}
+
+
+def pause(
+    name: RunName,
+    *,
+    reason: Reason = None,
+    url: Url = DEFAULT_URL,
+    namespace: Namespace = DEFAULT_NAMESPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Have a run begin nothing more, until it is resumed."""
+
+    async def request() -> RunInfo:
+        async with client(url, namespace) as app:
+            run = await found(app, name)
+            await run.pause(reason)
+            return await run.describe()
+
+    info = asyncio.run(request())
+    if is_for_people(as_json=as_json):
+        how = "is paused" if info.held is not None else "pauses when what is under way has ended"
+        screen().print(Text.assemble((info.id, "bold"), f" {how}; {hint('resume', info.id)}"), soft_wrap=True)
+    else:
+        print_json({"id": info.id, "run_id": info.run_id, "status": info.status, "held": info.held})
