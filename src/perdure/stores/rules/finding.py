@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from perdure.errors import RunUnreadable
-from perdure.kernel.filters import Filter, bounds_of, conjuncts, required_values
+from perdure.kernel.filters import bounds_of, conjuncts, required_values
 from perdure.kernel.filters.analysis import Bounds
 from perdure.kernel.filters.syntax import (
     Attribute,
@@ -78,7 +78,7 @@ class MatchingReads:
             keys = await self.ask(lambda: _keys(leads.taken(lead, before, bite)))  # noqa: B023 - asked at once
             room = wanted.limit - len(found)
             if keys:
-                question = Text(*_matching(wanted.where, self.dialect, [key for key, _ in keys], room))
+                question = Text(*_matching(wanted, self.dialect, [key for key, _ in keys], room))
                 found += await self.ask(lambda: run_rows_of(question), lambda: each_run(self.url, question))  # noqa: B023
             read += len(keys)
             if len(keys) < bite or len(found) >= wanted.limit:
@@ -88,17 +88,17 @@ class MatchingReads:
     async def count(self, wanted: RunQuery, by: str | None = None) -> dict[object, int]:
         """How many runs match, by the values of a field; without one there is one number."""
         leads = Leads(wanted, self.dialect)
-        sql, parameters = _counting(wanted, self.dialect, by, leads, await self._chosen(leads))
+        sql, parameters = _counting(wanted, self.dialect, by, leads, await self._chosen(leads, is_page=False))
         return await self.ask(lambda: _counted(Text(sql, parameters)))
 
-    async def _chosen(self, leads: "Leads") -> Candidates | None:
-        """The lead with the fewest candidates; when all have many, one that is in order, or none."""
+    async def _chosen(self, leads: "Leads", *, is_page: bool = True) -> Candidates | None:
+        """The lead with the fewest candidates; when all have many, for a page one that is in order, or none."""
         found = list(leads.all())
-        if not found or (len(found) == 1 and found[0].is_ordered):
+        if not found or (is_page and len(found) == 1 and found[0].is_ordered):
             return found[0] if found else None
         counts = [await self.ask(lambda: _number(leads.some(each, FEW))) for each in found]  # noqa: B023 - asked at once
         fewest = counts.index(min(counts))
-        in_order = [each for each in found if each.is_ordered]
+        in_order = [each for each in found if each.is_ordered and is_page]
         return found[fewest] if counts[fewest] < FEW else in_order[0] if in_order else None
 
 
@@ -161,11 +161,11 @@ class Leads:
         return self._dialect.typed.format(f":{name}", kind)
 
     def _walk(self) -> str:
+        # Of whichever namespace: a condition here could make a database look for those first, and sort them.
         return f"""
             select {self._dialect.key} as key, run_id
               from runs
-             where {self._dialect.beside.format("namespace")} = :namespace
-               and run_id >= :since
+             where run_id >= :since
                and run_id < :before
              order by run_id desc
              limit {self._typed("limit", "bigint")}"""  # noqa: S608 - as above
@@ -279,13 +279,13 @@ def _one_of(name: str, dialect: Dialect) -> str:
     return f"in (select value from json_each({dialect.typed.format(f':{name}', 'text[]')}))"  # noqa: S608 - fixed pieces
 
 
-def _matching(where: Filter, dialect: Dialect, keys: Sequence[object], limit: int) -> tuple[str, dict[str, object]]:
+def _matching(wanted: RunQuery, dialect: Dialect, keys: Sequence[object], limit: int) -> tuple[str, dict[str, object]]:
     """The query for those among a few runs that match."""
     conditions = Conditions(dialect)
-    condition = conditions.of(where)
-    among = f"{dialect.key} {_one_of('keys', dialect)}"
+    condition = conditions.of(wanted.where)
+    among = f"{dialect.key} {_one_of('keys', dialect)} and {dialect.beside.format('namespace')} = :namespace"
     sql = f"select * from runs where {among} and ({condition}) order by run_id desc limit {limit:d}"  # noqa: S608
-    return sql, conditions.parameters | {"keys": list(keys)}
+    return sql, conditions.parameters | {"keys": list(keys), "namespace": wanted.namespace}
 
 
 def _counting(
@@ -298,7 +298,7 @@ def _counting(
     among = "namespace = :namespace"
     if lead is not None or leads.bounds is not None:
         keys, parameters = leads.every(lead)
-        among = f"{dialect.key} in ({keys})"
+        among = f"{dialect.key} in ({keys}) and {dialect.beside.format('namespace')} = :namespace"
     column = "null" if by is None else COLUMNS.get(by, by)
     group = "" if by is None else f" group by {column}"
     sql = f"select {column}, count(*) from runs where {among} and ({condition}){group}"  # noqa: S608 - fixed pieces
