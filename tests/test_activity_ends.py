@@ -4,12 +4,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 
 from perdure import Activity, AttemptLost, Retry, Status, activity, attempt, heartbeat, select, sleep, workflow
 from perdure.errors import BadOption, BadValue
-from perdure.stores.operations import DeleteWorker, FreeRuns, RaiseEpoch
+from perdure.stores.operations import Batch, DeleteWorker, FreeRuns, InsertRichRun, RaiseEpoch
 from perdure.testing import Environment
 
 said: list[str] = []
@@ -154,6 +155,24 @@ async def test_a_call_that_no_worker_begins_in_time_fails_and_is_not_begun_later
         async with Environment(env.path, clock=env.clock, queues=("gpu",)) as gpu:
             await together((env, gpu), 10)
         assert said == []
+
+
+async def test_a_call_is_given_up_in_time_although_its_start_was_slow(env: Environment) -> None:
+    """When its time is over before it is on disk, there is nothing to give up yet; it is looked again."""
+    slow: list[str] = []
+
+    def hold_up(batch: Batch) -> None:
+        starts = [op for group in batch.groups for op in group if isinstance(op, InsertRichRun)]
+        if starts and not slow:
+            slow.append(starts[0].run_id)
+            env.clock.advance(61_000)
+
+    async with env:
+        env.store.before_commit = hold_up
+        run = await env.start(wants_it_soon)
+        assert await env.result(run, timedelta(minutes=1)) == TOO_LATE
+    assert len(slow) == 1
+    assert said == []
 
 
 async def test_a_call_that_is_begun_in_time_may_take_its_time(env: Environment) -> None:

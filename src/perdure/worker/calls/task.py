@@ -172,11 +172,12 @@ def with_tasks(find: Callable[[str], Workflow[..., Any] | None]) -> Callable[[st
 class TaskCall(ChildCall, kind="task"):
     """An activity on a queue: a child that runs it, wherever that queue is worked."""
 
-    __slots__ = ("begin_by",)
+    __slots__ = ("begin_by", "is_overdue")
 
     workflow: Task
-    # When it is not to be begun any more.
+    # When it is not to be begun any more, and whether that time has come and it was given up if it could be.
     begin_by: int | None
+    is_overdue: bool
 
     @classmethod
     def ask(cls, runtime: CallingCode, activity: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "TaskCall":
@@ -188,6 +189,7 @@ class TaskCall(ChildCall, kind="task"):
         now = runtime.loop.now
         call = cls(runtime, place, Task(activity), input_of(activity, data, now))
         call.begin_by = begin_by(activity.settings, now)
+        call.is_overdue = False
         runtime.add(call)
         return call
 
@@ -218,6 +220,7 @@ class TaskCall(ChildCall, kind="task"):
         if live.is_leaving or live.starting:
             services.ring_at(services.clock.now() + AGAIN_MS, live, self)
             return
+        self.is_overdue = True
         settings = self.activity.settings
         error = too_late(self.activity.name, settings.queue or "", settings.queue_timeout or 0)
         child = ChildFailed(self.workflow.name, self.child_id, self.run_id, failure_of(error))
@@ -225,7 +228,7 @@ class TaskCall(ChildCall, kind="task"):
 
     def wake_at(self, live: CallingRun, now: int) -> int | None:
         at = super().wake_at(live, now)
-        return at if self.begin_by is None or self.begin_by <= now else min(self.begin_by, at or self.begin_by)
+        return at if self.begin_by is None or self.is_overdue else min(self.begin_by, at or self.begin_by)
 
     def raised(self, fact: ChildFailed) -> Exception:
         return raised(fact.failure, partial(ActivityFailed, self.activity.name))
