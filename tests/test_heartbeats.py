@@ -46,6 +46,7 @@ async def fails_with_details() -> object:
 def fails_in_a_thread() -> object:
     if attempt().number > 1:
         return attempt().details
+    heartbeat(3)
     heartbeat("half")
     heartbeat()
     raise ConnectionError("down")
@@ -178,6 +179,33 @@ async def test_details_reach_the_next_attempt_after_a_crash(env: Environment) ->
             assert said == [0, 4]
             await env.pass_time(40)
             assert (await env.result(again), said) == (2, [0, 4, 4])
+
+
+@activity(heartbeat=30, timeout=3600)
+async def beats_twice() -> object:
+    if (found := attempt().details) is not None:
+        return found
+    heartbeat("first")
+    await asyncio.sleep(0)
+    heartbeat("newest")
+    said.append("newest")
+    await asyncio.Event().wait()
+    return None
+
+
+@workflow
+async def is_handed_on() -> object:
+    return await beats_twice()
+
+
+async def test_details_that_are_not_due_yet_are_written_when_the_run_is_handed_back(env: Environment) -> None:
+    """A deployment must not cost what the last second has brought."""
+    async with env:
+        run = await env.start(is_handed_on)
+        await env.settle()
+        assert said == ["newest"]
+        env.worker._parking.hand_back_all(list(env.worker._live.values()))
+        assert await env.result(run) == "newest"
 
 
 async def test_the_details_are_shown_while_it_runs(env: Environment) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from perdure import NotInWorkflow, RunCancelled, Signal, info, interrupted, select, sleep, workflow
+from perdure import NotInWorkflow, RunCancelled, Signal, activity, info, interrupted, select, sleep, undo, workflow
 from perdure.testing import Environment
 
 jobs = Signal("jobs", int)
@@ -45,6 +45,20 @@ async def parent() -> list[object]:
     under_way = asyncio.create_task(child.options(id="the-child")())
     reason = await interrupted()
     return [reason, await under_way]
+
+
+taken_back: list[str] = []
+
+
+@activity
+async def take_back(what: str) -> None:
+    taken_back.append(what)
+
+
+@workflow(name="interrupted_ends_well")
+async def ends_well() -> str | None:
+    undo(take_back, "booking")
+    return await interrupted()
 
 
 @workflow(name="interrupted_stays")
@@ -97,6 +111,17 @@ async def test_no_child_is_cancelled(env: Environment) -> None:
         await (await env.app.get("the-child")).signal(jobs, 7)
 
         assert await run.result() == ["slowly", 7]
+
+
+async def test_a_run_that_ends_well_when_it_is_told_to_stop_undoes_nothing(env: Environment) -> None:
+    """It ends as its code ends, and that has returned."""
+    taken_back.clear()
+    async with env:
+        run = await env.start(ends_well)
+        await env.settle()
+        await run.cancel("enough")
+        assert await env.result(run) == "enough"
+        assert taken_back == []
 
 
 async def test_the_deadline_ends_what_its_code_does_not(env: Environment) -> None:

@@ -140,6 +140,35 @@ async def test_a_run_shows_what_it_exposes_after_every_wait(env: Environment) ->
         assert (snapshot.seq, snapshot.errors) == (2, {})
 
 
+async def test_a_run_shows_what_it_exposes_although_the_clock_was_set_back(env: Environment) -> None:
+    """Else it would show nothing new for as long as the clock was ahead."""
+    async with env:
+        run = await env.start(counts, 3)
+        await env.settle()
+        env.clock.set_by(-3_600_000)
+        await run.signal(step, 2)
+        await env.settle()
+        assert await run.query("progress") == {"done": 2, "of": 3}
+
+
+async def test_what_shows_the_same_is_not_written_again() -> None:
+    """A run of a thousand steps that shows how many there will be writes that once."""
+    written: list[object] = []
+
+    async with Environment() as env:
+        env.store.after_commit = lambda batch: written.extend(
+            op for group in batch.groups for op in group if isinstance(op, WriteSnapshot)
+        )
+        run = await env.start(shows_much, 1)
+        for _ in range(3):
+            await env.pass_time(2)
+            await run.signal("other", 1)
+        await env.pass_time(2)
+        await run.signal(step, 1)
+        await env.result(run)
+    assert len(written) == 1
+
+
 async def test_what_a_run_showed_at_its_end_stays(env: Environment) -> None:
     async with env:
         run = await env.start(counts, 2)

@@ -89,6 +89,13 @@ async def tries_again() -> None:
     await fails_once()
 
 
+@workflow(name="stream_of_both")
+async def of_both(text: str) -> None:
+    await says(text)
+    await go.receive()
+    words.publish("end")
+
+
 @workflow(name="stream_of_a_task")
 async def of_a_task(text: str) -> int:
     return await says.options(queue="default")(text)
@@ -172,6 +179,18 @@ async def test_a_replay_publishes_nothing_twice(env: Environment) -> None:
             await again.signal(go, number)
             await env.pass_time(15)
         assert [item.value for item in await read(env, again, numbers)] == [0, 0, 1, -1, 2, -2]
+
+
+async def test_what_an_activity_has_published_is_not_taken_for_the_workflows_own(env: Environment) -> None:
+    """A replay leaves out as many values as its workflow has published, and no more."""
+    async with env:
+        run = await env.start(of_both, "to be")
+        await env.pass_time(15)
+        await env.crash()
+        await env.settle()
+        again = await env.app.get(run.id)
+        await again.signal(go, 1)
+        assert [item.value for item in await read(env, again, words)] == ["to", "be", "end"]
 
 
 async def test_an_activity_publishes_before_its_end(env: Environment) -> None:

@@ -31,12 +31,14 @@ ONCE = Retry(max_attempts=1)
 TWICE = Retry(max_attempts=2, initial_interval=1)
 ran: list[str] = []
 kept: list[sqlite3.Connection] = []
+left: list[sqlite3.Cursor] = []
 
 
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     ran.clear()
     kept.clear()
+    left.clear()
 
 
 @pytest.fixture
@@ -111,6 +113,24 @@ async def test_several_of_one_run_take_turns(env: Environment, read: sqlite3.Con
     async with env:
         assert await env.run(pays_at_once) == [999, -2, 996]
     assert read.execute("select seq from events order by seq").fetchall() == [(2,), (3,), (4,)]
+
+
+@activity
+async def is_quick() -> str:
+    return "quick"
+
+
+@workflow
+async def pays_beside_a_step() -> list[object]:
+    return list(await asyncio.gather(book("ann", 1), is_quick(), book("ann", 2), is_quick()))
+
+
+async def test_what_the_run_did_before_is_on_disk_with_it(env: Environment, read: sqlite3.Connection) -> None:
+    """A step that has ended waits for the next batch, and a transaction has the database for itself before that."""
+    async with env:
+        assert await env.run(pays_beside_a_step) == [999, "quick", 997, "quick"]
+    assert ran == ["ann", "ann"]
+    assert read.execute("select seq from events order by id").fetchall() == [(2,), (3,), (4,), (5,)]
 
 
 @pytest.mark.parametrize("fault", list(Fault))
@@ -245,6 +265,7 @@ def keeps_the_connection() -> int:
     db.row_factory = sqlite3.Row
     db.text_factory = bytes
     rows = db.execute("select id, cents from accounts order by id")
+    left.append(rows)
     return int(next(rows)["cents"])
 
 
@@ -258,6 +279,9 @@ async def test_a_connection_is_good_for_its_transaction_alone(env: Environment, 
         assert await env.run(leaks) == 1000
         with pytest.raises(sqlite3.ProgrammingError, match="is over"):
             kept[0].execute("update accounts set cents = 0")
+        # One that is still being read would keep its view of the database.
+        with pytest.raises(sqlite3.ProgrammingError):
+            left[0].fetchone()
         assert await env.run(pays, "ann", 1) == 999
 
 
