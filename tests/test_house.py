@@ -87,13 +87,14 @@ INSIDE = {
         "background held hindrances outages leasing/heartbeat",
         "committer ports",
         "endings leasing/lease",
-        "arrivals leasing/living",
+        "arrivals duties/duties leasing/living",
         "groups inspector reads waiting/askers leasing/claims leasing/takeover leasing",
         "outputs/followers subscriptions waiting",
         "outputs",
         "stopping",
         "starts tenancy watch",
-        "client ownership steering transactions",
+        "client ownership schedules steering transactions",
+        "duties",
         "engine",
     ],
 }
@@ -108,6 +109,7 @@ MOST_METHODS = 25
 LARGE_CLASSES = {
     "Run": "all that can be asked of a run, on its one handle",
     "SyncRun": "the same",
+    "Perdure": "all that a program asks of a database, on the one object it opens",
     "RunLoop": "asyncio's own methods, which a loop has to have",
 }
 # Findings are told of views, and in their words.

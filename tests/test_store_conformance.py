@@ -21,6 +21,7 @@ from perdure.stores.operations import (
     CloseFreeRun,
     CreateNamespace,
     DeleteNamespace,
+    DeleteSchedule,
     DeleteWorker,
     EndRun,
     ForgetChanges,
@@ -32,11 +33,15 @@ from perdure.stores.operations import (
     HoldTasks,
     InsertRichRun,
     InsertRun,
+    InsertSchedule,
     Listen,
     MoveLog,
     MoveMessages,
+    MoveSchedule,
     MoveStreams,
     NoteCancel,
+    NoteDecision,
+    NoteDuty,
     NoteLosses,
     NoteUndo,
     NoteWaiting,
@@ -53,6 +58,7 @@ from perdure.stores.operations import (
     ResumeRun,
     StopChildren,
     SupersedeRun,
+    TakeDuty,
     TakeMessage,
     TellRun,
     WriteSnapshot,
@@ -79,6 +85,8 @@ LISTS: list[dict[str, Any]] = [
     {"entity_id": "e", "parent_id": "r1"},
     {"parent_id": "r2", "workflow_id": "b", "held": ("mismatch",), "status": ("RUNNING",)},
     {"held": ("quarantine", "mismatch"), "workflow": "wf", "entity_id": "e"},
+    {"schedule": "s"},
+    {"schedule": "t", "status": ("PENDING", "RUNNING"), "limit": 2},
 ]
 LARGE = '"' + "x" * 1100 + '"'
 
@@ -101,6 +109,10 @@ epochs = st.sampled_from([1, 1, 1, 2])
 reasons = st.sampled_from([None, "over"])
 statuses = st.sampled_from(["PENDING", "RUNNING", "SUSPENDED"])
 undos = st.sampled_from([None, '[{"name":"f","state":"waiting"}]'])
+schedule_ids = st.sampled_from(["s1", "s1", "s2"])
+schedule_names = st.sampled_from(["s", "t"])
+duty_names = st.sampled_from(["schedules", "sink:x"])
+flags = st.sampled_from([0, 1])
 
 some_until = st.sampled_from([950, 2000, 5000])
 sinces = st.sampled_from(["", "", "1:1:"])
@@ -141,7 +153,7 @@ rich_inserts = st.builds(
     InsertRichRun,
     *columns(st.none() | runs, st.none() | places, st.sampled_from(["cancel", "terminate", "abandon"])),
     *(st.sampled_from([None, "e"]), st.none(), st.sampled_from([None, "{}"]), st.sampled_from([None, 5])),
-    *(some_time, some_time, st.none() | runs),
+    *(some_time, some_time, st.none() | runs, st.sampled_from([None, "s", "t"]), some_time),
 )
 events = st.builds(an_event, runs, st.integers(2, 5), bodies)
 operations: st.SearchStrategy[Operation] = st.one_of(
@@ -218,6 +230,18 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     listens,
     st.builds(MoveLog, st.just("changes"), sinces, sinces, sinces, times),
     st.builds(ForgetChanges, st.sampled_from([0, 10**15]), st.just(()), st.just(100)),
+    st.builds(
+        InsertSchedule,
+        *(schedule_ids, namespaces, schedule_names, st.sampled_from(["api", "code"]), some_time, flags, bodies),
+    ),
+    st.builds(MoveSchedule, schedule_ids, st.integers(1, 3), some_time, flags, bodies),
+    st.builds(
+        NoteDecision,
+        *(schedule_ids, st.integers(0, 2), counts, times, st.just("started"), st.just(1), st.none() | runs),
+    ),
+    st.builds(DeleteSchedule, schedule_ids, st.integers(1, 2)),
+    st.builds(TakeDuty, namespaces, duty_names, workers | st.just("w-3"), times, some_time),
+    st.builds(NoteDuty, namespaces, duty_names, workers, some_time, st.sampled_from([None, "no"])),
 )
 
 
@@ -341,6 +365,7 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
         for until in (DUE_BY, 10**6):
             stuck = StuckFilter(namespace, tuple(kinds), WORKERS[:1], until, until, "r9", 5)
             seen.append(await store.reads.inspection.stuck(stuck))
+        seen += await of_schedules(store, namespace)
     for row in found:
         assert isinstance(row, RunRow)
         seen += [
@@ -367,6 +392,16 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
     return [*seen, await store.reads.ended_or_held(RUNS), await store.reads.channels.heads(RUNS)]
 
 
+async def of_schedules(store: Store, namespace: str) -> list[object]:
+    reads = store.reads.schedules
+    seen: list[object] = [await reads.get(namespace, name) for name in "st"]
+    seen += [await reads.page(namespace, "", 5), await reads.page(namespace, "s", 5), await reads.declared(namespace)]
+    seen += [await reads.due(namespace, 1000, 5), await reads.next(namespace), await reads.duties(namespace)]
+    seen += [await reads.waiting(namespace, "", 5, all=True), await reads.waiting(namespace, "", 5, all=False)]
+    seen += [await reads.decisions("s1"), await reads.runs_of_ids(namespace, ["a", "b", "x"])]
+    return seen
+
+
 def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
     db = store.transactions.db
     return {
@@ -389,6 +424,9 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
             "select worker_id, judged_at from workers where judged_at is not null order by 1"
         ).fetchall(),
         "namespaces": db.execute("select namespace from namespaces order by 1").fetchall(),
+        "schedules": db.execute("select *, 0 from schedules order by schedule_id").fetchall(),
+        "schedule_decisions": db.execute("select * from schedule_decisions order by schedule_id, slot").fetchall(),
+        "duties": db.execute("select * from duties order by namespace, name").fetchall(),
         "workers": db.execute(
             f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id"
         ).fetchall(),
@@ -426,6 +464,11 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         "deaths": list(dump["deaths"].items()),
         "judged": list(dump["judged"].items()),
         "namespaces": [(name,) for name in dump["namespaces"]],
+        "schedules": [
+            tuple(getattr(row, name) for name in row.__struct_fields__) for row in dump["schedules"].values()
+        ],
+        "schedule_decisions": [tuple(row) for row in dump["schedule_decisions"].values()],
+        "duties": [(namespace, *row[:-1]) for (namespace, _), row in dump["duties"].items()],
         "workers": [
             tuple(getattr(worker, name) for name in worker.__struct_fields__) for worker in dump["workers"].values()
         ],

@@ -48,7 +48,8 @@ def noun(module: str, name: str, doc: str) -> Twin:
 
 
 TWINS = (
-    noun("perdure.app.namespaces", "Namespaces", "The namespaces of a database"),
+    noun("perdure.app.nouns.schedules", "Schedules", "The schedules of a namespace"),
+    noun("perdure.app.nouns.namespaces", "Namespaces", "The namespaces of a database"),
     Twin(
         "perdure.app.run",
         "Run",

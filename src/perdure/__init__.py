@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "Change Check DeferredInfo Explanation FailedAttempt NamespaceDetail NamespaceInfo Namespaces Page Perdure Run "
-        "RunEvent RunInfo Snapshot StreamItem SyncNamespaces SyncPerdure SyncRun UndoInfo UnreadMessage Wait"
+        "Backfilled Change Check Decision DeferredInfo DutyInfo Explanation FailedAttempt NamespaceDetail "
+        "NamespaceInfo Namespaces Page Perdure Run RunEvent RunInfo ScheduleInfo Schedules Snapshot StreamItem "
+        "SyncNamespaces SyncPerdure SyncRun SyncSchedules UndoInfo UnreadMessage Wait"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -58,9 +59,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from perdure.app import Backfilled as Backfilled
     from perdure.app import Change as Change
     from perdure.app import Check as Check
+    from perdure.app import Decision as Decision
     from perdure.app import DeferredInfo as DeferredInfo
+    from perdure.app import DutyInfo as DutyInfo
     from perdure.app import Explanation as Explanation
     from perdure.app import FailedAttempt as FailedAttempt
     from perdure.app import NamespaceDetail as NamespaceDetail
@@ -71,11 +75,14 @@ if TYPE_CHECKING:
     from perdure.app import Run as Run
     from perdure.app import RunEvent as RunEvent
     from perdure.app import RunInfo as RunInfo
+    from perdure.app import ScheduleInfo as ScheduleInfo
+    from perdure.app import Schedules as Schedules
     from perdure.app import Snapshot as Snapshot
     from perdure.app import StreamItem as StreamItem
     from perdure.app import SyncNamespaces as SyncNamespaces
     from perdure.app import SyncPerdure as SyncPerdure
     from perdure.app import SyncRun as SyncRun
+    from perdure.app import SyncSchedules as SyncSchedules
     from perdure.app import UndoInfo as UndoInfo
     from perdure.app import UnreadMessage as UnreadMessage
     from perdure.app import Wait as Wait

@@ -45,6 +45,11 @@ DUMP = {
     "deaths": "select run_id, deaths from runs where deaths is not null order by 1",
     "judged": "select worker_id, judged_at from workers where judged_at is not null order by 1",
     "namespaces": "select namespace from namespaces order by 1",
+    "schedules": "select schedule_id, namespace, name, revision, source, next_at, waits, body, 0"
+    " from schedules order by 1",
+    "schedule_decisions": "select schedule_id, slot, number, time, kind, times, run_id"
+    " from schedule_decisions order by 1, 2",
+    "duties": "select namespace, name, holder, since, last_ok_at, last_error from duties order by 1, 2",
     "workers": f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id",
     "listeners": "select name, until, since, later, later_at from listeners order by 1",
     "changes": "select distinct run_id from changes order by 1",

@@ -1,12 +1,15 @@
 """Perdure, the object a program opens, and Run, the handle of a run; their twins for code that does not await."""
 
-from perdure.app.namespaces import Namespaces as Namespaces
+from perdure.app.nouns.namespaces import Namespaces as Namespaces
+from perdure.app.nouns.schedules import Schedules as Schedules
 from perdure.app.perdure import Perdure as Perdure
 from perdure.app.run import Run as Run
 from perdure.app.sync.generated import SyncNamespaces as SyncNamespaces
 from perdure.app.sync.generated import SyncPerdure as SyncPerdure
 from perdure.app.sync.generated import SyncRun as SyncRun
+from perdure.app.sync.generated import SyncSchedules as SyncSchedules
 from perdure.diagnostics.explain import Explanation as Explanation
+from perdure.engine.ports import Backfilled as Backfilled
 from perdure.views.changes import Change as Change
 from perdure.views.check import Check as Check
 from perdure.views.namespaces import NamespaceDetail as NamespaceDetail
@@ -21,3 +24,6 @@ from perdure.views.run import RunInfo as RunInfo
 from perdure.views.run import UndoInfo as UndoInfo
 from perdure.views.run import UnreadMessage as UnreadMessage
 from perdure.views.run import Wait as Wait
+from perdure.views.schedules import Decision as Decision
+from perdure.views.schedules import DutyInfo as DutyInfo
+from perdure.views.schedules import ScheduleInfo as ScheduleInfo

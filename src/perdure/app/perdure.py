@@ -16,7 +16,8 @@ from perdure.app import checking
 from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
-from perdure.app.namespaces import Namespaces
+from perdure.app.nouns.namespaces import Namespaces
+from perdure.app.nouns.schedules import Schedules, reconcile
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, handle_of
 from perdure.app.run_results import NOTHING, own_type, resolution, result_of
@@ -56,6 +57,7 @@ from perdure.views.changes import Change, changes_of
 from perdure.views.check import Check
 from perdure.views.finding import count_where, page_of
 from perdure.views.run import Page
+from perdure.views.schedules import DutyInfo, duty_views
 
 if TYPE_CHECKING:
     from perdure.app.sync.generated import SyncPerdure
@@ -155,6 +157,7 @@ class Perdure:
                 self._shutdown.watch(self, self._hand_back)
                 self._guard = asyncio.create_task(self._until_unwound())
             await self._worker.begin()
+            await reconcile(engine, self.namespace, self._workflows())
             await _tell_of_held_runs(engine, self.namespace)
             await _tell_of_missing_code(engine, self.namespace, self._queues)
         return self
@@ -235,6 +238,15 @@ class Perdure:
     def namespaces(self) -> Namespaces:
         """The namespaces of this database: create, list, get, delete."""
         return Namespaces(self._home)
+
+    @property
+    def schedules(self) -> Schedules:
+        """What starts runs at times: create, put, update, pause, resume, trigger, backfill, delete, list, get."""
+        return Schedules(self._home, self._checked)
+
+    async def duties(self) -> "list[DutyInfo]":
+        """What one worker of the namespace does for all, who has it, and how it went."""
+        return await duty_views(self._opened, self.namespace)
 
     def asgi(self, *, authenticate: "Authenticate | None" = None) -> "Application":
         """The routes over this Perdure, to be mounted in any ASGI application: `api.mount("/perdure", app.asgi())`.
@@ -419,6 +431,7 @@ class Perdure:
         parent_id: str | None = None,
         where: str | None = None,
         params: Mapping[str, object] | None = None,
+        schedule: str | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> Page:
@@ -440,6 +453,7 @@ class Perdure:
             entity_id=checks.text("entity id", entity_id),
             correlation_id=checks.text("correlation id", correlation_id),
             parent_id=checks.text("parent id", parent_id),
+            schedule=checks.text("schedule name", schedule),
             before=checks.text("cursor", after),
             limit=limit,
             # Activities on a queue are runs as well; who asks for none of them in particular wants those alone that
@@ -502,6 +516,10 @@ class Perdure:
         async with contextlib.aclosing(changes_of(self._opened, self.namespace, where, params, after)) as changes:
             async for change in changes:
                 yield change
+
+    def _workflows(self) -> Sequence[Workflow[..., Any]]:
+        found = map(workflows.get, workflows.names()) if self._known is None else self._known.values()
+        return [workflow for workflow in found if workflow is not None]
 
     def _workflow(self, name: str) -> Workflow[..., Any] | None:
         return workflows.get(name) if self._known is None else self._known.get(name)

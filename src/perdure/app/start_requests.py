@@ -53,9 +53,10 @@ def recorded(wanted: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str
         raise BadArguments(error.function, f"{error.trouble}; {hint}") from None
 
 
-def bound(call: object) -> BoundCall[Any]:
+def bound(call: object, whose: str = "start_many() takes") -> BoundCall[Any]:
+    """A workflow with its arguments; BadOption for anything else."""
     if not isinstance(call, BoundCall):
-        raise BadOption(f"{call!r} is not a call; give start_many() calls: start_many(pack.call(1), pack.call(2))")
+        raise BadOption(f"{call!r} is not a call; {whose} calls such as pack.call(1)")
     return call
 
 

@@ -9,7 +9,7 @@ class Info(msgspec.Struct, frozen=True):
     """The run this workflow code runs in, as of the event it is handling; the same on every replay.
 
     `history_length` grows with every step: a workflow that loops for ever should
-    `continue_as_new` before it is long.
+    `continue_as_new` before it is long. A run of a schedule has its name, and the nominal time it was started for.
     """
 
     id: str
@@ -25,3 +25,5 @@ class Info(msgspec.Struct, frozen=True):
     correlation_id: str | None
     continued_from: str | None
     cancel_requested: bool
+    schedule: str | None = None
+    scheduled_for: datetime | None = None

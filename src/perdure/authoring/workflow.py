@@ -27,9 +27,11 @@ from perdure.authoring.options import (
 from perdure.authoring.registry import Registry
 from perdure.authoring.runtime import current
 from perdure.codec import Arguments
-from perdure.errors import BadOption, NotInWorkflow
+from perdure.errors import BadArguments, BadOption, BadSchedule, NotInWorkflow
 from perdure.ids import checked_id
 from perdure.kernel.conflict import OnConflict
+from perdure.kernel.schedules import LONGEST_NAME
+from perdure.kernel.timetables import Timetable, Timing
 from perdure.kernel.traits import PLAIN, TASK_PREFIX, OnParentClose
 
 P = ParamSpec("P")
@@ -65,6 +67,8 @@ class Workflow(DecoratedFunction[P, R_co]):
     passes_failures_on = False
     fn: Callable[P, Coroutine[Any, Any, R_co]]
     settings: WorkflowOptions
+    # When a schedule that comes with this code starts runs of it.
+    schedule: Timetable | None = None
 
     def __init__(self, fn: Callable[P, Coroutine[Any, Any, R_co]], name: str, options: WorkflowOptions) -> None:
         super().__init__(fn, name)
@@ -136,6 +140,22 @@ class Workflow(DecoratedFunction[P, R_co]):
 workflows: Registry[Workflow[..., Any]] = Registry("workflow")
 
 
+def _checked_schedule(decorated: Workflow[..., Any], schedule: Timetable) -> Timetable:
+    """The timetable of a workflow that needs no arguments; BadSchedule."""
+    if not isinstance(schedule, Timing):
+        raise BadSchedule(f"schedule is {schedule!r}; give a Cron(...), an Every(...) or an At(...)")
+    if len(decorated.name) > LONGEST_NAME:
+        raise BadSchedule(f"the workflow name {decorated.name!r} is too long for a schedule, {LONGEST_NAME} characters")
+    try:
+        decorated.signature.record((), {})
+    except BadArguments as error:
+        raise BadSchedule(
+            f"{error}; a workflow with a schedule is started without arguments: give them defaults, or make the "
+            "schedule with app.schedules.create(...)"
+        ) from None
+    return schedule
+
+
 class WorkflowDecorator(Protocol):
     """What `@workflow(...)` with options is."""
 
@@ -145,9 +165,15 @@ class WorkflowDecorator(Protocol):
 @overload
 def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
-def workflow(*, name: str | None = None) -> WorkflowDecorator: ...
-def workflow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
-    """Make an `async def` a durable function."""
+def workflow(*, name: str | None = None, schedule: Timetable | None = None) -> WorkflowDecorator: ...
+def workflow(
+    fn: Callable[..., Any] | None = None, /, *, name: str | None = None, schedule: Timetable | None = None
+) -> Any:
+    """Make an `async def` a durable function.
+
+    With a `schedule`, such as `Cron("0 2 * * *", "Europe/Berlin")`, workers that have this code start a run of it at
+    each of its times; the schedule has the workflow's name, and is made, changed and removed with the code.
+    """
 
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
         if not inspect.iscoroutinefunction(checked_function(fn, "workflow")):
@@ -156,6 +182,8 @@ def workflow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None
             raise BadOption(f"the workflow name {name!r} is one of an activity on a queue; give it another one")
         decorated: Workflow[..., Any] = Workflow(fn, name or fn.__name__, DEFAULTS)
         refuse_unrepeatable(decorated)
+        if schedule is not None:
+            decorated.schedule = _checked_schedule(decorated, schedule)
         workflows.add(decorated)
         return decorated
 

@@ -5,11 +5,15 @@ Out:  the nouns of the Engine port, each a part of its own.
 Knows nothing of workflow code; a Host runs that. The rules are in the parts.
 """
 
+from contextlib import suppress
+
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals
 from perdure.engine.background import Background
 from perdure.engine.client import StoreClient
 from perdure.engine.committer import Committer
+from perdure.engine.duties.duties import Duties
+from perdure.engine.duties.schedules import ScheduleDuty
 from perdure.engine.hindrances import Hindered
 from perdure.engine.inspector import StoreInspector
 from perdure.engine.leasing.claims import StoreClaimer
@@ -22,6 +26,10 @@ from perdure.engine.outputs.outputs import StoreOutputs
 from perdure.engine.ownership import Ownership
 from perdure.engine.ports import MAX_UNREAD, Host
 from perdure.engine.reads import StoreReader
+from perdure.engine.schedules.deciding import Deciding
+from perdure.engine.schedules.declared import DeclaredSchedules
+from perdure.engine.schedules.rows import ScheduleRows
+from perdure.engine.schedules.schedules import StoreSchedules
 from perdure.engine.starts import Starts
 from perdure.engine.steering.forking import StoreForker
 from perdure.engine.stopping import Stopping
@@ -31,6 +39,7 @@ from perdure.engine.tenancy.namespaces import MAIN, StoreNamespaceRegistry
 from perdure.engine.transactions.transactor import StoreTransactor
 from perdure.engine.waiting.waiters import Waiters
 from perdure.engine.watch import Watch
+from perdure.errors import PerdureError
 from perdure.ids import Ids
 from perdure.stores.port import Store
 
@@ -86,9 +95,16 @@ class StoreEngine:
         self.subscriptions = StoreSubscriptions(store, committer, clock, background)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
+        # What one worker does for all
+        self.duties = duties = Duties(store, committer, clock, lease, background)
+        deciding = Deciding(store, committer, clock, starts, stopping)
+        rows = ScheduleRows(store, committer, clock, ids, deciding, duties)
+        self._declared = declared = DeclaredSchedules(rows, deciding)
+        self.schedules = StoreSchedules(clock, ids, rows, declared, deciding, arrivals)
+        duties.add(ScheduleDuty(store, arrivals, deciding))
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)
-        self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping)
+        self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping, duties)
 
     @property
     def url(self) -> str:
@@ -113,15 +129,24 @@ class StoreEngine:
             elif namespace != MAIN:
                 await self.namespaces.find(namespace)
             await self.watch.begin(namespace)
+            if host is not None:
+                self.duties.begin(namespace)
+                self._background.spawn(self._refresh_schedules(namespace))
         except BaseException:
             self.recovery.cancel()
             await self._store.close()
             raise
 
+    async def _refresh_schedules(self, namespace: str) -> None:
+        # A zone whose rules have changed is seen to with the next start, if not with this one.
+        with suppress(PerdureError):
+            await self._declared.refresh(namespace)
+
     async def close(self) -> None:
         """Write what is left, give the lease back and let go of the store."""
         self._background.is_closed = True
         self.watch.cancel()
+        self.duties.cancel()
         if not self.committer.is_stopped:
             await self.committer.idle()
         if self.committer.is_stalled:
@@ -143,6 +168,7 @@ class StoreEngine:
     def abandon(self) -> None:
         """Stop at once and write nothing more, as if the process had died."""
         self.watch.cancel()
+        self.duties.cancel()
         self._background.cancel()
 
     async def settle(self, patience_ms: int) -> None:

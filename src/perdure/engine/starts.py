@@ -117,6 +117,8 @@ def insertion(request: StartRequest, owned: OwnedRun, worker_id: str | None) -> 
             traits.delayed_until,
             traits.close_at,
             traits.continued_from,
+            traits.schedule,
+            traits.scheduled_for,
         )
     return (insert,) if request.supersedes is None else (SupersedeRun(request.supersedes, None), insert)
 

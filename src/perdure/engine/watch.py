@@ -10,6 +10,7 @@ from collections import Counter
 
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals
+from perdure.engine.duties.duties import Duties
 from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
@@ -40,6 +41,7 @@ class Watch:
         arrivals: Arrivals,
         waiters: Waiters,
         stopping: Stopping,
+        duties: Duties,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -49,6 +51,9 @@ class Watch:
         self._arrivals = arrivals
         self._waiters = waiters
         self._stopping = stopping
+        self._duties = duties
+        # Whether another process has written since it was last looked for something to do.
+        self._has_news = False
         self._namespace = ""
         self._next_hindered_at = 0
         self._last_message = 0
@@ -73,6 +78,7 @@ class Watch:
 
     def _hurry(self, has_work: bool) -> None:
         """Look at once: another process says that there is work, or an end of what is waited for here."""
+        self._has_news |= has_work
         if has_work or self._waiters.turns.are_some_elsewhere or self._waiters.askers.by_run:
             self._waiters.turns.something_changed()
             self._look_again()
@@ -104,6 +110,7 @@ class Watch:
         self._recovery.renew()
         if self._store.changes.has_changed():
             self._waiters.turns.something_changed()
+            self._has_news = True
             self._look_now()
         elif self._waiters.turns.is_due or self._clock.now() >= self._next_rescue_at:
             self._look_now()
@@ -133,6 +140,10 @@ class Watch:
             self._next_rescue_at = now + RESCUE_MS
             if self._lease.host is not None:
                 await self._takeover.rescue()
+            if self._has_news:
+                # Others may have made schedules, or left a duty.
+                self._has_news = False
+                self._duties.look()
         if is_rescue_due or self._stopping.deadlines.is_due:
             self._stopping.deadlines.is_due = False
             await self._stopping.close_overdue(self._namespace, now)

@@ -44,7 +44,7 @@ KEPT_DECISIONS = 100
 _MERGED = ("skipped_missed", "skipped_paused")
 
 
-class ScheduledCall(msgspec.Struct, frozen=True):
+class ScheduledCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is started: a workflow, its arguments as JSON, and how."""
 
     workflow: str
@@ -55,7 +55,7 @@ class ScheduledCall(msgspec.Struct, frozen=True):
     traits: Traits = PLAIN
 
 
-class DecisionEntry(msgspec.Struct, frozen=True):
+class DecisionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A decision as it is noted: of how many times in a row, the last of which is `time`."""
 
     number: int
@@ -80,7 +80,7 @@ class Backfill(msgspec.Struct, frozen=True):
     overlap: Overlap
 
 
-class Schedule(msgspec.Struct, frozen=True):
+class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     """A schedule: what it starts and when, up to where its times are decided, and what waits."""
 
     name: str
@@ -164,6 +164,20 @@ def backfill_times(schedule: Schedule) -> list[int]:
     return [time for time in islice(times, MOST_STARTS) if time <= asked.until]
 
 
+def changed(schedule: Schedule, when: Timetable, now: int) -> tuple[Schedule, tuple[DecisionEntry, ...]]:
+    """The schedule with another timetable, whose times begin now; what was left of the old one's is skipped."""
+    if when == schedule.when:
+        return schedule, ()
+    decision = _Decision(schedule, now, 0, {})
+    for time, _ in _times(schedule, schedule.mark):
+        if time > now:
+            break
+        decision.note(time, "skipped_paused" if schedule.paused else "skipped_missed")
+    decided = decision.decided()
+    left, entries = (schedule, ()) if decided is None else (decided.schedule, decided.entries)
+    return msgspec.structs.replace(left, when=when, mark=max(now, left.mark)), entries
+
+
 def decide(schedule: Schedule, now: int, open_runs: int, taken: Mapping[int, str] | None = None) -> Decided | None:
     """What becomes of the times that are due, and of what waits; `taken` are times that have runs already."""
     decision = _Decision(schedule, now, open_runs, taken or {})
@@ -193,13 +207,16 @@ class _Decision:
         self._last_time = schedule.last_time
 
     def start_waiting(self) -> None:
-        """NominalStart what waits, if nothing is open any more."""
+        """Start what waits, if nothing is open any more."""
         schedule = self._schedule
         if schedule.paused:
             return
         all_at_once = schedule.when.overlap == "allow_all"
         while self._waiting and (all_at_once or not self._open) and len(self._starts) < MOST_STARTS:
             first = self._waiting.pop(0)
+            self._entries[first.number] = DecisionEntry(
+                first.number, first.time, "queued", run_id=self._taken.get(first.time)
+            )
             if first.time not in self._taken:
                 self._start(first.time, first.number)
         self._has_more |= all_at_once and bool(self._waiting)
@@ -217,13 +234,13 @@ class _Decision:
                 return
             self._mark = time
             if self._schedule.paused:
-                self._note(time, "skipped_paused")
+                self.note(time, "skipped_paused")
             elif index >= late:
                 self._overlap(time, "started", self._schedule.when.overlap)
             elif self._is_caught_up(time, newest):
                 self._overlap(time, "caught_up", self._schedule.when.overlap)
             else:
-                self._note(time, "skipped_missed")
+                self.note(time, "skipped_missed")
 
     def _due(self) -> tuple[list[tuple[int, int]], bool]:
         """The times that are due, and whether there are more than one decision goes through."""
@@ -244,20 +261,20 @@ class _Decision:
         return when.catch_up == "all" or (when.catch_up == "latest" and time == newest)
 
     def _overlap(self, time: int, kind: Kind, overlap: Overlap) -> None:
-        """NominalStart a run, let it wait, or skip it, by what is open and what waits."""
+        """Start a run, let it wait, or skip it, by what is open and what waits."""
         if time in self._taken:
-            self._note(time, kind, self._taken[time])
+            self.note(time, kind, self._taken[time])
         elif overlap == "allow_all" or not (self._open or self._waiting):
-            self._start(time, self._note(time, kind))
+            self._start(time, self.note(time, kind))
         elif overlap == "skip" or (overlap == "queue_one" and self._waiting) or len(self._waiting) >= MOST_WAITING:
-            self._note(time, "skipped_overlap")
+            self.note(time, "skipped_overlap")
         else:
             if overlap in ("cancel_old", "terminate_old"):
                 # Only the newest waits.
                 for dropped in self._waiting:
                     self._entries[dropped.number] = DecisionEntry(dropped.number, dropped.time, "skipped_overlap")
                 self._waiting.clear()
-            self._waiting.append(WaitingTime(time, self._note(time, "queued")))
+            self._waiting.append(WaitingTime(time, self.note(time, "queued")))
 
     def fill_back(self) -> None:
         """Go on with the first backfill; with `queue_all` it is itself what waits."""
@@ -277,7 +294,7 @@ class _Decision:
         self._backfills = (*first, *self._backfills[1:])
         self._has_more |= done > asked.after and bool(self._backfills)
 
-    def _note(self, time: int, kind: Kind, run_id: str | None = None) -> int:
+    def note(self, time: int, kind: Kind, run_id: str | None = None) -> int:
         """Note a decision; answers the number of its entry."""
         last, count = self._newest, 1
         if last is not None and kind in _MERGED and last.kind == kind:

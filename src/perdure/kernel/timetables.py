@@ -53,6 +53,12 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     def _keep(self, name: str, value: object) -> None:
         msgspec.structs.force_setattr(self, name, value)
 
+    def __repr__(self) -> str:
+        """As one would write it: what is not the default."""
+        name, defaults = type(self).__name__, {field.name: field.default for field in msgspec.structs.fields(self)}
+        given = [(key, value) for key, value in msgspec.structs.asdict(self).items() if value != defaults[key]]
+        return f"{name}({', '.join(f'{key}={value!r}' for key, value in given)})"
+
     def _nominal(self, after: datetime) -> Iterator[datetime]:
         raise NotImplementedError
 
@@ -81,7 +87,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         return MILLISECOND * int(most * 1000 * int.from_bytes(digest, "big") / (1 << 48))
 
 
-class Cron(Timing, frozen=True, repr_omit_defaults=True, tag="cron"):
+class Cron(Timing, frozen=True, tag="cron"):
     """The times that a cron expression names in a zone: `Cron("0 2 * * *", "Europe/Berlin")`.
 
     It has 5 fields (minute, hour, day, month, weekday), 6 (seconds first) or 7 (years last). Where the clock changes, a
@@ -100,7 +106,7 @@ class Cron(Timing, frozen=True, repr_omit_defaults=True, tag="cron"):
         return expression_of(self.expression, self.zone).after(after)
 
 
-class Every(Timing, frozen=True, repr_omit_defaults=True, tag="every"):
+class Every(Timing, frozen=True, tag="every"):
     """Again and again after the same time, counted from the epoch: `Every(timedelta(minutes=15))`; it knows no zone."""
 
     interval: timedelta | float
@@ -124,7 +130,7 @@ class Every(Timing, frozen=True, repr_omit_defaults=True, tag="every"):
             number += 1
 
 
-class At(Timing, frozen=True, repr_omit_defaults=True, tag="at"):
+class At(Timing, frozen=True, tag="at"):
     """Once: `At(datetime(2027, 1, 1, tzinfo=UTC))`."""
 
     moment: datetime

@@ -13,7 +13,7 @@ class OnParentClose(StrEnum):
     ABANDON = "abandon"
 
 
-class Traits(msgspec.Struct, frozen=True):
+class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Most runs have none of these. `attributes` is JSON, as it was at the start."""
 
     parent_id: str | None = None
@@ -27,6 +27,8 @@ class Traits(msgspec.Struct, frozen=True):
     close_at: int | None = None
     continued_from: str | None = None
     forked_from: str | None = None
+    schedule: str | None = None
+    scheduled_for: int | None = None
 
 
 PLAIN = Traits()

@@ -22,6 +22,9 @@ _NAMES = {
     "streams": "'value ' || n || ' of the stream ' || name || ': '",
     "stream_heads": "'stream ' || name || ': '",
     "workers": "'worker ' || worker_id || ': '",
+    "schedules": "'schedule ' || name || ': '",
+    "schedule_decisions": "'decision of a schedule: '",
+    "duties": "'duty ' || name || ': '",
 }
 
 

@@ -19,6 +19,7 @@ LEADS = {
     "correlation_id": "namespace = :namespace and correlation_id = :correlation_id",
     "parent_id": "namespace = :namespace and parent_id = :parent_id",
     "entity_id": "namespace = :namespace and entity_id = :entity_id",
+    "schedule": "namespace = :namespace and schedule = :schedule",
 }
 LATEST = "namespace = :namespace and workflow_id = :workflow_id and is_latest"
 BY_NAMESPACE = "namespace = :namespace"

@@ -49,6 +49,8 @@ class InsertRichRun(NamedTuple):
     delayed_until: int | None
     close_at: int | None
     continued_from: str | None
+    schedule: str | None = None
+    scheduled_for: int | None = None
 
 
 class SupersedeRun(NamedTuple):
@@ -522,6 +524,67 @@ class ForgetChanges(NamedTuple):
     limit: int
 
 
+class InsertSchedule(NamedTuple):
+    """A new schedule. Refused when its name is taken."""
+
+    schedule_id: str
+    namespace: str
+    name: str
+    source: str
+    next_at: int | None
+    waits: int
+    body: str
+
+
+class MoveSchedule(NamedTuple):
+    """A schedule as it is from now on. Refused unless it is as it was read: of this revision."""
+
+    schedule_id: str
+    revision: int
+    next_at: int | None
+    waits: int
+    body: str
+
+
+class NoteDecision(NamedTuple):
+    """A decision of a schedule, in its slot; `starts` is the run that it started."""
+
+    schedule_id: str
+    slot: int
+    number: int
+    time: int
+    kind: str
+    times: int
+    starts: str | None
+
+
+class DeleteSchedule(NamedTuple):
+    """Forget a schedule and its decisions; its runs go on. Refused unless it is as it was read."""
+
+    schedule_id: str
+    revision: int
+
+
+class TakeDuty(NamedTuple):
+    """Take a duty. Refused while its holder has a row, unless that has not done well since `stale_before`."""
+
+    namespace: str
+    name: str
+    worker_id: str
+    now: int
+    stale_before: int | None
+
+
+class NoteDuty(NamedTuple):
+    """How a duty went, for people to see. Refused when this worker does not have it any more."""
+
+    namespace: str
+    name: str
+    worker_id: str
+    ok_at: int | None
+    error: str | None
+
+
 Operation: TypeAlias = (
     InsertRun
     | InsertRichRun
@@ -569,6 +632,12 @@ Operation: TypeAlias = (
     | Listen
     | MoveLog
     | ForgetChanges
+    | InsertSchedule
+    | MoveSchedule
+    | NoteDecision
+    | DeleteSchedule
+    | TakeDuty
+    | NoteDuty
 )
 
 

@@ -24,6 +24,8 @@ from perdure.stores.records import (
     AttemptRow,
     CallProgress,
     Census,
+    DecisionRow,
+    DutyRow,
     FoundRuns,
     ListenerRow,
     LoadedRun,
@@ -34,6 +36,7 @@ from perdure.stores.records import (
     RunFilter,
     RunQuery,
     RunRow,
+    ScheduleRow,
     SnapshotRow,
     StreamHead,
     StreamValue,
@@ -134,12 +137,47 @@ class StoreChangelog(Protocol):
         """These runs, as they stand."""
 
 
+class StoreScheduleReads(Protocol):
+    """What can be read of schedules and duties."""
+
+    async def get(self, namespace: str, name: str) -> ScheduleRow | None:
+        """One of them."""
+
+    async def page(self, namespace: str, after: str, limit: int) -> list[ScheduleRow]:
+        """The first after a name, by name."""
+
+    async def declared(self, namespace: str) -> list[ScheduleRow]:
+        """Those that come with code."""
+
+    async def due(self, namespace: str, now: int, limit: int) -> list[ScheduleRow]:
+        """Those that are to be looked at by now, the longest due first."""
+
+    async def waiting(self, namespace: str, after: str, limit: int, *, all: bool) -> list[ScheduleRow]:
+        """Those of which something waits, after a name: all of them, or those without an open run."""
+
+    async def next(self, namespace: str) -> tuple[int | None, bool]:
+        """When the next one is to be looked at, and whether something waits for the end of runs."""
+
+    async def decisions(self, schedule_id: str) -> list[DecisionRow]:
+        """The newest decisions of one, the newest first."""
+
+    async def runs_of_ids(self, namespace: str, workflow_ids: Sequence[str]) -> dict[str, str]:
+        """The newest runs of these workflow_ids, by workflow_id, as far as there are some."""
+
+    async def duties(self, namespace: str) -> list[DutyRow]:
+        """The duties of a namespace that somebody has or had."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
 
     @property
     def changelog(self) -> StoreChangelog:
         """Which runs have changed."""
+
+    @property
+    def schedules(self) -> StoreScheduleReads:
+        """What starts runs at times, and who sees to it."""
 
     @property
     def channels(self) -> StoreChannels:

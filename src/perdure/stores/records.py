@@ -62,6 +62,8 @@ class RunRow(msgspec.Struct, frozen=True):
     fork_kind: str | None = None
     fork_reason: str | None = None
     first_at: int | None = None
+    schedule: str | None = None
+    scheduled_for: int | None = None
 
 
 class AttemptRow(msgspec.Struct, frozen=True):
@@ -207,6 +209,41 @@ class AccessKeyRow(msgspec.Struct, frozen=True):
     revoked_at: int | None
 
 
+class ScheduleRow(msgspec.Struct, frozen=True):
+    """A schedule as it stands in its row, and whether runs of it are open; `body` is JSON."""
+
+    schedule_id: str
+    namespace: str
+    name: str
+    revision: int
+    source: str
+    next_at: int | None
+    waits: int
+    body: str
+    open_runs: int = 0
+
+
+class DecisionRow(NamedTuple):
+    """A decision of a schedule as it stands in its row."""
+
+    number: int
+    time: int
+    kind: str
+    times: int
+    run_id: str | None
+
+
+class DutyRow(NamedTuple):
+    """A duty as it stands in its row, and whether its holder has one."""
+
+    name: str
+    holder: str | None
+    since: int
+    last_ok_at: int
+    last_error: str | None
+    is_held: bool
+
+
 class WakingWorkflow(NamedTuple):
     """A workflow that free runs wait to be woken for; of the first of them, when, and when it moved."""
 
@@ -252,6 +289,7 @@ class RunFilter(msgspec.Struct, frozen=True):
     entity_id: str | None = None
     correlation_id: str | None = None
     parent_id: str | None = None
+    schedule: str | None = None
     before: str | None = None
     limit: int = 100
     held: tuple[str, ...] = ()

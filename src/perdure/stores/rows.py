@@ -264,6 +264,8 @@ def traits_of(row: RunRow) -> Traits:
         row.close_at,
         row.continued_from,
         row.forked_from,
+        row.schedule,
+        row.scheduled_for,
     )
     # Most have none, and that is quicker to see by identity.
     return PLAIN if traits == PLAIN else traits

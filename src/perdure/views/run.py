@@ -177,6 +177,9 @@ class RunInfo(View):
     losses: int = 0
     # What it has to undo should it not end well, in the order in which that is done; and what it has undone.
     undo: tuple[UndoInfo, ...] = ()
+    # Of a run that a schedule started: which one, and for which nominal time.
+    schedule: str | None = None
+    scheduled_for: datetime | None = None
 
     @property
     def id(self) -> str:
@@ -427,6 +430,8 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         fork_reason=row.fork_reason,
         losses=row.losses,
         undo=() if row.undo is None else _read("undo", _undos, row),
+        schedule=row.schedule,
+        scheduled_for=_moment_or_none(row.scheduled_for),
     )
 
 

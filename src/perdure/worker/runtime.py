@@ -221,6 +221,10 @@ class RunRuntime:
             correlation_id=traits.correlation_id,
             continued_from=traits.continued_from,
             cancel_requested=self.cancelled is not None,
+            schedule=traits.schedule,
+            scheduled_for=None
+            if traits.scheduled_for is None
+            else datetime.fromtimestamp(traits.scheduled_for / 1000, UTC),
         )
 
     def answer(self, message_id: str, answer: RequestAnswer) -> None:

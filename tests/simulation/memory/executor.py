@@ -31,6 +31,7 @@ from tests.simulation.memory import (
     namespace_statements,
     output_statements,
     run_statements,
+    schedule_statements,
     worker_statements,
 )
 from tests.simulation.memory.statements import STATEMENTS
@@ -48,6 +49,7 @@ ROOMS = (
     access_key_statements,
     output_statements,
     run_statements,
+    schedule_statements,
     worker_statements,
 )
 

@@ -39,6 +39,7 @@ from perdure.stores.records import (
 )
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.filters import run_fields
+from tests.simulation.memory.schedule_reads import MemorySchedules
 from tests.simulation.memory.tables import InboxRow, Tables
 
 
@@ -224,6 +225,7 @@ class MemoryReads:
         self.tables = tables
         self.url = url
         self.channels = MemoryChannels(tables)
+        self.schedules = MemorySchedules(tables)
         self.inspection = MemoryInspection(tables)
         self.namespaces = MemoryNamespaces(tables)
         self.matching = MemoryMatching(tables)
@@ -442,7 +444,7 @@ def _is_listed(row: RunRow, wanted: RunFilter) -> bool:
         return False
     return all(
         getattr(wanted, column) in {None, getattr(row, column)}
-        for column in ("workflow", "workflow_id", "entity_id", "correlation_id", "parent_id")
+        for column in ("workflow", "workflow_id", "entity_id", "correlation_id", "parent_id", "schedule")
     )
 
 

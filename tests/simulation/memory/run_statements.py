@@ -139,6 +139,8 @@ def _with_traits(row: RunRow, run: InsertRichRun) -> RunRow:
         close_at=run.close_at,
         close_as=None if run.close_at is None else "TIMED_OUT",
         continued_from=run.continued_from,
+        schedule=run.schedule,
+        scheduled_for=run.scheduled_for,
     )
 
 

@@ -12,8 +12,18 @@ import msgspec
 
 from perdure.kernel.position import Position
 from perdure.kernel.quarantine import is_suspect
-from perdure.stores.operations import AppendEvent, RecordAttempt
-from perdure.stores.records import CallProgress, ListenerRow, RunRow, SnapshotRow, StreamHead, StreamValue, WorkerRow
+from perdure.stores.operations import AppendEvent, NoteDecision, RecordAttempt
+from perdure.stores.records import (
+    CallProgress,
+    DutyRow,
+    ListenerRow,
+    RunRow,
+    ScheduleRow,
+    SnapshotRow,
+    StreamHead,
+    StreamValue,
+    WorkerRow,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.memory.view import View
@@ -220,6 +230,11 @@ class Tables:
         self.listeners: Table[str, ListenerRow] = Table()
         self.changes: Table[tuple[int, str], bool] = Table()
         self.last_transaction = 0
+        # Schedules by id, and which id the one of a namespace and a name has; their decisions by slot.
+        self.schedules: Table[str, ScheduleRow] = Table()
+        self.schedule_names: Table[tuple[str, str], str] = Table()
+        self.decisions: Table[tuple[str, int], NoteDecision] = Table()
+        self.duties: Table[tuple[str, str], DutyRow] = Table()
         self.gives_numbers_back = gives_numbers_back
         self.has_turns = has_turns
         self.living = living
@@ -249,6 +264,9 @@ class Tables:
             "access_keys": _sorted(self.access_keys),
             "listeners": _sorted(self.listeners),
             "changes": _sorted(self.changes),
+            "schedules": _sorted(self.schedules),
+            "schedule_decisions": _sorted(self.decisions),
+            "duties": _sorted(self.duties),
         }
 
     def position(self) -> Position:

@@ -122,6 +122,10 @@ class View:
         self.changes = Sight(self, tables.changes)
         # What it has written can be found by; a transaction that has written nothing has none.
         self.number: int | None = None
+        self.schedules = Sight(self, tables.schedules)
+        self.schedule_names = Sight(self, tables.schedule_names)
+        self.decisions = Sight(self, tables.decisions)
+        self.duties = Sight(self, tables.duties)
         self._turn: int | None = None
         # The savepoints that are open, the last one at the end.
         self.marks: list[Mark] = []

@@ -264,6 +264,20 @@ class SimulatedChangelog(SimulatedQuestions):
     runs = _question("runs")
 
 
+class SimulatedSchedules(SimulatedQuestions):
+    """What is asked of schedules and duties."""
+
+    get = _question("get")
+    page = _question("page")
+    declared = _question("declared")
+    due = _question("due")
+    waiting = _question("waiting")
+    next = _question("next")
+    decisions = _question("decisions")
+    runs_of_ids = _question("runs_of_ids")
+    duties = _question("duties")
+
+
 class SimulatedReads(SimulatedQuestions):
     """All other reads, beside those."""
 
@@ -275,6 +289,7 @@ class SimulatedReads(SimulatedQuestions):
         self.matching = SimulatedMatching(process, inner.matching)
         self.access_keys = inner.access_keys
         self.changelog = SimulatedChangelog(process, inner.changelog)
+        self.schedules = SimulatedSchedules(process, inner.schedules)
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

@@ -6,9 +6,11 @@ Generated from the async classes by `make generate`; change those, not this.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from datetime import datetime
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
-from perdure.app.namespaces import Namespaces
+from perdure.app.nouns.namespaces import Namespaces
+from perdure.app.nouns.schedules import Schedules, TimetableChanges
 from perdure.app.run import Run
 from perdure.app.run_results import NOTHING
 from perdure.app.sync.bridge import SyncApp, SyncHandle, SyncNoun
@@ -20,20 +22,75 @@ from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
 from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.diagnostics.explain import Explanation
+from perdure.engine.ports import Backfilled
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
+from perdure.kernel.timetables import Overlap, Timetable
 from perdure.views.changes import Change
 from perdure.views.check import Check
 from perdure.views.namespaces import NamespaceDetail, NamespaceInfo
 from perdure.views.outputs import Snapshot, StreamItem
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
+from perdure.views.schedules import DutyInfo, ScheduleInfo
 
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+
+
+class SyncSchedules(SyncNoun[Schedules]):
+    """The schedules of a namespace, for code that does not await."""
+
+    def create(self, name: str, call: BoundCall[object], when: Timetable) -> ScheduleInfo:
+        """Make a schedule: `create("eu-report", report.call("eu"), Every(timedelta(minutes=15)))`; ScheduleExists."""
+        return self._bridge.wait(self._inner.create(name, call, when))
+
+    def put(self, name: str, call: BoundCall[object], when: Timetable) -> ScheduleInfo:
+        """Make a schedule, or put it in the place of the one there is, whose pause and decisions stay."""
+        return self._bridge.wait(self._inner.put(name, call, when))
+
+    def update(
+        self, name: str, *, call: BoundCall[object] | None = None, **changes: Unpack[TimetableChanges]
+    ) -> ScheduleInfo:
+        """Change what is given: keywords of its timetable, or the call of the runs to come; ScheduleNotFound.
+
+        The next time is computed at once; decided times stay decided.
+        """
+        return self._bridge.wait(self._inner.update(name, call=call, **changes))
+
+    def pause(self, name: str, reason: str | None = None) -> None:
+        """Let it start nothing until it is resumed; what waits is kept."""
+        self._bridge.wait(self._inner.pause(name, reason))
+
+    def resume(self, name: str) -> None:
+        """Let it go on with the next time; those that passed meanwhile are skipped."""
+        self._bridge.wait(self._inner.resume(name))
+
+    def trigger(self, name: str) -> SyncRun[object]:
+        """Start a run of it now, whatever overlap says, paused or not."""
+        return SyncRun(self._bridge, self._bridge.wait(self._inner.trigger(name)))
+
+    def backfill(self, name: str, start: datetime, end: datetime, overlap: Overlap = "queue_all") -> Backfilled:
+        """Start runs for its times from start to end, both in the past, that have no run yet.
+
+        They are noted when this returns, and start as `overlap` says, also when this process ends.
+        """
+        return self._bridge.wait(self._inner.backfill(name, start, end, overlap))
+
+    def delete(self, name: str) -> bool:
+        """Delete a schedule; answers whether there was one. Its runs go on."""
+        return self._bridge.wait(self._inner.delete(name))
+
+    def get(self, name: str) -> ScheduleInfo:
+        """One of them, with its newest decisions; ScheduleNotFound."""
+        return self._bridge.wait(self._inner.get(name))
+
+    def list(self) -> list[ScheduleInfo]:
+        """All of them, by name, without their decisions."""
+        return self._bridge.wait(self._inner.list())
 
 
 class SyncNamespaces(SyncNoun[Namespaces]):
@@ -269,6 +326,16 @@ class SyncPerdure(SyncApp):
         """The namespaces of this database: create, list, get, delete."""
         return SyncNamespaces(self._bridge, self._inner.namespaces)
 
+    @property
+    def schedules(self) -> SyncSchedules:
+        """What starts runs at times: create, put, update, pause, resume, trigger, backfill, delete, list, get."""
+        return SyncSchedules(self._bridge, self._inner.schedules)
+
+    def duties(self) -> list[DutyInfo]:
+        """What one worker of the namespace does for all, who has it, and how it went."""
+        found: list[DutyInfo] = self._bridge.wait(self._inner.duties())
+        return found
+
     def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:
         """Start a run; it is on disk when this returns. The same id again gives the run that has it.
 
@@ -375,6 +442,7 @@ class SyncPerdure(SyncApp):
         parent_id: str | None = None,
         where: str | None = None,
         params: Mapping[str, object] | None = None,
+        schedule: str | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> Page:
@@ -396,6 +464,7 @@ class SyncPerdure(SyncApp):
                 parent_id=parent_id,
                 where=where,
                 params=params,
+                schedule=schedule,
                 limit=limit,
                 after=after,
             )

@@ -71,16 +71,16 @@ def work(
     if not places:
         raise Mistake("no module is named; write one, such as `perdure worker shop`, or set modules in the config file")
     queues = queue or [DEFAULT_QUEUE]
-    duty = Duty(perdure.Perdure(url, namespace=namespace, queues=queues, grace=GRACE_SECONDS), queues)
+    shift = Shift(perdure.Perdure(url, namespace=namespace, queues=queues, grace=GRACE_SECONDS), queues)
     sys.setswitchinterval(SWITCH_INTERVAL)
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
     if not reload:
-        _load(places, duty.queues)
-        asyncio.run(duty.work())
+        _load(places, shift.queues)
+        asyncio.run(shift.work())
     else:
-        _work_reloading(places, duty, Reloader(places))
+        _work_reloading(places, shift, Reloader(places))
     _say("stopped")
 
 
@@ -95,18 +95,18 @@ def _module_alone(typed: str) -> str:
     return typed
 
 
-def _work_reloading(places: list[str], duty: "Duty", reloader: Reloader) -> None:
+def _work_reloading(places: list[str], shift: "Shift", reloader: Reloader) -> None:
     """Work until told to stop, or until a file changes and the process starts anew."""
     try:
-        _load(places, duty.queues)
+        _load(places, shift.queues)
     except (Mistake, Trouble) as error:
         if not reloader.notes_files_of(error):
             raise
-        asyncio.run(duty.wait(reloader, f"{error}; waiting for the next save"))
+        asyncio.run(shift.wait(reloader, f"{error}; waiting for the next save"))
     else:
         reloader.note_sources()
-        asyncio.run(duty.work(reloader))
-    if not duty.is_over:
+        asyncio.run(shift.work(reloader))
+    if not shift.is_over:
         reloader.restart()
 
 
@@ -150,7 +150,7 @@ def _warn_of_no_work(queues: Sequence[str]) -> None:
         warn(f"the activities of these modules go to other queues than {', '.join(queues)}; work those with {words}")
 
 
-class Duty:
+class Shift:
     """A worker's time: begins when it is ready, ends with a signal."""
 
     def __init__(self, app: "perdure.Perdure", queues: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ inspector     what may be in the way of runs: workers and how they are, what is 
 namespaces    which there are, and what is in them
 access_keys   the keys that callers of a server show
 subscriptions runs as they change
+schedules     what starts runs at times
 transactor    code of an activity, run inside a transaction and committed with its outcome
 
 Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,
@@ -46,6 +47,7 @@ from perdure.engine.ports.owned_run import (
 )
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
+from perdure.engine.ports.schedules import Backfilled, Declared, ScheduleKeeper
 from perdure.engine.ports.subscriptions import RunChange, Subscriptions
 from perdure.engine.ports.transactor import ActivityCode, Gone, Transacted, Transactor, Unwritten, Written
 
@@ -55,8 +57,10 @@ __all__ = [
     "AccessKeys",
     "ActivityCode",
     "Advance",
+    "Backfilled",
     "Claimer",
     "Client",
+    "Declared",
     "Ending",
     "Engine",
     "ForkRequest",
@@ -82,6 +86,7 @@ __all__ = [
     "Reader",
     "Release",
     "RunChange",
+    "ScheduleKeeper",
     "StartRequest",
     "Subscriptions",
     "Tenure",

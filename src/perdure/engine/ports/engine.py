@@ -13,8 +13,17 @@ from perdure.engine.ports.namespaces import NamespaceRegistry
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
+from perdure.engine.ports.schedules import ScheduleKeeper
 from perdure.engine.ports.subscriptions import Subscriptions
 from perdure.engine.ports.transactor import Transactor
+from perdure.stores.records import DutyRow
+
+
+class DutyList(Protocol):
+    """Who does what for all workers of a namespace."""
+
+    async def all(self, namespace: str) -> list[DutyRow]:
+        """The duties that somebody has or had, by name."""
 
 
 class Engine(Protocol):
@@ -51,6 +60,12 @@ class Engine(Protocol):
 
     @property
     def subscriptions(self) -> Subscriptions: ...
+
+    @property
+    def schedules(self) -> ScheduleKeeper: ...
+
+    @property
+    def duties(self) -> DutyList: ...
 
     @property
     def transactor(self) -> Transactor: ...

@@ -43,6 +43,7 @@ from perdure.stores.rules.inspection import InspectionReads
 from perdure.stores.rules.namespaces import NamespaceReads
 from perdure.stores.rules.questions import Ask, Query, Question, Several, Steps, Text
 from perdure.stores.rules.run_rows import each_run, quick_rows, run_rows_of, unreadable
+from perdure.stores.rules.schedule_reads import ScheduleReads
 from perdure.stores.unreadable import worker_row
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ class Reads:
         self.matching = MatchingReads(url, ask, dialect)
         self.access_keys = AccessKeyReads(ask)
         self.changelog = Changelog(ask, self._runs)
+        self.schedules = ScheduleReads(ask)
 
     # Runs of a worker
 

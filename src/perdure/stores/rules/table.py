@@ -27,13 +27,18 @@ from perdure.stores.rules.pausing import hold_tasks, pause_run, resume_run
 from perdure.stores.rules.progress import begin_attempts, record_beats
 from perdure.stores.rules.questions import Bulk, Query, Steps
 from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
+from perdure.stores.rules.schedules import delete_schedule, move_schedules, note_decisions
 from perdure.stores.rules.workers import free_runs, note_workflows, raise_epoch, register_worker
 
 
 class Stage(IntEnum):
-    """When in a batch an operation is done: starts first, ends last, so that a run may start and end in one batch."""
+    """When in a batch an operation is done: starts first, ends last, so that a run may start and end in one batch.
 
-    SUPERSEDES = 0
+    But before any start comes what a start is conditional on.
+    """
+
+    SCHEDULES = 0
+    SUPERSEDES = auto()
     STARTS = auto()
     MESSAGES = auto()
     # Before any run hands its messages on: with a request to stop goes what its row says of it.
@@ -148,6 +153,7 @@ PUBLISHES = {"open_runs": Part.RETURNING, "move_heads": Part.PLAIN, "append_valu
 POSTS = {"post_messages": Part.POSTING}
 
 TABLE: dict[type[Operation], Rule] = {
+    operations.MoveSchedule: Rule(Stage.SCHEDULES, move_schedules, News.WORK, parts={"move_schedules": Part.RETURNING}),
     operations.SupersedeRun: Rule(Stage.SUPERSEDES, supersede_runs),
     operations.InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS),
     operations.InsertRichRun: Rule(
@@ -165,6 +171,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.RecordBeat: Rule(Stage.BULK, record_beats, parts={"record_beats": Part.PLAIN}),
     operations.WriteSnapshot: Rule(Stage.BULK, write_snapshots, parts={"write_snapshots": Part.PLAIN}),
     operations.PublishValues: Rule(Stage.BULK, publish_values, parts=PUBLISHES),
+    operations.NoteDecision: Rule(Stage.BULK, note_decisions, parts={"note_decisions": Part.PLAIN}),
     operations.ParkRun: update("park_runs", News.WORK),
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),
@@ -200,6 +207,11 @@ TABLE: dict[type[Operation], Rule] = {
     operations.MoveLog: single(one_row("move_log")),
     operations.ForgetChanges: single(forget_changes),
     operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, is_shown=True, parts={"end_runs": Part.COUNTED}),
+    operations.InsertSchedule: single(one_row("insert_schedule"), News.WORK),
+    operations.DeleteSchedule: single(delete_schedule),
+    operations.TakeDuty: single(one_row("take_duty")),
+    operations.NoteDuty: single(one_row("note_duty")),
+    operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, parts={"end_runs": Part.COUNTED}),
 }
 
 

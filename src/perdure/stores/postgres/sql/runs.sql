@@ -8,8 +8,8 @@ select r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, r ->> 6, (r ->> 7):
     on conflict do nothing;
 
 -- insert_rich_runs: the same for runs that have a parent, an entity, a deadline or the like.
-insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from)
-select r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, r ->> 6, (r ->> 7)::bigint, (r ->> 8)::bigint, r ->> 9, (r ->> 10)::bigint, (r ->> 11)::bigint, (r ->> 11)::bigint, case when r ->> 6 is not null then (r ->> 11)::bigint end, r ->> 12, r ->> 13, r ->> 14, r ->> 15, r ->> 16, r ->> 17, r ->> 17, (r ->> 18)::bigint, (r ->> 19)::bigint, (r ->> 20)::bigint, case when r ->> 20 is not null then 'TIMED_OUT' end, r ->> 21
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from, schedule, scheduled_for)
+select r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, r ->> 6, (r ->> 7)::bigint, (r ->> 8)::bigint, r ->> 9, (r ->> 10)::bigint, (r ->> 11)::bigint, (r ->> 11)::bigint, case when r ->> 6 is not null then (r ->> 11)::bigint end, r ->> 12, r ->> 13, r ->> 14, r ->> 15, r ->> 16, r ->> 17, r ->> 17, (r ->> 18)::bigint, (r ->> 19)::bigint, (r ->> 20)::bigint, case when r ->> 20 is not null then 'TIMED_OUT' end, r ->> 21, r ->> 22, (r ->> 23)::bigint
   from jsonb_array_elements(:rows::jsonb) as r
     on conflict do nothing;
 

@@ -10,8 +10,8 @@ select column1, column2, column3, column4, column5, column6, column7, case when 
     on conflict do nothing;
 
 -- insert_rich_runs: the same for runs that have a parent, an entity, a deadline or the like.
-insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from)
-select column1, column2, column3, column4, column5, column6, column7, case when column8 <= column12 then at_once(column8) else column8 end, column9, column10, column11, column12, column12, case when column7 is not null then column12 end, column13, column14, column15, column16, column17, column18, column18, column19, column20, column21, case when column21 is not null then 'TIMED_OUT' end, column22
+insert into runs (run_id, namespace, workflow_id, workflow, queue, status, owner, wake_at, priority, input, seed, created_at, updated_at, begun_at, parent_id, parent_place, on_parent_close, entity_id, correlation_id, attributes, initial_attributes, timeout_ms, delayed_until, close_at, close_as, continued_from, schedule, scheduled_for)
+select column1, column2, column3, column4, column5, column6, column7, case when column8 <= column12 then at_once(column8) else column8 end, column9, column10, column11, column12, column12, case when column7 is not null then column12 end, column13, column14, column15, column16, column17, column18, column18, column19, column20, column21, case when column21 is not null then 'TIMED_OUT' end, column22, column23, column24
   from (values :rows)
  where column1 is not null
     on conflict do nothing;

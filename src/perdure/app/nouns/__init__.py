@@ -1,0 +1,1 @@
+"""The nouns of a Perdure: attributes with methods of their own, such as `app.schedules`."""

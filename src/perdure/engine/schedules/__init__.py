@@ -1,0 +1,1 @@
+"""Schedules: rows that start runs at times."""
