@@ -281,6 +281,8 @@ def downgrade(db: sqlite3.Connection) -> None:
     """Take back what came with the turns and after them, as far as the schema goes."""
     for (name,) in db.execute("select name from sqlite_schema where type = 'index' and sql is not null").fetchall():
         db.execute(f"drop index {name}")
+    for view in re.findall(r"create view (\w+)", "".join(migrations("sqlite")[5:])):
+        db.execute(f"drop view {view}")
     for added in re.findall(r"alter table (\w+) add column (\w+)", "".join(migrations("sqlite")[5:])):
         db.execute("alter table {} drop column {}".format(*added))
     for table in re.findall(r"create table (\w+)", "".join(migrations("sqlite")[5:])):

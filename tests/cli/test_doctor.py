@@ -59,8 +59,7 @@ def findings(done: Answer) -> dict[str, tuple[str, str]]:
 
 def change(shell: Shell, sql: str) -> None:
     with closing(sqlite3.connect(shell.folder / "perdure.db")) as db:
-        db.execute(sql)
-        db.commit()
+        db.executescript(sql)
 
 
 @contextmanager
@@ -181,7 +180,12 @@ def test_what_an_audit_finds_is_told(shell: Shell, monkeypatch: pytest.MonkeyPat
         ("update perdure_schema set version = 1", "schema", "trouble", "1, but the column runs."),
         ("drop index runs_ripe", "schema", "trouble", ", but the index runs_ripe is missing"),
         ("drop table attempts", "schema", "trouble", ", but the table attempts is missing"),
-        ("alter table runs drop column step", "schema", "trouble", ", but the column runs.step is missing"),
+        (
+            "drop view v_runs; alter table runs drop column step",
+            "schema",
+            "trouble",
+            ", but the column runs.step is missing",
+        ),
         ("update runs set updated_at = updated_at + 3600000", "clock", "trouble", "was last written 60 min in the fut"),
         ("update runs set updated_at = updated_at + 30000", "clock", "warning", " s in the future"),
         ("pragma journal_mode = delete", "database", "warning", "has no write-ahead log"),

@@ -76,8 +76,8 @@ def test_a_database_without_tables_stays_without(shell: Shell, postgres_url: str
     ("statement", "state", "told"),
     [
         ("drop index runs_ripe", "trouble", f"{SCHEMA}, but the index runs_ripe is missing"),
-        ("alter table runs drop column step", "trouble", f"{SCHEMA}, but the column runs.step is missing"),
-        ("drop table attempts", "trouble", f"{SCHEMA}, but the table attempts is missing"),
+        ("alter table runs drop column step cascade", "trouble", f"{SCHEMA}, but the column runs.step is missing"),
+        ("drop table attempts cascade", "trouble", f"{SCHEMA}, but the table attempts is missing"),
     ],
 )
 def test_tables_that_are_not_ours_any_more_are_told(

@@ -47,9 +47,9 @@ _STATEMENTS = {
     ],
     # As `create index concurrently` leaves it when it fails.
     "an_index_that_is_not_valid": ["update pg_index set indisvalid = false where indexrelid = 'runs_ripe'::regclass"],
-    "a_table_dropped": ["drop table attempts"],
+    "a_table_dropped": ["drop table attempts cascade"],
     "a_column_dropped": ["alter table runs drop column deaths"],
-    "a_column_of_another_kind": ["alter table runs alter column step type varchar(20)"],
+    "a_column_of_another_kind": ["drop view v_runs", "alter table runs alter column step type varchar(20)"],
     "a_column_that_may_be_empty": ["alter table events alter column kind drop not null"],
     "a_function_dropped": [
         """do $$ declare each record; begin

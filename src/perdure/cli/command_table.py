@@ -65,6 +65,7 @@ SECTIONS = {
             "check:check", "Check whether the open runs fit this code, before it is deployed; changes nothing."
         ),
         "replay": Entry("replay:replay", "Replay one run here, and show the line of code that takes each event."),
+        "sql": Entry("sql:sql", "Run one statement that only reads, over tables and views with readable times."),
         "doctor": Entry("doctor:doctor", "Check that Perdure can work well here; changes nothing."),
         "audit": Entry("audit:audit", "Check that everything in the database is consistent; changes nothing."),
         "namespace": Entry("namespace:namespace", "Make, list, show or delete namespaces."),

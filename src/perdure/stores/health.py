@@ -1,5 +1,7 @@
 """The health of any database: what is asked of the tables, whatever keeps them."""
 
+from typing import NamedTuple
+
 import msgspec
 
 
@@ -43,3 +45,14 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     # Open runs that were written by a clock that was ahead: some ids, and how many there are.
     written_ahead: tuple[str, ...] = ()
     written_ahead_runs: int = 0
+
+
+NO_ROWS = "this statement finds no rows, whatever is there; give a select"
+
+
+class StatementRows(NamedTuple):
+    """What a statement of a person has found, and whether there is more than was wanted."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[object, ...]]
+    has_more: bool

@@ -18,7 +18,7 @@ from perdure.stores.postgres.writing.function import write_batch
 from perdure.stores.queries import migrations
 
 _TABLE = re.compile(r"^create table \{schema\}\.(\w+) \(\n(.*?)^\)", re.MULTILINE | re.DOTALL)
-_COLUMN = re.compile(r"^    (?!constraint\b)(\w+) +(\w+)\b([^\n]*)$", re.MULTILINE)
+_COLUMN = re.compile(r"^    (?!constraint\b)(\w+) +(double precision|\w+)\b([^\n]*)$", re.MULTILINE)
 _ADDED = re.compile(r"^alter table \{schema\}\.(\w+) add column (\w+) (\w+)\b([^\n]*);$", re.MULTILINE)
 _DROPPED = re.compile(r"^alter table \{schema\}\.(\w+) drop column (\w+);$", re.MULTILINE)
 _KEY = re.compile(r"^    constraint (\w+) ", re.MULTILINE)

@@ -21,7 +21,7 @@ do $$
 declare
     each record;
 begin
-    for each in select oid::regclass as name from pg_class where relnamespace = {schema_name}::regnamespace and relkind = 'r'
+    for each in select oid::regclass as name from pg_class where relnamespace = {schema_name}::regnamespace and relkind in ('r', 'v')
     loop
         execute format('alter table %s owner to perdure_owner', each.name);
     end loop;
