@@ -31,7 +31,6 @@ from perdure.kernel.filters.syntax import (
     TruthValue,
     Value,
 )
-from perdure.kernel.status import HOLDS
 from perdure.stores.listing import FEW, Dialect, listed_keys
 from perdure.stores.records import FoundRuns, RunFilter, RunQuery, RunRow
 from perdure.stores.rules.filters import COLUMNS, LONGEST_INDEXED, Conditions
@@ -242,10 +241,22 @@ class Leads:
         workflow = workflows[0] if workflows is not None and len(workflows) == 1 else None
         if workflow is not None or statuses is not None:
             yield self._listed(None, status=tuple(statuses or ()), workflow=workflow)
-        is_held = Not(IsNull(Field("held"))) in conjuncts(self._wanted.where)
-        holds = self._values(Field("held")) or (list(HOLDS) if is_held else [])
+        holds = self._values(Field("held"))
         if holds:
             yield self._listed(None, held=tuple(holds), workflow=workflow)
+        elif Not(IsNull(Field("held"))) in conjuncts(self._wanted.where):
+            yield self._held()
+
+    def _held(self) -> Candidates:
+        """Runs that are held, whatever for. They are few as a rule, and are put in order each time."""
+        sql = f"""
+            select {self._dialect.key} as key, run_id
+              from runs{self._dialect.by_hold}
+             where namespace = :namespace
+               and held is not null
+               and run_id >= :since
+               and run_id < :before"""  # noqa: S608 - as above
+        return Candidates(sql, {}, is_ordered=True)
 
 
 def _is_indexed(value: Value) -> bool:
