@@ -31,6 +31,7 @@ from perdure import (
     continue_as_new,
     info,
     now,
+    patched,
     rng,
     set_attributes,
     sleep,
@@ -670,6 +671,39 @@ async def test_a_retry_of_a_run_that_continued_is_one_of_its_newest_generation(e
 
         assert (await env.result(again)).endswith("2 receipt 2")
         assert (await env.start(generation.options(id="o-17"), 1)).run_id == again.run_id
+
+
+async def test_what_an_earlier_generation_took_is_not_taken_again(env: Environment) -> None:
+    """Signals under an id go on with the run that continues, so that none counts twice; nor does one in a retry."""
+    async with env:
+        run = await env.start(generation.options(id="o-17"), 1)
+        await run.signal(go, 1, id="one")
+        await env.settle()
+        await run.signal(go, 2, id="two")
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        bank.is_broken = False
+        second = await env.app.get("o-17")
+
+        for again in (await second.fork(at=1, id="other"), await run.retry()):
+            await again.signal(go, 9, id="one")
+            assert str(await env.result(again)).endswith("2 receipt 2")
+
+
+async def test_a_fork_right_before_the_end_of_patched_code_fits(env: Environment) -> None:
+    """The last thing that the code did was to ask about a change."""
+    async with env:
+        run = await env.start(is_patched.options(id="o-17"))
+        assert await env.result(run) == "hold-x"
+        assert [kind for kind, _ in facts(await history(run))][-2:] == ["Patched", "RunCompleted"]
+
+        assert await env.result(await run.fork(at=3, id="other")) == "hold-x"
+
+
+@workflow(name="fork_is_patched")
+async def is_patched() -> str:
+    found = await reserve("x")
+    return found if patched("new way") else "old way"
 
 
 async def test_attributes_set_later_come_along_and_are_found(env: Environment) -> None:

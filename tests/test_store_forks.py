@@ -14,7 +14,7 @@ __all__ = ["store"]
 
 
 def a_fork(run_id: str, from_run_id: str, *kept: Kept, kind: str = "retry") -> ForkRun:
-    return ForkRun(run_id, "main", from_run_id, kind, 3, "why", None, 900, 800, kept, ())
+    return ForkRun(run_id, "main", from_run_id, kind, 3, "why", None, 900, 800, None, None, kept, ())
 
 
 def a_retry(run_id: str, from_run_id: str, *kept: Kept) -> list[Operation]:

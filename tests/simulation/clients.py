@@ -14,6 +14,7 @@ from typing import Any
 from perdure.app import Perdure, Run
 from perdure.errors import (
     AlreadyResolved,
+    BadForkPoint,
     IdConflict,
     NotAnswered,
     NotOpen,
@@ -21,6 +22,7 @@ from perdure.errors import (
     RunClosed,
     RunFailed,
     RunNotFound,
+    RunOpen,
     RunTerminated,
     RunTimedOut,
     StoreUnavailable,
@@ -28,7 +30,9 @@ from perdure.errors import (
 from tests.simulation.programs import Part, sim_deferreds, sim_request, sim_run, sim_signals
 from tests.simulation.simulator import Node
 
-REFUSALS = (RunClosed, RunNotFound, IdConflict, AlreadyResolved, NotAnswered)
+REFUSALS = (RunClosed, RunNotFound, IdConflict, AlreadyResolved, NotAnswered, RunOpen, BadForkPoint)
+# What the id of a fork ends with.
+FORKED = "-fork"
 ENDS = (RunCancelled, RunTerminated, RunTimedOut, RunFailed)
 
 
@@ -159,6 +163,35 @@ class TerminateRun(OfRun):
     async def of(self, run: Run[Any]) -> str:
         await run.terminate("enough")
         return run.run_id
+
+
+class OfEndedRun(OfRun):
+    """Something for exactly the run that had the id when it was first asked for."""
+
+    run_id = ""
+
+    async def ask(self, app: Perdure) -> Any:
+        run = await (app.get(run_id=self.run_id) if self.run_id else app.get(self.key))
+        self.run_id = run.run_id
+        return await self.of(run)
+
+
+class RetryRun(OfEndedRun):
+    """Run again what failed, or go on where a run was stopped."""
+
+    async def of(self, run: Run[Any]) -> str:
+        return (await run.retry("again")).run_id
+
+
+class ForkRunAt(OfEndedRun):
+    """Go on from an event, under another id."""
+
+    def __init__(self, key: str, after_step: int, at: int) -> None:
+        super().__init__(key, after_step)
+        self.at = at
+
+    async def of(self, run: Run[Any]) -> str:
+        return (await run.fork(self.at, id=f"{self.key}{FORKED}")).run_id
 
 
 class AwaitResult(OfRun):

@@ -22,6 +22,7 @@ from tests.simulation.simulator import Database, SqliteDatabase
 CLOSED = {"COMPLETED", "FAILED", "CANCELLED", "TERMINATED", "TIMED_OUT", "CONTINUED"}
 OUTCOMES = {"ActivityCompleted", "ActivityFailed"}
 TRANSACTIONAL = {sim_enter.name, sim_enter_slowly.name}
+_SENT = {"SignalSent", "DeferredResult", "DeferredFailure", "RequestSent"}
 NOTES = {"CancelRequested", "Patched", "TimeoutReached"}
 
 
@@ -39,7 +40,7 @@ class Violation(Exception):  # noqa: N818 - it names the trouble
 
 def _first(now: Seen, run: SeenRun) -> str:
     """The first of the runs that this one continues, or it itself."""
-    while run.continued_from is not None:
+    while run.continued_from is not None and run.forked_from is None:
         run = now.runs[run.continued_from]
     return run.run_id
 
@@ -181,7 +182,7 @@ class Witness:
             raise Violation("I02", f"event {event.seq} of run {event.run_id} follows {len(history) + 1}")
         if run is None:
             raise Violation("I04", f"an event of run {event.run_id}, which is not there")
-        if event.at < run.created_at:
+        if event.at < (run.first_at or run.created_at):
             raise Violation("I02", f"event {event.seq} of run {event.run_id} is older than its start")
         if was is not None and was.closed_at is not None:
             raise Violation("I11", f"run {event.run_id} was closed, and got event {event.seq}")
@@ -189,7 +190,19 @@ class Witness:
             raise Violation("I02", f"event {event.seq} of run {event.run_id} is older than the one before")
         if was is not None and was.owner != batch.worker_id:
             raise Violation("I14", f"{batch.worker_id} wrote an event of run {event.run_id}, owned by {was.owner}")
+        if was is None and run.forked_from is not None:
+            self._check_copy(run, event)
+            self.outcomes.add((event.run_id, event.place))
+            return
         self._check_fact(now, event)
+
+    def _check_copy(self, run: SeenRun, event: SeenEvent) -> None:
+        """What a run has from another one is what that has: of a fork the beginning, of a retry all but what failed."""
+        origin = self.histories.get(run.forked_from or "", ())
+        numbers = [each.seq for each in origin if each[3:] == event[3:]]
+        is_right = event.seq in numbers or (run.fork_kind == "retry" and any(seq > event.seq for seq in numbers))
+        if not is_right or (event.seq <= (run.forked_at or 0) and event.seq not in numbers):
+            raise Violation("I55", f"event {event.seq} of run {run.run_id} is not one of run {run.forked_from}")
 
     def _check_fact(self, now: Seen, event: SeenEvent) -> None:
         if event.place:
@@ -213,7 +226,13 @@ class Witness:
     def _check_received(self, now: Seen, event: SeenEvent) -> None:
         body = json.loads(event.body)
         if event.kind in {"SignalReceived", "RequestReceived"}:
-            taken = [m for m in now.messages.values() if m.message_id == body["message_id"] and m.taken_by == event.seq]
+            taken = [
+                m
+                for m in now.messages.values()
+                if m.message_id == body["message_id"]
+                and m.taken_by == event.seq
+                and _has_past_of(now, m.run_id, event.run_id)
+            ]
             if len(taken) != 1:
                 raise Violation("I26", f"event {event.seq} of run {event.run_id} has no message of its own: {taken}")
             self._check_turn(now, event, taken[0], body["name"])
@@ -248,7 +267,9 @@ class Witness:
                 _check_kept(was, message)
             if message.taken_by == 0:
                 raise Violation("I26", f"message {number} was set aside, though nothing is wrong with it")
-            if message.taken_by and (was is None or was.taken_by is None):
+            run = now.runs[message.run_id]
+            is_known = was is None and run.forked_from is not None and run.continued_from is not None
+            if message.taken_by and not is_known and (was is None or was.taken_by is None):
                 # It may have gone on to the next generation in the same moment.
                 history = self.histories.get(message.run_id if was is None else was.run_id, ())
                 if message.taken_by > len(history) + 1:
@@ -284,11 +305,39 @@ class Witness:
     def _check_change(self, batch: Batch, before: Seen, was: SeenRun | None, run: SeenRun, now: Seen) -> None:
         if was is not None and was.closed_at is not None and was._replace(is_latest=0) != run._replace(is_latest=0):
             raise Violation("I11", f"run {run.run_id} was closed, and changed from {was} to {run}")
+        if was is None and run.forked_from is not None:
+            self._check_forked(run, now)
         self._check_owner(batch, was, run)
         if (run.closed_at is not None) != (run.status in CLOSED):
             raise Violation("I05", f"run {run.run_id} is {run.status} and closed at {run.closed_at}")
         if run.closed_at is not None and (was is None or was.closed_at is None):
             self._check_end(batch, was, run, now)
+
+    def _check_forked(self, run: SeenRun, now: Seen) -> None:
+        """A run has one retry; whatever was sent to a run is there once in one that is made from it, taken or not."""
+        retries = [r.run_id for r in now.runs.values() if r.forked_from == run.forked_from and r.fork_kind == "retry"]
+        if len(retries) > 1:
+            raise Violation("I55", f"run {run.forked_from} was retried as {retries}")
+        origin = [m for m in now.messages.values() if m.run_id == run.forked_from and m.kind in _SENT]
+        found = [m for m in now.messages.values() if m.run_id == run.run_id]
+        if [m.message_id for m in found] != [m.message_id for m in origin]:
+            raise Violation("I56", f"run {run.run_id} has {found}, and was made from one that has {origin}")
+        history = self.histories.get(run.run_id, ())
+        for old, new in zip(origin, found, strict=True):
+            fact = self._taken_as(old)
+            if old.taken_by and fact is None and new.taken_by == old.taken_by:
+                # It was taken by a run that this one's origin continues.
+                continue
+            kept = [e.seq for e in history if fact is not None and e[3:] == fact[3:]]
+            if ([new.taken_by] if new.taken_by else []) != kept:
+                raise Violation("I56", f"{new} was {old}, which became {fact}; that is event {kept} here")
+
+    def _taken_as(self, message: SeenMessage) -> SeenEvent | None:
+        """The event that a message has become in its run, if it was there that it was taken."""
+        found = [event for event in self.histories.get(message.run_id, ()) if event.seq == message.taken_by]
+        if not found or "message_id" not in (body := json.loads(found[0].body)):
+            return found[0] if found and message.message_id.startswith("deferred:") else None
+        return found[0] if body["message_id"] == message.message_id else None
 
     def _check_owner(self, batch: Batch, was: SeenRun | None, run: SeenRun) -> None:
         owner, before = run.owner, None if was is None else was.owner
@@ -447,6 +496,14 @@ class Witness:
         recorded = self.attempts.get((run_id, place), 0)
         if number != recorded + 1:
             raise Violation("I18", f"attempt {number} of {place!r} began after {recorded} recorded ones")
+
+
+def _has_past_of(now: Seen, holder: str, run_id: str) -> bool:
+    """Whether a message of this run is one of that run: it may have gone on with the run that continues it."""
+    run: SeenRun | None = now.runs[holder]
+    while run is not None and run.run_id != run_id:
+        run = now.runs.get(run.continued_from or "")
+    return run is not None
 
 
 def _check_kept(was: SeenMessage, message: SeenMessage) -> None:

@@ -19,6 +19,7 @@ from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
 from perdure.engine.committer import CallbackGroup, Committer, OwnersGroup
 from perdure.engine.leasing import claims, heartbeat, lease, takeover
+from perdure.engine.steering import forking
 from perdure.engine.transactions import transactor
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
@@ -43,7 +44,7 @@ from perdure.worker.outputs.snapshots import Snapshots
 from perdure.worker.program import Program
 from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
-from tests.simulation.memory import CodeTransaction, worker_statements
+from tests.simulation.memory import CodeTransaction, fork_statements, worker_statements
 from tests.simulation.memory import executor as memory
 from tests.simulation.simulator.database import ProcessStore
 from tests.simulation.simulator.store import SimulatedStore
@@ -683,3 +684,31 @@ def _() -> list[Patch]:
         answer(self, owned, answers, *refused)
 
     return [(ownership.Ownership, "answer", tells_first)]
+
+
+# Retry and fork
+
+
+@mutant
+def _() -> list[Patch]:
+    """Fork that drops a late signal."""
+    return [
+        changed("copy_messages", "where run_id = :run_id", "where run_id = :run_id and taken_by is not null"),
+        (fork_statements, "_is_sent", lambda row: row.kind in inbox_rules.SENT and row.taken_by is not None),
+    ]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Retry twice."""
+    retry = forking.StoreForker.retry
+
+    async def again(self: Any, namespace: str, run_id: str, id: str, reason: str | None) -> Any:
+        row = await self._reader.newest(namespace, run_id)
+        latest = await self._reader.find(namespace, row.workflow_id)
+        if latest.run_id == row.run_id or latest.closed_at is None:
+            return await retry(self, namespace, run_id, id, reason)
+        request = msgspec.structs.replace(forking._again(row, row.workflow_id), supersedes=latest.run_id)
+        return await self._make(row, request, forking.RETRY, reason, None)
+
+    return [(forking.StoreForker, "retry", again)]

@@ -20,12 +20,15 @@ from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, Regis
 from tests.simulation import model, plans
 from tests.simulation.clients import (
     ENDS,
+    FORKED,
     AskRun,
     AwaitResult,
     CancelRun,
+    ForkRunAt,
     OfRun,
     Request,
     ResolveDeferred,
+    RetryRun,
     SendSignal,
     StartRun,
     TerminateRun,
@@ -182,6 +185,13 @@ class Schedule:
         drawer = Drawer(tape)
         for number in range(tape.between(2, 4)):
             self._draw_run(f"run-{number}", drawer)
+        for key, start in list(self.starts.items()):
+            if tape.happens(300):
+                # Two clients want the same, and each does so again until it is answered.
+                for _ in range(tape.one_of(1, 2)):
+                    self._ask(RetryRun(key, start.after_step + tape.choose(150)))
+            if tape.happens(200):
+                self._ask(ForkRunAt(key, start.after_step + tape.choose(250), 1 + tape.choose(6)))
 
     def _draw_run(self, key: str, drawer: Drawer) -> None:
         tape = self.tape
@@ -243,6 +253,9 @@ class Schedule:
         return any(node.dooms or (node.is_alive and (node.is_frozen or node.is_stalled)) for node in nodes)
 
     def _can_ask(self, request: Request) -> bool:
+        if isinstance(request, RetryRun) and not request.run_id:
+            runs = self.witness.seen.runs.values()
+            return any(run.workflow_id == request.key and run.is_latest and run.closed_at is not None for run in runs)
         return not isinstance(request, OfRun) or self.starts[request.key].is_done
 
     def _step(self) -> None:
@@ -395,6 +408,8 @@ class Schedule:
                 self._check_stopped(request)
             case AwaitResult():
                 self._check_result(request)
+            case RetryRun() | ForkRunAt() if refusal is None:
+                self._check_forked(request)
 
     def _check_word(self, request: SendSignal | ResolveDeferred | AskRun) -> None:
         refusal = request.refusal
@@ -442,6 +457,12 @@ class Schedule:
         if request is not self.starts[request.key]:
             self.world.reach("given the run that has the id")
 
+    def _check_forked(self, request: RetryRun | ForkRunAt) -> None:
+        run = self.witness.seen.runs.get(request.answer)
+        if run is None or run.forked_from is None:
+            raise Violation("I55", f"{request.key} was said to be made anew, but on disk is {run}")
+        self.world.reach("a retry" if isinstance(request, RetryRun) else "a fork")
+
     def _check_stopped(self, request: Request) -> None:
         row = self._newest(request.answer)
         asked = [
@@ -469,7 +490,8 @@ class Schedule:
         """The run itself, or the last of those that continue it."""
         run = self.witness.seen.runs[run_id]
         while run.status == "CONTINUED":
-            run = next(heir for heir in self.witness.seen.runs.values() if heir.continued_from == run.run_id)
+            heirs = [heir for heir in self.witness.seen.runs.values() if heir.continued_from == run.run_id]
+            run = next(heir for heir in heirs if heir.forked_from is None)
         return run
 
     # The end
@@ -637,7 +659,9 @@ class Schedule:
                 raise Violation("I29", f"the task {run.run_id} is {run.status}, but nobody asked for it")
 
     def _sent_to(self, key: str) -> dict[str, set[str]]:
-        return self.sent.get(key, {name: set() for name in model.SENT})
+        """What was sent to the runs of an id, and to those that they were forked from."""
+        mine, theirs = self.sent.get(key, {}), self.sent.get(key.removesuffix(FORKED), {})
+        return {name: mine.get(name, set()) | theirs.get(name, set()) for name in model.SENT}
 
     def _judge_end(self, run: Any, parts: list[Any]) -> None:
         match run.status:
@@ -650,7 +674,8 @@ class Schedule:
                     raise Violation("I24", f"run {run.run_id} timed out after {run.closed_at - run.created_at} ms")
             case "CANCELLED":
                 if run.parent_id is None and not any(
-                    isinstance(r, CancelRun) and r.tries and r.key == run.workflow_id for r in self.requests
+                    isinstance(r, CancelRun) and r.tries and r.key == run.workflow_id.removesuffix(FORKED)
+                    for r in self.requests
                 ):
                     raise Violation("I29", f"run {run.run_id} was cancelled, but nobody asked for it")
                 self._judge_cancelled(run, parts)

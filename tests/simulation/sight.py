@@ -36,6 +36,10 @@ class SeenRun(NamedTuple):
     continued_from: str | None
     losses: int
     undo: str | None
+    forked_from: str | None
+    fork_kind: str | None
+    forked_at: int | None
+    first_at: int | None
 
     @property
     def is_task(self) -> bool:

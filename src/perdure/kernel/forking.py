@@ -46,8 +46,8 @@ def last_of(kept: Sequence[Kept]) -> int:
 
 
 def kept_events(history: Sequence[Event], kept: Sequence[Kept]) -> list[Event]:
-    """These events, and the first one, with the numbers that they had."""
-    return [event for event in history if event.seq == 1 or any(r.first <= event.seq <= r.last for r in kept)]
+    """The first event and these, with the numbers that they had."""
+    return [history[0], *(event for each in kept for event in history[each.first - 1 : each.last])]
 
 
 # Retry

@@ -87,6 +87,8 @@ class ForkRun(NamedTuple):
     initial_attributes: str | None
     begun_at: int | None
     first_at: int | None
+    cancel_requested_at: int | None
+    cancel_reason: str | None
     kept: tuple[tuple[int, int, int], ...]
     given: "tuple[AppendEvent, ...]"
 

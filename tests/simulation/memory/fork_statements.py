@@ -1,5 +1,6 @@
 """Statements on forks: a run gets the past of another one."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from perdure.stores.rules.questions import Found
 from tests.simulation.memory.message_statements import put_message
 from tests.simulation.memory.run_statements import append_events
 from tests.simulation.memory.statements import changed, find_run, statement
+from tests.simulation.memory.tables import InboxRow
 from tests.simulation.memory.view import Refused, Steps, View
 
 # The run that it is from, the one it goes to, the first and the last number, and by how much they fall.
@@ -29,6 +31,8 @@ def note_fork(
     initial_attributes: str | None,
     begun_at: int | None,
     first_at: int | None,
+    cancel_requested_at: int | None,
+    cancel_reason: str | None,
     **_: object,
 ) -> Steps[Found]:
     row = yield from find_run(view, run_id, lambda row: row.forked_from is None)
@@ -43,6 +47,8 @@ def note_fork(
         "own_attributes": None if (source := view.runs.get(from_run_id)) is None else source.own_attributes,
         "begun_at": begun_at,
         "first_at": first_at,
+        "cancel_requested_at": cancel_requested_at,
+        "cancel_reason": cancel_reason,
     }
     view.runs.put(run_id, replace(row, **past))
     return changed(1)
@@ -57,9 +63,13 @@ def note_forked_to(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
     return changed(1)
 
 
+def _is_sent(row: InboxRow) -> bool:
+    return row.kind in SENT
+
+
 @statement
 def copy_messages(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
-    sent = [row for row in view.messages_of(run_id) if row.kind in SENT]
+    sent = [row for row in view.messages_of(run_id) if _is_sent(row)]
     for row in sent:
         copy = replace(row, run_id=to_run_id, taken_by=None, answer=None)
         if (yield from put_message(view, copy)) is None:
@@ -98,6 +108,27 @@ def copy_events(view: View, rows: Sequence[KeptRow]) -> Steps[Found]:
         if first <= event.seq <= last
     ]
     return (yield from append_events(view, copies))
+
+
+@statement
+def keep_known(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
+    kept, run = 0, view.runs.get(run_id)
+    if run is None or run.continued_from is None:
+        return changed(0)
+    events = {event.seq: event for event in view.events_of(run_id)}
+    for row in view.messages_of(run_id):
+        number = view.message_ids.get((to_run_id, row.message_id))
+        if number is None or not row.taken_by or row.kind not in {"SignalSent", "RequestSent"}:
+            continue
+        event = events.get(row.taken_by)
+        if event is not None and json.loads(event.body).get("message_id") == row.message_id:
+            continue
+        yield from view.inbox.wait(number)
+        copy = view.inbox.get(number)
+        assert copy is not None
+        view.inbox.put(number, replace(copy, taken_by=row.taken_by, answer=row.answer))
+        kept += 1
+    return changed(kept)
 
 
 @statement

@@ -22,9 +22,10 @@ from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.errors import BadForkPoint, IdConflict, NotOpen, RunClosed, RunNotFound, RunOpen, StoreError
 from perdure.ids import stamp_of
-from perdure.kernel.events import Event, ResultGiven
+from perdure.kernel.events import CancelRequested, Event, ResultGiven
 from perdure.kernel.forking import (
     Kept,
+    kept_events,
     kept_up_to,
     last_before_end,
     last_of,
@@ -46,12 +47,16 @@ RETRY, FORK = "retry", "fork"
 
 
 class Past(NamedTuple):
-    """What a new run has from another one: ranges of events, the last one by its number there, and results by hand."""
+    """What a new run has from another one: ranges of events, and results that were given by hand.
+
+    `forked_at` is the number of the last event before anything was left out, `stop` a request to stop among them.
+    """
 
     kept: Sequence[Kept]
     forked_at: int
     last_at: int
-    results: Sequence[tuple[str, msgspec.Raw]] = ()
+    stop: Event | None
+    results: Sequence[tuple[str, msgspec.Raw]]
 
 
 class StoreForker:
@@ -93,8 +98,7 @@ class StoreForker:
         if kept is None:
             # What it had done is undone: it begins anew, with other random numbers and at another time.
             return await self._make(row, msgspec.structs.replace(request, seed=None), RETRY, reason, None)
-        forked_at = kept[0].last if kept else 1
-        return await self._make(row, request, RETRY, reason, Past(kept, forked_at, row.created_at))
+        return await self._make(row, request, RETRY, reason, _past(history, kept))
 
     # Fork
 
@@ -111,7 +115,7 @@ class StoreForker:
         history = await self._history(row)
         seq = _point(id, history, request.at)
         _check_results(id, history, seq, request.results)
-        past = Past(kept_up_to(seq), seq, history[seq - 1].at, tuple(request.results.items()))
+        past = _past(history, kept_up_to(seq), tuple(request.results.items()))
         again = _again(row, workflow_id)
         if request.input is not None:
             again = msgspec.structs.replace(again, input=request.input)
@@ -143,6 +147,8 @@ class StoreForker:
             initial_attributes=row.initial_attributes,
             begun_at=None if past is None else row.begun_at or row.created_at,
             first_at=None if past is None else row.first_at or row.created_at,
+            cancel_requested_at=None if past is None or past.stop is None else past.stop.at,
+            cancel_reason=None if past is None or past.stop is None else row.cancel_reason,
             kept=() if past is None else tuple(past.kept),
             given=() if past is None else _given(owned, past, now),
         )
@@ -191,11 +197,20 @@ def _again(row: RunRow, workflow_id: str) -> StartRequest:
             correlation_id=row.correlation_id,
             attributes=row.attributes,
             timeout_ms=row.timeout_ms,
-            continued_from=row.continued_from if is_same_id else None,
+            continued_from=row.continued_from,
         ),
         seed=row.seed,
         supersedes=row.run_id if is_same_id else None,
     )
+
+
+def _past(history: Sequence[Event], kept: Sequence[Kept], results: Sequence[tuple[str, msgspec.Raw]] = ()) -> Past:
+    """What of a history goes with a new run."""
+    events = kept_events(history, kept)
+    stop = next((event for event in events if isinstance(event.fact, CancelRequested)), None)
+    # The last one before anything was left out.
+    forked_at = kept[0].last if kept and kept[0].shift == 0 else 1
+    return Past(kept, forked_at, events[-1].at, stop, results)
 
 
 def _given(owned: OwnedRun, past: Past, now: int) -> tuple[AppendEvent, ...]:

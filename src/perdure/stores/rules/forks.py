@@ -31,6 +31,7 @@ def fork_run(fork: ForkRun) -> Steps[Answer | None]:
         yield Bulk("copy_payloads", rows)
         yield Bulk("copy_events", rows)
         yield Bulk("retake_messages", rows)
+    yield Query("keep_known", ends)
     if fork.given:
         yield from append_events(list(fork.given), {})
     yield Query("count_messages", {"to_run_id": fork.run_id})

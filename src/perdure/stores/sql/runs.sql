@@ -29,6 +29,8 @@ update runs
        initial_attributes = :initial_attributes,
        begun_at = :begun_at::bigint,
        first_at = :first_at::bigint,
+       cancel_requested_at = :cancel_requested_at::bigint,
+       cancel_reason = :cancel_reason,
        own_attributes = (select before.own_attributes from runs as before where before.run_id = :from_run_id)
  where run_id = :run_id
    and forked_from is null;

@@ -95,3 +95,23 @@ update inbox
   join inbox as taken on taken.run_id = r ->> 0 and taken.taken_by between (r ->> 2)::bigint and (r ->> 3)::bigint
  where inbox.run_id = r ->> 1
    and inbox.message_id = taken.message_id;
+
+-- keep_known: signals and requests that a run had from the one it continues, where they were taken, stay taken.
+update inbox
+   set taken_by = known.taken_by,
+       answer = known.answer
+  from inbox as known
+ where inbox.run_id = :to_run_id
+   and known.run_id = :run_id
+   and known.message_id = inbox.message_id
+   and known.taken_by > 0
+   and known.kind in ('SignalSent', 'RequestSent')
+   and exists (select 1 from runs where runs.run_id = :run_id and runs.continued_from is not null)
+   and not exists (
+         select 1
+           from events
+           left join payloads on events.body is null and payloads.run_id = events.run_id and payloads.seq = events.seq
+          where events.run_id = :run_id
+            and events.seq = known.taken_by
+            and coalesce(events.body, payloads.body)::json ->> 'message_id' = known.message_id
+       );
