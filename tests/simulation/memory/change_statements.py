@@ -50,7 +50,8 @@ def log_changes(view: View, rows: Sequence[tuple[str]]) -> Steps[Found]:
 
 @never_waiting
 def forget_changes(view: View, *, before: int, but: Sequence[int], limit: int) -> Found:
-    found = sorted(key for key in view.tables.changes.rows if key[0] < before and key[0] not in but)
+    known = {**view.tables.changes.rows, **view.changes.own}
+    found = sorted(key for key in known if key[0] < before and key[0] not in but)
     free = [key for key in found if view.changes.get(key) and not view.changes.is_taken(key)][:limit]
     for key in free:
         view.changes.put(key, None)
