@@ -323,6 +323,31 @@ async def test_workers_without_its_code_are_named_with_what_they_have(env: Envir
         assert '@workflow(name="returns")' in (told.advice or "")
 
 
+async def test_a_worker_that_hangs_and_had_the_code_is_named(env: Environment) -> None:
+    """Whoever is paged has to find the process that should have taken the run."""
+    async with client_of(env) as client, Environment(env.path, clock=env.clock, workflows=[returns]):
+        env.clock.set_by(60_000)
+        env.workflows = [gets_a_signal]
+        async with env:
+            await client.start(returns.options(id="a"))
+            told = await explained(client, "a")
+            assert told.cause == "no_code"
+            assert told.evidence["last_had"] is not None
+            assert "which is gone or hangs, last had it" in told.summary
+
+
+async def test_a_paused_run_says_so_with_its_reason(env: Environment) -> None:
+    async with env:
+        run = await env.start(gets_a_signal.options(id="a"))
+        await env.settle()
+        await run.pause("the bank is closed")
+        await env.settle()
+        told = await run.explain()
+        assert told.cause == "paused"
+        assert "the bank is closed" in told.summary
+        assert "`perdure resume a`" in (told.advice or "")
+
+
 async def test_what_is_ahead_on_the_queue_is_counted_as_claims_would_take_it(env: Environment) -> None:
     """Those of higher priority and those that came before; not those of other queues, nor those nobody has code for."""
     async with client_of(env) as client:

@@ -115,19 +115,20 @@ async def test_a_message_for_a_run_without_code_begins_the_minute_anew(env: Envi
 
 
 async def test_many_are_told_page_by_page_and_other_namespaces_not_at_all(env: Environment) -> None:
-    async with Environment(env.path, clock=env.clock, worker=False, namespace="other") as other:
-        await other.start(ends.options(id="not ours"))
-        async with Environment(env.path, clock=env.clock, worker=False) as client:
-            for n in range(5):
-                await client.start(ends.options(id=f"s-{n}"))
-                env.clock.advance(1)
-            env.clock.advance(61_000)
-            page = await client.app.stuck(limit=2)
-            seen = [info.id for info in page]
-            while page.cursor is not None:
-                page = await client.app.stuck(limit=2, cursor=page.cursor)
-                seen += [info.id for info in page]
-            assert seen == ["s-4", "s-3", "s-2", "s-1", "s-0"]
+    async with Environment(env.path, clock=env.clock, worker=False) as client:
+        await client.app.namespaces.create("other")
+        async with Environment(env.path, clock=env.clock, worker=False, namespace="other") as other:
+            await other.start(ends.options(id="not ours"))
+        for n in range(5):
+            await client.start(ends.options(id=f"s-{n}"))
+            env.clock.advance(1)
+        env.clock.advance(61_000)
+        page = await client.app.stuck(limit=2)
+        seen = [info.id for info in page]
+        while page.cursor is not None:
+            page = await client.app.stuck(limit=2, cursor=page.cursor)
+            seen += [info.id for info in page]
+        assert seen == ["s-4", "s-3", "s-2", "s-1", "s-0"]
 
 
 @pytest.mark.parametrize("bad", [{"after": -1}, {"limit": 0}, {"limit": 1001}])

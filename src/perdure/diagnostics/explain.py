@@ -14,6 +14,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from perdure.diagnostics.findings import Hint, command
 from perdure.diagnostics.runs import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from perdure.engine.hindrances import Served, has_code, rest_of, served_by, told_missing, told_time
@@ -227,9 +229,13 @@ class _Explainer:
             summary = f"no living worker works its queue, {row.queue}"
             return self._told(info, Cause.NO_WORKER, summary, since, advice, queue=row.queue, workers=there)
         summary, _, remedy = told_missing(row.workflow, row.queue, served).rpartition("; ")
-        return self._told(
-            info, Cause.NO_CODE, summary, since, remedy, workflow=row.workflow, queue=row.queue, workers=there
-        )
+        had = [each.row for each in workers if _is_gone_with(each, row)]
+        last = max(had, key=lambda worker: worker.lease_until, default=None)
+        if last is not None:
+            summary += f"; process {last.pid} on {last.host}, which is gone or hangs, last had it"
+        evidence: dict[str, Any] = {"workflow": row.workflow, "queue": row.queue, "workers": there}
+        evidence["last_had"] = None if last is None else last.worker_id
+        return self._told(info, Cause.NO_CODE, summary, since, remedy, **evidence)
 
     def _start(self, row: RunRow) -> str:
         return self._command("worker", "MODULE", *(("--queue", row.queue) if row.queue != DEFAULT_QUEUE else ()))
@@ -389,3 +395,12 @@ def _beside(told: Explanation, waits: Sequence[Wait]) -> Explanation:
 def _worker(seen: WorkerLife) -> dict[str, object]:
     row = seen.row
     return {"worker_id": row.worker_id, "host": row.host, "pid": row.pid, "queues": row.queues, "is": seen.liveness}
+
+
+def _is_gone_with(seen: WorkerLife, row: RunRow) -> bool:
+    """Whether a worker that does not live any more, and whose row is still there, had the code of a run."""
+    try:
+        names = msgspec.json.decode(seen.row.workflows or "[]", type=list[str])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return False
+    return seen.liveness is not Liveness.ALIVE and row.workflow in names
