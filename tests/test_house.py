@@ -72,8 +72,11 @@ INSIDE = {
     ],
     "http": [
         "table",
+        "remote/transport",
         "access problems server_stop values",
-        "authentication catalog policy sse",
+        "authentication catalog policy sse remote/aiohttp_transport remote/connection",
+        "remote/client remote/views",
+        "remote",
         "calls",
         "openapi",
         "docs_page",

@@ -1,5 +1,6 @@
 """What the test kit needs of a Perdure, and nobody else: its own store and time in it, and a look inside."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,3 +43,8 @@ def abandon(app: Perdure) -> None:
     if isinstance(engine, StoreEngine):
         engine.abandon()
     app._engine = app._worker = None
+
+
+def connect_by(app: Perdure, connect: Callable[[str, str | None], Engine]) -> None:
+    """Let a Perdure over a server reach it in another way; before it is opened."""
+    app._connect = connect

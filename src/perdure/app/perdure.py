@@ -8,7 +8,7 @@ Puts the parts together: store, engine, worker.
 import asyncio
 import contextlib
 from asyncio.events import _get_running_loop
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
@@ -16,6 +16,7 @@ from perdure.app import checking
 from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
+from perdure.app.network.remote import is_remote, remote_engine
 from perdure.app.nouns.namespaces import Namespaces
 from perdure.app.nouns.schedules import Schedules, reconcile
 from perdure.app.open_apps import Home, refuse_in_workflows
@@ -36,14 +37,10 @@ from perdure.engine.held import tell_how_many
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun
 from perdure.errors import (
-    AlreadyResolved,
     AnotherLoop,
     BadOption,
-    InboxFull,
     NotOpen,
     PerdureError,
-    RunClosed,
-    RunUnreadable,
     StoreUnavailable,
     UnknownWorkflow,
 )
@@ -51,12 +48,12 @@ from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores.records import RunFilter, RunRow
+from perdure.stores.records import RunFilter
 from perdure.stores.urls import store_for
 from perdure.views.changes import Change, changes_of
 from perdure.views.check import Check
-from perdure.views.finding import count_where, page_of
 from perdure.views.run import Page
+from perdure.views.run_views import views_of
 from perdure.views.schedules import DutyInfo, duty_views
 
 if TYPE_CHECKING:
@@ -83,6 +80,7 @@ class Perdure:
     or elsewhere, as far as it has the code. `worker=False` makes it a client only.
 
     A run that has not read `max_unread` messages is sent no more signals from here: InboxFull.
+    `Perdure("https://server", worker=False)` is the same over a server, which is shown the `key`, or PERDURE_KEY.
     """
 
     def __init__(
@@ -99,8 +97,16 @@ class Perdure:
         park_after: Duration = 10.0,
         lease: Duration = 30.0,
         grace: Duration = 10.0,
+        key: str | None = None,
     ) -> None:
         self.url = url
+        self._is_remote = is_remote(url)
+        if self._is_remote and worker:
+            raise BadOption("a Perdure over a server starts and steers runs, and works none; open it with worker=False")
+        if key is not None and not self._is_remote:
+            raise BadOption("key= is what a server is shown; leave it away for a database")
+        self._key = key
+        self._connect: Callable[[str, str | None], Engine] = remote_engine
         self.namespace = checked_id("namespace", namespace)
         self._is_worker = checks.flag("worker", worker)
         self._queues = checks.queues(queues)
@@ -115,7 +121,7 @@ class Perdure:
         self._grace_ms = round(seconds(grace, "grace") * 1000)
         self._known = checks.known(workflows)
         self._resources = checks.resources(resources)
-        self._store = store_for(url)
+        self._store = store_for("sqlite://" if self._is_remote else url)
         self._home = Home(url if url != "sqlite://" else f"sqlite://#{id(self)}", namespace)
         self._clock: Clock = self._store.clock()
         self._ids: Ids = RandomIds()
@@ -134,14 +140,7 @@ class Perdure:
     async def __aenter__(self) -> Self:
         if self._engine is not None:
             raise BadOption("this Perdure is open already; open it once and share it")
-        engine: Engine = StoreEngine(
-            self._store,
-            self._clock,
-            self._ids,
-            lease_ms=self._lease_ms,
-            heartbeat=self._heartbeat,
-            max_unread=self._max_unread,
-        )
+        engine = self._engine_of_url()
         if self._settings is not None:
             from perdure.worker.worker import Worker  # noqa: PLC0415 - as its settings
 
@@ -161,6 +160,18 @@ class Perdure:
             await _tell_of_held_runs(engine, self.namespace)
             await _tell_of_missing_code(engine, self.namespace, self._queues)
         return self
+
+    def _engine_of_url(self) -> Engine:
+        if self._is_remote:
+            return self._connect(self.url, self._key)
+        return StoreEngine(
+            self._store,
+            self._clock,
+            self._ids,
+            lease_ms=self._lease_ms,
+            heartbeat=self._heartbeat,
+            max_unread=self._max_unread,
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -253,7 +264,7 @@ class Perdure:
 
         `authenticate` gets the ASGI scope of a request, and gives the Caller, or None when it is nobody's.
         """
-        from perdure.app.serving import application  # noqa: PLC0415 - only servers need it
+        from perdure.app.network.serving import application  # noqa: PLC0415 - only servers need it
 
         return application(self._opened, self._catalog, authenticate)
 
@@ -385,20 +396,14 @@ class Perdure:
 
         Say whose run it is, `get("o-17", workflow=checkout)`, and its result has the workflow's type.
         """
-        reader = self._opened.reader
         if (id is None) == (run_id is None):
             raise BadOption("get() takes an id or a run_id, one of them")
-        try:
-            row = await (
-                reader.find(self.namespace, checked_id("workflow id", id))
-                if run_id is None
-                else reader.read(self.namespace, checked_id("run id", run_id))
-            )
-        except RunUnreadable as error:
-            # With its handle it can be ended; who asks it anything else is told.
-            if not isinstance(error.rest, RunRow):
-                raise
-            row = error.rest
+        views = views_of(self._opened)
+        row = await (
+            views.newest(self.namespace, checked_id("workflow id", id))
+            if run_id is None
+            else views.exact(self.namespace, checked_id("run id", run_id))
+        )
         known = self._workflow(row.workflow) if workflow is None else workflow_of(row, workflow)
         return handle_of(self._home, row, _ANY if known is None else known.signature.result)
 
@@ -411,14 +416,9 @@ class Perdure:
         BadToken when the token was changed, or is of another database or namespace.
         """
         client = self._opened.client
-        run_id, name = await client.read_token(self.namespace, token)
-        sent = resolution(name, own_type(value), value, error)
-        try:
-            at = (self.namespace, run_id, run_id)
-            await client.post(*at, sent, f"deferred:{name}", within=connection, to_heir=True)
-        except (AlreadyResolved, RunClosed, InboxFull) as refused:
-            row = await self._opened.reader.read(self.namespace, run_id)
-            raise type(refused)(row.workflow_id, *refused.args[1:]) from None
+        await client.resolve_token(
+            self.namespace, token, lambda name: resolution(name, own_type(value), value, error), connection
+        )
 
     async def list(
         self,
@@ -460,7 +460,7 @@ class Perdure:
             # are held, for they wait for an operator.
             without=TASK_PREFIX if (workflow, id, parent_id) == (None, None, None) else None,
         )
-        return await page_of(self._opened, wanted, where, params)
+        return await views_of(self._opened).page(wanted, where, params)
 
     @overload
     async def count(
@@ -474,7 +474,7 @@ class Perdure:
         self, *, where: str = "true", params: Mapping[str, object] | None = None, by: str | None = None
     ) -> int | dict[object, int]:
         """How many runs match a filter, all together or by a field: `by="status"` gives a dict; BadFilter."""
-        found = await count_where(self._opened, self.namespace, where, params, by)
+        found = await views_of(self._opened).count(self.namespace, where, params, by)
         return found.get(None, 0) if by is None else found
 
     async def check(

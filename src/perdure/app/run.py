@@ -38,11 +38,10 @@ from perdure.engine.ports import Ending, Engine, OwnedRun
 from perdure.errors import RunNotFound
 from perdure.ids import checked_id
 from perdure.kernel.messages import RequestSent, SignalSent
-from perdure.stores.records import RunFilter, RunRow
+from perdure.stores.records import RunFilter
 from perdure.views import detail
 from perdure.views.detail import RunDetail
-from perdure.views.finding import page_of
-from perdure.views.outputs import Snapshot, StreamItem, snapshot_of, stream_of, value_in
+from perdure.views.outputs import Snapshot, StreamItem, value_in
 from perdure.views.run import (
     DeferredInfo,
     FailedAttempt,
@@ -50,12 +49,8 @@ from perdure.views.run import (
     RunEvent,
     RunInfo,
     UnreadMessage,
-    attempt_view,
-    deferred_views,
-    message_view,
-    run_view,
 )
-from perdure.views.timeline import wanted_events
+from perdure.views.run_views import KnownRun, RunViews, views_of
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -84,6 +79,10 @@ class Run(Generic[R_co]):
     def _engine(self) -> Engine:
         return self._home.engine
 
+    @property
+    def _views(self) -> RunViews:
+        return views_of(self._home.engine)
+
     def __await__(self) -> Generator[Any, None, R_co]:
         return self.result().__await__()
 
@@ -100,7 +99,7 @@ class Run(Generic[R_co]):
                 async with asyncio.timeout(limit):
                     ending = await self._ending()
             except TimeoutError:
-                how_it_is = await state_of(self._engine, self._home.namespace, self.run_id)
+                how_it_is = await state_of(self._views, self._home.namespace, self.run_id)
                 raise TimeoutError(f"run {self.id!r} has no result after {timeout}{how_it_is}") from None
         return cast("R_co", result_of(self.id, ending, self._result))
 
@@ -110,9 +109,8 @@ class Run(Generic[R_co]):
 
     async def describe(self) -> RunInfo:
         """The run as it stands now."""
-        engine = self._engine
         with self._told_by_id():
-            return await run_view(engine, await engine.reader.read(self._home.namespace, self.run_id))
+            return await self._views.describe(self._home.namespace, self.run_id)
 
     async def explain(self) -> Explanation:
         """Why the run does not move: the cause, one sentence, since when, the evidence, and advice."""
@@ -191,7 +189,7 @@ class Run(Generic[R_co]):
             async with asyncio.timeout(limit):
                 answer = await asking
         except TimeoutError:
-            how_it_is = await state_of(self._engine, self._home.namespace, self.run_id)
+            how_it_is = await state_of(self._views, self._home.namespace, self.run_id)
             raise TimeoutError(
                 f"run {self.id!r} has not answered {name!r} within {shown(timeout)}{how_it_is}"
             ) from None
@@ -209,8 +207,8 @@ class Run(Generic[R_co]):
 
     async def deferreds(self) -> list[DeferredInfo]:
         """The deferreds that the run waits for, as its row tells it, and those that were resolved."""
-        waits = (await self.describe()).waiting_for
-        return deferred_views(waits, await self._engine.reader.deferreds(self.run_id))
+        with self._told_by_id():
+            return await self._views.deferreds(self._home.namespace, self.run_id)
 
     @overload
     async def query(self) -> dict[str, object]: ...
@@ -229,7 +227,7 @@ class Run(Generic[R_co]):
     async def snapshot(self) -> Snapshot:
         """All that the workflow exposes, which event that is of, and the errors of functions that failed."""
         with self._told_by_id():
-            return await snapshot_of(self._engine, self._home.namespace, self.run_id)
+            return await self._views.snapshot(self._home.namespace, self.run_id)
 
     @overload
     def stream(self, stream: Stream[T], after: int = 0) -> AsyncIterator[StreamItem[T]]: ...
@@ -244,7 +242,7 @@ class Run(Generic[R_co]):
         after = options.count("after", after, 0)
         at = (self._home.namespace, self.run_id, name)
         with self._told_by_id():
-            async with aclosing(stream_of(self._engine, *at, kind, after)) as values:
+            async with aclosing(self._views.stream(*at, kind, after)) as values:
                 async for item in values:
                     yield item
 
@@ -319,26 +317,26 @@ class Run(Generic[R_co]):
         RunUnreadable where an event cannot be read, after those before it.
         """
         wanted = options.wanted_events(after, before, limit, newest_first=newest_first, follow=follow)
-        async with aclosing(wanted_events(self._engine, self._home.namespace, self.run_id, wanted)) as history:
+        async with aclosing(self._views.events(self._home.namespace, self.run_id, wanted)) as history:
             async for event in history:
                 yield event
 
     async def children(self, *, limit: int = 100, after: str | None = None) -> Page:
         """The runs this run has started, newest first."""
-        engine = self._engine
-        return await page_of(engine, RunFilter(self._home.namespace, parent_id=self.run_id, before=after, limit=limit))
+        wanted = RunFilter(self._home.namespace, parent_id=self.run_id, before=after, limit=limit)
+        return await self._views.page(wanted, None, None)
 
     async def attempts(self) -> list[FailedAttempt]:
         """The failed attempts of the run's activities that were, or will be, followed by another."""
-        return [attempt_view(found) for found in await self._engine.reader.attempts(self.run_id)]
+        return await self._views.attempts(self._home.namespace, self.run_id)
 
     async def unread(self) -> list[UnreadMessage]:
         """What is in the run's inbox and was not taken yet, oldest first."""
-        return [message_view(message) for message in await self._engine.reader.unread(self.run_id)]
+        return await self._views.unread(self._home.namespace, self.run_id)
 
     async def set_aside(self) -> list[UnreadMessage]:
         """The signals that were not what the code waits for, and that it will not get any more, oldest first."""
-        return [message_view(message) for message in await self._engine.reader.misfits(self.run_id)]
+        return await self._views.set_aside(self._home.namespace, self.run_id)
 
     def __reduce__(self) -> tuple[object, tuple[str, str, str, str, str]]:
         return _restored, (self._home.url, self._home.namespace, self.id, self.run_id, self.workflow)
@@ -359,7 +357,7 @@ def _restored(url: str, namespace: str, id: str, run_id: str, workflow: str) -> 
     return Run(Home(url, namespace), id, run_id, workflow, ANY if known is None else known.signature.result)
 
 
-def handle_of(home: Home, run: RunRow | OwnedRun, result: ValueType) -> Run[Any]:
+def handle_of(home: Home, run: KnownRun, result: ValueType) -> Run[Any]:
     """The handle of a run that was started or found."""
     handle: Run[Any] = Run(home, run.workflow_id, run.run_id, run.workflow, result)
     if isinstance(run, OwnedRun):

@@ -8,19 +8,16 @@ import msgspec
 from perdure.authoring.channels import Channel
 from perdure.authoring.options import checked_text
 from perdure.codec import ValueType
-from perdure.engine.endings import ending_of, stopped
+from perdure.engine.endings import stopped
 from perdure.engine.held import way_out
 from perdure.engine.hindrances import told_time
-from perdure.engine.ports import Ending, Engine
+from perdure.engine.ports import Ending
 from perdure.errors import BadOption, NotAnswered, PerdureError, RequestRefused, RunFailed
 from perdure.ids import checked_id
 from perdure.kernel.messages import DeferredFailure, DeferredResult
 from perdure.kernel.requests import Answered, LeftUnanswered, Refused, RequestAnswer
-from perdure.kernel.status import Status
-from perdure.views.run import (
-    Wait,
-    run_view,
-)
+from perdure.views.run import Wait
+from perdure.views.run_views import RunViews
 
 ANY = ValueType(Any)
 
@@ -29,13 +26,13 @@ ANY = ValueType(Any)
 NOTHING: Any = object()
 
 
-async def state_of(engine: Engine, namespace: str, run_id: str) -> str:
+async def state_of(views: RunViews, namespace: str, run_id: str) -> str:
     """The end of a sentence about a run that is open: whether it goes on."""
     try:
-        row = await engine.reader.read(namespace, run_id)
-        while row.status == Status.CONTINUED:
-            row = await engine.reader.read(namespace, str(ending_of(row).next_run_id))
-        hindered = [_told(wait) for wait in (await run_view(engine, row)).waiting_for if wait.reason]
+        row = await views.describe(namespace, run_id)
+        while row.continued_to is not None:
+            row = await views.describe(namespace, row.continued_to)
+        hindered = [_told(wait) for wait in row.waiting_for if wait.reason]
     except PerdureError:
         # That it took too long is what the caller has to know; the rest would only have helped.
         return ""

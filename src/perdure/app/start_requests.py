@@ -12,7 +12,7 @@ from perdure.errors import (
     BadArguments,
     BadOption,
 )
-from perdure.stores.records import RunRow
+from perdure.views.run_views import KnownRun
 
 
 def no_workflow(given: object) -> BadOption:
@@ -29,7 +29,7 @@ def no_workflow(given: object) -> BadOption:
     return BadOption(f"{name} is not a workflow; decorate it with @workflow")
 
 
-def workflow_of(row: RunRow, given: object) -> Workflow[..., Any]:
+def workflow_of(row: KnownRun, given: object) -> Workflow[..., Any]:
     """The workflow that the caller named, when the run is one of it."""
     if not isinstance(given, Workflow):
         raise no_workflow(given)
@@ -74,4 +74,5 @@ def request_of(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest
         (args, kwargs),
         settings.traits,
         settings.delay_ms,
+        on_conflict=settings.on_conflict,
     )

@@ -31,7 +31,7 @@ from perdure.errors import (
     RunUnreadable,
 )
 from perdure.ids import Ids
-from perdure.kernel.messages import Message, RequestSent, Sent
+from perdure.kernel.messages import DeferredFailure, DeferredResult, Message, RequestSent, Sent
 from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
@@ -199,6 +199,19 @@ class StoreClient:
         if posted is not None and posted.count is not None:
             message = Message(posted.number, post.message_id, sent, post.at)
             self._arrivals.notice(post.run_id, message, posted.count)
+
+    async def resolve_token(
+        self, namespace: str, token: str, resolution: Callable[[str], DeferredResult | DeferredFailure], within: object
+    ) -> None:
+        """Resolve the deferred that a token is for, in its run or in the one that has its id by now."""
+        run_id, name = await self.read_token(namespace, token)
+        sent = resolution(name)
+        try:
+            await self.post(namespace, run_id, run_id, sent, f"deferred:{name}", within=within, to_heir=True)
+        except (AlreadyResolved, RunClosed, InboxFull) as refused:
+            # The run is told by the id that people know.
+            row = await self._reader.read(namespace, run_id)
+            raise type(refused)(row.workflow_id, *refused.args[1:]) from None
 
     async def read_token(self, namespace: str, token: str) -> Meant:
         """The run and the deferred that a token is for; BadToken, which says nothing of the run."""

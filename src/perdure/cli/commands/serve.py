@@ -64,8 +64,8 @@ def serve(
     """Serve runs over HTTP until Ctrl-C or SIGTERM."""
     refuse_memory(url)
     try:
-        from perdure.app.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
-        from perdure.app.serving import ServerOptions, checked_address  # noqa: PLC0415 - as above
+        from perdure.app.network.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
+        from perdure.app.network.serving import ServerOptions, checked_address  # noqa: PLC0415 - as above
     except ImportError as error:
         raise Mistake(f"the server needs {error.name}; install it with: pip install 'perdure[server]'") from None
     hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from perdure.engine.ports.owned_run import Ending, OwnedRun, StartRequest
-from perdure.kernel.messages import RequestSent, Sent
+from perdure.kernel.messages import DeferredFailure, DeferredResult, RequestSent, Sent
 from perdure.kernel.requests import RequestAnswer
 from perdure.stores.records import RunRow
 from perdure.tokens import Meant
@@ -40,6 +40,11 @@ class Client(Protocol):
 
     async def ask(self, namespace: str, run_id: str, id: str, sent: RequestSent, message_id: str) -> RequestAnswer:
         """Send a request, and wait for its answer, on disk; the same message_id again gets the same answer."""
+
+    async def resolve_token(
+        self, namespace: str, token: str, resolution: Callable[[str], DeferredResult | DeferredFailure], within: object
+    ) -> None:
+        """Resolve the deferred that a token is for; `resolution` gets its name. BadToken; else as `post`."""
 
     async def read_token(self, namespace: str, token: str) -> Meant:
         """The run and the deferred that a token is for; BadToken."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from perdure.errors import StoreError
+from perdure.kernel.conflict import OnConflict
 from perdure.kernel.events import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.run import RunState
@@ -38,6 +39,8 @@ class StartRequest(msgspec.Struct, frozen=True, gc=False):
     seed: int | None = None
     supersedes: str | None = None
     is_plain: bool = False
+    # What becomes of it when its id is taken; over a server that is decided there.
+    on_conflict: OnConflict = OnConflict.RETURN
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):

@@ -1,7 +1,7 @@
 """What a run has done, shown and published: events, attempts, messages, children, queries, streams, deferreds."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,12 +22,11 @@ from perdure.views.run import (
     UnreadMessage,
     attempt_view,
     deferred_views,
-    event_view,
     message_view,
     moment,
     run_view,
 )
-from perdure.views.timeline import history_of
+from perdure.views.timeline import WantedEvents, history_of, wanted_events
 
 ROWS = RouteRows()
 LARGEST_PAGE = 1000
@@ -35,7 +34,16 @@ ANY = ValueType(Any)
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Events after a number, in order."""
+    """Events after a number and before another, the oldest or the newest first."""
+
+    after: int = 0
+    before: int | None = None
+    order: Literal["oldest", "newest"] = "oldest"
+    limit: int = 100
+
+
+class ValuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Values after a number, in order."""
 
     after: int = 0
     limit: int = 100
@@ -59,11 +67,11 @@ class Events(msgspec.Struct, frozen=True):
 )
 async def get_events(call: Call[EventsQuery, None]) -> Events:
     """What a run has done so far, event by event; as a stream it goes on until the run has ended."""
-    row = await call.run()
-    limit = checked_limit(call.query.limit)
-    found = await call.engine.reader.events(call.namespace, row.run_id, call.query.after, limit + 1)
-    cursor = str(found[limit - 1].seq) if len(found) > limit else None
-    return Events([event_view(event) for event in found[:limit]], cursor)
+    row, query = await call.run(), call.query
+    limit, is_newest = checked_limit(query.limit), query.order == "newest"
+    wanted = WantedEvents(query.after, query.before, limit + 1, is_newest, follow=False)
+    found = [event async for event in wanted_events(call.engine, call.namespace, row.run_id, wanted)]
+    return Events(found[:limit], str(found[limit - 1].seq) if len(found) > limit else None)
 
 
 async def event_frames(call: Call[EventsQuery, None]) -> AsyncIterator[Frame]:
@@ -181,12 +189,12 @@ async def get_query(call: Call[NoQuery, None]) -> object:
     "GET",
     "/v1/runs/{id}/streams/{name}",
     Scope.READ,
-    query=EventsQuery,
+    query=ValuesQuery,
     answer=StreamPage,
     errors=(RunNotFound,),
     frames=lambda call: stream_frames(call),
 )
-async def get_stream(call: Call[EventsQuery, None]) -> StreamPage:
+async def get_stream(call: Call[ValuesQuery, None]) -> StreamPage:
     """The values of a stream after a number; as a stream it goes on until the run has ended."""
     row = await call.run()
     name, after, limit = call.path["name"], call.query.after, checked_limit(call.query.limit)
@@ -196,13 +204,13 @@ async def get_stream(call: Call[EventsQuery, None]) -> StreamPage:
     return StreamPage(items, str(found[-1].n) if found else None)
 
 
-async def stream_frames(call: Call[EventsQuery, None]) -> AsyncIterator[Frame]:
+async def stream_frames(call: Call[ValuesQuery, None]) -> AsyncIterator[Frame]:
     """The values of a stream as frames; `end` when the run has ended."""
     row = await call.run()
     return _stream_frames(call, row.run_id, resumed_after(call, call.query.after))
 
 
-async def _stream_frames(call: Call[EventsQuery, None], run_id: str, after: int) -> AsyncIterator[Frame]:
+async def _stream_frames(call: Call[ValuesQuery, None], run_id: str, after: int) -> AsyncIterator[Frame]:
     last = after
     async for item in stream_of(call.engine, call.namespace, run_id, call.path["name"], ANY, after):
         last = item.n

@@ -139,9 +139,9 @@ async def resolve(call: Call[NoQuery, ResolveBody]) -> Sent:
 )
 async def resolve_by_token(call: Call[NoQuery, ResolveBody]) -> dict[str, bool]:
     """Give the deferred that a token is for its value; the token is the authority."""
-    run_id, name = await call.engine.client.read_token(call.namespace, call.path["token"])
-    sent = _resolution(name, call.body)
-    await call.engine.client.post(call.namespace, run_id, run_id, sent, f"deferred:{name}")
+    body = call.body
+    token = call.path["token"]
+    await call.engine.client.resolve_token(call.namespace, token, lambda name: _resolution(name, body), None)
     return {"resolved": True}
 
 

@@ -67,11 +67,13 @@ class StartQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait: float | None = None
 
 
-class RunError(msgspec.Struct, frozen=True):
-    """Why a run ended without a result."""
+class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run ended without a result; `failure` is all that is kept of the error that failed it."""
 
     type: str
     message: str | None
+    notes: tuple[str, ...] = ()
+    failure: dict[str, Any] | None = None
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -191,6 +193,7 @@ class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     correlation_id: str | None = None
     parent_id: str | None = None
     where: str | None = None
+    params: str | None = None
     limit: int = 100
     after: str | None = None
 
@@ -224,7 +227,7 @@ async def list_runs(call: Call[ListQuery, None]) -> Mapping[str, Any]:
         limit=query.limit,
         without=None if asks_for_one else TASK_PREFIX,
     )
-    page = await page_of(call.engine, wanted, query.where)
+    page = await page_of(call.engine, wanted, query.where, _params(query.params))
     return {"items": [run_json(info) for info in page], "cursor": page.cursor}
 
 
@@ -232,6 +235,7 @@ class CountQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A filter, and the field by whose values to count."""
 
     where: str = "true"
+    params: str | None = None
     by: str | None = None
 
 
@@ -245,13 +249,20 @@ class CountedRuns(msgspec.Struct, frozen=True, omit_defaults=True):
 @ROWS.add("GET", "/v1/runs/count", Scope.READ, query=CountQuery, answer=CountedRuns, errors=(BadOption, BadFilter))
 async def count_runs(call: Call[CountQuery, None]) -> CountedRuns:
     """How many runs match a filter, all together or by the values of a field."""
-    where, entity_id = call.query.where, call.caller.entity_id
-    params = None if entity_id is None else {"entity_of_caller": entity_id}
-    if params is not None:
-        where = f"({where}) and entity_id = :entity_of_caller"
+    where, params, entity_id = call.query.where, _params(call.query.params), call.caller.entity_id
+    if entity_id is not None:
+        where, params = f"({where}) and entity_id = :entity_of_caller", (params or {}) | {"entity_of_caller": entity_id}
     found = await count_where(call.engine, call.namespace, where, params, call.query.by)
     by = None if call.query.by is None else {str(value): count for value, count in found.items()}
     return CountedRuns(sum(found.values()), by)
+
+
+def _params(given: str | None) -> dict[str, object] | None:
+    """The values in a filter, as JSON."""
+    try:
+        return None if given is None else msgspec.json.decode(given, type=dict[str, object])
+    except msgspec.MsgspecError as error:
+        raise BadField("the query", f"params is not a JSON object: {error}") from None
 
 
 def _statuses(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -310,8 +321,12 @@ def result_json(ending: Ending) -> dict[str, Any]:
     if ending.result is not None:
         return {"status": ending.status, "result": msgspec.Raw(bytes(ending.result))}
     failure = ending.failure
-    kind, message = (ending.status.title(), ending.reason) if failure is None else (failure.type, failure.message)
-    return {"status": ending.status, "error": {"type": kind, "message": message, "notes": list(ending.notes)}}
+    if failure is None:
+        return {"status": ending.status, "error": RunError(ending.status.title(), ending.reason, ending.notes)}
+    return {
+        "status": ending.status,
+        "error": {"type": failure.type, "message": failure.message, "failure": failure},
+    }
 
 
 def checked_wait(given: float | None) -> float | None:

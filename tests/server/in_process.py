@@ -1,7 +1,8 @@
 """Requests to the application without a socket: what a server would hand to it, and what it answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -71,6 +72,15 @@ class Caller:
 
     async def frames(self, url: str, **headers: str) -> AsyncIterator[dict[str, Any]]:
         """The frames of a stream, as a browser would read them; leaving it disconnects."""
+        async with aclosing(self.raw_frames(url, **headers)) as frames:
+            async for data in frames:
+                for text in data.decode().split("\n\n"):
+                    lines = dict(line.split(": ", 1) for line in text.splitlines() if not line.startswith(":"))
+                    if lines:
+                        yield {**lines, "data": msgspec.json.decode(lines.get("data", "null"))}
+
+    async def raw_frames(self, url: str, **headers: str) -> AsyncGenerator[bytes, None]:
+        """What comes of a stream, piece by piece."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         gone = asyncio.Event()
 
@@ -87,10 +97,7 @@ class Caller:
         task = asyncio.ensure_future(self._application(self.scope("GET", url, sent), receive, send))
         try:
             while (data := await queue.get()) is not None:
-                for text in data.decode().split("\n\n"):
-                    lines = dict(line.split(": ", 1) for line in text.splitlines() if not line.startswith(":"))
-                    if lines:
-                        yield {**lines, "data": msgspec.json.decode(lines.get("data", "null"))}
+                yield data
         finally:
             gone.set()
             await task

@@ -1,7 +1,7 @@
 """A server over an opened Perdure, as `perdure serve` starts it."""
 
+from perdure.app.network.serving import ServerOptions, first_key, server_for
 from perdure.app.perdure import Perdure
-from perdure.app.serving import ServerOptions, first_key, server_for
 from perdure.http.server import Server
 
 

@@ -11,7 +11,7 @@ from perdure.http.access import ROLES
 from perdure.http.routes import ROUTES
 from perdure.http.table import Scope
 from perdure.testing import Environment
-from tests.http.in_process import Caller
+from tests.server.in_process import Caller
 
 
 @workflow

@@ -1,0 +1,1 @@
+"""A Perdure over a server: the same questions, asked by HTTP."""

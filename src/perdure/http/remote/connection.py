@@ -1,0 +1,148 @@
+"""The connection to a server: asks, asks again when an answer is lost, and raises what the server met.
+
+In:   a route and what goes with it.
+Out:  the bytes of the answer; the error of its own class; StoreUnavailable when no answer comes.
+A change that is asked for again carries the same Idempotency-Key, so that it is made once.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, NamedTuple, cast
+from urllib.parse import quote, urlencode
+from uuid import uuid4
+
+import msgspec
+
+from perdure.clock import Clock, pause
+from perdure.errors import StoreUnavailable
+from perdure.http.problems import error_of
+from perdure.http.remote.transport import HttpAnswer, Transport
+
+# So long a server that does not answer is asked again, with growing pauses.
+PATIENCE_MS = 10_000
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 1000
+UNAVAILABLE = 503
+PROBLEM = 400
+
+
+class RemoteFrame(NamedTuple):
+    """One event of a stream of the server's."""
+
+    id: str
+    event: str
+    data: bytes
+
+
+class Connection:
+    """One server, and the key that is shown to it."""
+
+    def __init__(self, url: str, transport: Transport, clock: Clock, key: str | None) -> None:
+        self.url = url
+        self.clock = clock
+        self._transport = transport
+        self._headers = {"accept": "application/json"}
+        if key is not None:
+            self._headers["authorization"] = f"Bearer {key}"
+
+    async def get(self, path: str, **query: object) -> bytes:
+        """What there is to read."""
+        return (await self.ask("GET", path, query)).body
+
+    async def post(self, path: str, body: object, *, key: str | None = None, **query: object) -> bytes:
+        """A change; made once, however often it is asked for."""
+        return (await self.ask("POST", path, query, msgspec.json.encode(body), key=key)).body
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object],
+        body: bytes | None = None,
+        *,
+        key: str | None = None,
+    ) -> HttpAnswer:
+        """One request, asked again while no answer comes; the error that the server met."""
+        headers = dict(self._headers)
+        if body is not None:
+            headers["content-type"] = "application/json"
+        if method == "POST":
+            headers["idempotency-key"] = key or uuid4().hex
+        address = path + _query(query)
+        ends_at, wait = self.clock.monotonic() + PATIENCE_MS, FIRST_PAUSE_MS
+        while True:
+            try:
+                answer = await self._transport.request(method, address, headers, body)
+            except ConnectionError as error:
+                trouble = StoreUnavailable(self.url, f"the server does not answer: {error}")
+            else:
+                if answer.status < PROBLEM:
+                    return answer
+                found = error_of(msgspec.json.decode(answer.body))
+                if answer.status != UNAVAILABLE:
+                    raise found
+                trouble = StoreUnavailable(self.url, str(found))
+            if self.clock.monotonic() + wait > ends_at:
+                raise trouble
+            await pause(self.clock, wait)
+            wait = min(wait * 2, LONGEST_PAUSE_MS)
+
+    async def frames(self, path: str, **query: object) -> AsyncIterator[RemoteFrame]:
+        """The frames of a stream until it ends; resumed after the last one when the connection is lost."""
+        last: str | None = None
+        ends_at, wait = 0, FIRST_PAUSE_MS
+        while True:
+            headers = self._headers | {"accept": "text/event-stream"}
+            if last is not None:
+                headers["last-event-id"] = last
+            trouble = "the stream broke off"
+            try:
+                lines = self._transport.lines(path + _query(query), headers)
+                async with aclosing(cast("Any", lines)):
+                    async for frame in frames_in(lines):
+                        last = frame.id or last
+                        ends_at, wait = 0, FIRST_PAUSE_MS
+                        if frame.event == "end":
+                            return
+                        if frame.event not in {"alive", "stop"}:
+                            yield frame
+            except ConnectionError as error:
+                trouble = str(error)
+            ends_at = ends_at or self.clock.monotonic() + PATIENCE_MS
+            if self.clock.monotonic() + wait > ends_at:
+                raise StoreUnavailable(self.url, f"the server does not answer: {trouble}")
+            await pause(self.clock, wait)
+            wait = min(wait * 2, LONGEST_PAUSE_MS)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._transport.close()
+
+
+async def frames_in(lines: AsyncIterator[bytes]) -> AsyncIterator[RemoteFrame]:
+    """Frames out of the lines of server-sent events."""
+    fields: dict[bytes, bytes] = {}
+    async for line in lines:
+        text = line.rstrip(b"\r\n")
+        if text:
+            name, _, value = text.partition(b":")
+            fields[name] = value.removeprefix(b" ")
+        elif fields:
+            event = fields.get(b"event", b"message").decode()
+            if b"data" in fields:
+                yield RemoteFrame(fields.get(b"id", b"").decode(), event, fields[b"data"])
+            fields = {}
+
+
+def run_path(id: str, *rest: str) -> str:
+    """The path of a run: its id is one segment, whatever is in it."""
+    return "/".join(["/v1/runs", *(quote(part, safe="") for part in (id, *rest))])
+
+
+def _query(given: Mapping[str, object]) -> str:
+    pairs = [
+        (name, str(each))
+        for name, value in given.items()
+        for each in (value if isinstance(value, tuple | list) else (value,))
+        if each is not None
+    ]
+    return f"?{urlencode(pairs)}" if pairs else ""
