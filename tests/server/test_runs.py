@@ -175,7 +175,11 @@ async def test_events_are_followed_as_frames_and_resumed(env: Environment) -> No
             if len(stored) == 2:
                 break
         await call.post("/v1/runs/ev/signals", {"name": "http-go", "payload": 1})
-        rest = [frame async for frame in call.frames("/v1/runs/ev/events", last_event_id=stored[-1]["id"])]
+        reading = asyncio.ensure_future(_all_frames(call, "/v1/runs/ev/events", last_event_id=stored[-1]["id"]))
+        await env.settle()
+        # Who follows looks again after a while.
+        await env.pass_time(1)
+        rest = await reading
 
         kinds = [frame["data"].get("kind") for frame in stored + rest]
         assert kinds == ["RunStarted", "ActivityCompleted", "SignalReceived", "RunCompleted", None]
@@ -284,8 +288,8 @@ async def test_a_server_that_stops_answers_who_waits(quick_path: Any) -> None:
         assert (await call.get("/ready")).status == 503
 
 
-async def _all_frames(call: Caller, url: str) -> list[dict[str, Any]]:
-    return [frame async for frame in call.frames(url)]
+async def _all_frames(call: Caller, url: str, **headers: str) -> list[dict[str, Any]]:
+    return [frame async for frame in call.frames(url, **headers)]
 
 
 async def test_runs_are_found_and_counted_by_a_filter(env: Environment) -> None:
