@@ -179,5 +179,4 @@ async def replayed(
         return "held", f"{type(error).__name__}: {error}"
     finally:
         program.evict()
-        await others_had_their_turn()
     return "fit", None
