@@ -11,7 +11,7 @@ import pytest
 
 from perdure import Perdure, ResourceNotFound, Retry, RunFailed, TransactionEnded, activity, attempt, resource, workflow
 from perdure.errors import BadValue, StoreUnavailable
-from perdure.stores.answers import Committed
+from perdure.stores.answers import Committed, Moved
 from perdure.stores.operations import RaiseEpoch
 from perdure.testing import Environment
 from perdure.testing.faults import Crash, Fault
@@ -324,3 +324,57 @@ async def test_a_worker_that_lost_its_lease_commits_nothing(
         is_taken_over[-1].set()
         assert await env.result(run) == 2
     assert cents(db, "ann") == 999
+
+
+# Commits that take a while
+
+HOLD_COMMITS = """
+create or replace function hold() returns trigger language plpgsql as
+    'begin perform pg_advisory_xact_lock(77); return null; end';
+create constraint trigger held after insert on booked deferrable initially deferred
+    for each row execute function hold();
+select pg_advisory_lock(77)
+"""
+HELD = "select pid from pg_locks where locktype = 'advisory' and objid = 77 and not granted"
+
+
+@workflow
+async def pg_pays_once() -> int:
+    return await pg_book("ann", 1)
+
+
+async def held_commit(db: psycopg.Connection[tuple[Any, ...]]) -> int:
+    """The backend that is in the middle of the commit of an activity: all it had to write is written."""
+    while not (found := db.execute(HELD).fetchall()):  # noqa: ASYNC110 - it is about to be there
+        await asyncio.sleep(0)
+    return int(found[0][0])
+
+
+async def test_nobody_takes_a_worker_over_between_its_fence_and_its_commit(
+    empty_url: str, db: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    """Else its run would go on elsewhere, and its rows be committed all the same."""
+    db.execute(HOLD_COMMITS)
+    async with Environment(empty_url) as env:
+        run = await env.start(pg_pays_once)
+        await held_commit(db)
+        (worker,) = await env.store.reads.workers()
+        outcome = await env.elsewhere([RaiseEpoch(worker.worker_id, worker.epoch, worker.lease_until)])
+        db.execute("select pg_advisory_unlock(77)")
+        assert outcome == Committed({0: Moved()})
+        assert await env.result(run) == 999
+    assert (cents(db, "ann"), booked(db)) == (999, 1)
+
+
+async def test_a_commit_whose_connection_is_lost_is_settled_by_looking(
+    empty_url: str, db: psycopg.Connection[tuple[Any, ...]]
+) -> None:
+    """Nobody knows what became of it, so that it is no failure of the activity's, and counts as no attempt."""
+    db.execute(HOLD_COMMITS)
+    async with Environment(empty_url) as env:
+        run = await env.start(pg_pays_once)
+        db.execute("select pg_terminate_backend(%s)", (await held_commit(db),))
+        db.execute("select pg_advisory_unlock(77)")
+        assert await env.result(run) == 999
+        assert "attempts" not in (await env.events(run.id))[1].body
+    assert (cents(db, "ann"), booked(db), ran) == (999, 1, ["ann", "ann"])
