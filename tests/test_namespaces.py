@@ -130,7 +130,7 @@ async def test_a_namespace_with_runs_or_workers_is_not_deleted(env: Environment)
             run = await blue.start(waits_here)
             await blue.settle()
             await run.terminate()
-        with pytest.raises(NamespaceNotEmpty, match=r"it has 1 run\(s\), open or closed, and 0 worker\(s\)"):
+        with pytest.raises(NamespaceNotEmpty, match=r"it has 1 run\(s\), open or closed, 0 worker\(s\)"):
             await env.app.namespaces.delete("blue")
 
 

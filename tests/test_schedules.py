@@ -18,6 +18,7 @@ from perdure import (
     BadSchedule,
     Cron,
     Every,
+    NamespaceNotEmpty,
     Perdure,
     ScheduleExists,
     ScheduleInfo,
@@ -550,3 +551,24 @@ def test_code_that_does_not_await_has_schedules_too(quick_path: Any) -> None:
         assert app.schedules.update("eu", interval=60).when == MINUTELY
         assert app.schedules.delete("eu")
         assert msgspec.json.encode(app.duties()) == b"[]"
+
+
+async def test_a_namespace_with_schedules_is_not_deleted(env: Environment) -> None:
+    async with env:
+        await env.app.namespaces.create("blue")
+        async with beside(env, namespace="blue", worker=False) as client:
+            await client.app.schedules.create("eu", tells_its_time.call(), MINUTELY)
+            with pytest.raises(NamespaceNotEmpty, match=r"1 schedule\(s\)"):
+                await env.app.namespaces.delete("blue")
+            await client.app.schedules.delete("eu")
+        await env.app.namespaces.delete("blue")
+
+
+async def test_runs_are_found_by_their_schedule_in_a_filter(env: Environment) -> None:
+    async with env:
+        await env.app.schedules.create("eu", tells_its_time.call(), MINUTELY)
+        await env.start(tells_its_time)
+        await env.pass_time(60)
+        assert len(await env.app.list(where="schedule = 'eu'")) == 1
+        assert len(await env.app.list(where="schedule is null and workflow = 'tells_its_time'")) == 1
+        assert await env.app.count(where="schedule like 'e%'") == 1

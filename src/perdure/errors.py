@@ -443,21 +443,22 @@ class NamespaceExists(PerdureError):
 
 
 class NamespaceNotEmpty(PerdureError):
-    """Runs or workers are left in the namespace; it cannot be deleted. More than `MOST_COUNTED` are not counted."""
+    """Runs, workers or schedules are left in the namespace; it cannot be deleted. Runs are counted up to a limit."""
 
     MOST_COUNTED: ClassVar[int] = 10_000
 
-    def __init__(self, name: str, runs: int, workers: int) -> None:
-        super().__init__(name, runs, workers)
+    def __init__(self, name: str, runs: int, workers: int, schedules: int = 0) -> None:
+        super().__init__(name, runs, workers, schedules)
         self.name = name
         self.runs = runs
         self.workers = workers
+        self.schedules = schedules
 
     def __str__(self) -> str:
         runs = f"{min(self.runs, self.MOST_COUNTED):,}{'+' * (self.runs > self.MOST_COUNTED)} run(s)"
         return (
-            f"the namespace {self.name!r} is not empty: it has {runs}, open or closed, and {self.workers} worker(s); "
-            "stop its workers and delete its runs first"
+            f"the namespace {self.name!r} is not empty: it has {runs}, open or closed, {self.workers} worker(s) and "
+            f"{self.schedules} schedule(s); stop its workers and delete its schedules and runs first"
         )
 
 

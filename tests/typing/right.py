@@ -5,18 +5,24 @@ import asyncio
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 from perdure import (
     Activity,
     Asked,
+    At,
     Attempt,
+    Backfilled,
     BoundCall,
     Change,
     Check,
+    Cron,
+    Decision,
     Deferred,
     DeferredInfo,
+    DutyInfo,
+    Every,
     Explanation,
     FailedAttempt,
     Info,
@@ -31,6 +37,8 @@ from perdure import (
     Run,
     RunEvent,
     RunInfo,
+    ScheduleInfo,
+    Schedules,
     Signal,
     Snapshot,
     Status,
@@ -39,6 +47,7 @@ from perdure import (
     SyncNamespaces,
     SyncPerdure,
     SyncRun,
+    SyncSchedules,
     Undo,
     UndoInfo,
     UnreadMessage,
@@ -341,6 +350,24 @@ async def nouns(app: Perdure) -> None:
     assert_type(await app.namespaces.create("blue"), NamespaceInfo)
     assert_type(await app.namespaces.list(), list[NamespaceInfo])
     assert_type(await app.namespaces.get("blue"), NamespaceDetail)
+    assert_type(app.schedules, Schedules)
+    when = Every(timedelta(minutes=15), overlap="queue_one", jitter=30)
+    assert_type(when.times(datetime.now(UTC), 5), list[datetime])
+    assert_type(await app.schedules.create("eu", everything.options(queue="slow").call(7), when), ScheduleInfo)
+    assert_type(await app.schedules.put("eu", everything.call(7), Cron("0 2 * * *", "Europe/Berlin")), ScheduleInfo)
+    assert_type(await app.schedules.update("eu", catch_up="all", within=timedelta(hours=6)), ScheduleInfo)
+    assert_type(await app.schedules.trigger("eu"), Run[object])
+    assert_type(await app.schedules.backfill("eu", datetime.now(UTC), datetime.now(UTC)), Backfilled)
+    assert_type((await app.schedules.get("eu")).decisions, tuple[Decision, ...])
+    assert_type(await app.schedules.list(), list[ScheduleInfo])
+    assert_type(await app.schedules.delete("eu"), bool)
+    assert_type(await app.duties(), list[DutyInfo])
+
+
+@workflow(schedule=At(datetime(2027, 1, 1, tzinfo=UTC)))
+async def once() -> datetime | None:
+    assert_type(info().schedule, str | None)
+    return info().scheduled_for
 
 
 # Inside an activity.
@@ -381,6 +408,10 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(app.namespaces.list(), list[NamespaceInfo])
         assert_type(app.namespaces.get("blue"), NamespaceDetail)
         app.namespaces.delete("blue")
+        assert_type(app.schedules, SyncSchedules)
+        assert_type(app.schedules.trigger("eu"), SyncRun[object])
+        assert_type(app.schedules.update("eu", interval=60), ScheduleInfo)
+        assert_type(app.duties(), list[DutyInfo])
         assert_type(run.events(follow=True), Iterator[RunEvent])
         assert_type([event.kind for event in run.events()], list[str])
         assert_type(run.describe(), RunInfo)

@@ -37,6 +37,9 @@ SECTIONS = {
         "run": Entry("run:run", "Start a run, work it here, and print its result."),
         "start": Entry("start:start", "Start a run for a worker to take, and return at once."),
         "worker": Entry("worker:work", "Work the runs of these modules' workflows until Ctrl-C or SIGTERM."),
+        "schedule": Entry(
+            "schedule:schedule", "Make, show, change, trigger, backfill or delete schedules; see times beforehand."
+        ),
         "serve": Entry("serve:serve", "Serve runs over HTTP until Ctrl-C or SIGTERM."),
     },
     "Look": {

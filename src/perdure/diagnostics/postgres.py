@@ -11,7 +11,15 @@ from datetime import timedelta
 import msgspec
 
 from perdure.diagnostics.findings import Finding, Hint, command, ok, trouble, warning
-from perdure.diagnostics.runs import LARGEST_AUDITED, check_clock, check_runs, check_stuck, queues_of, told_audit
+from perdure.diagnostics.runs import (
+    LARGEST_AUDITED,
+    check_clock,
+    check_duties,
+    check_runs,
+    check_stuck,
+    queues_of,
+    told_audit,
+)
 from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen
 from perdure.stores.postgres.checks.audit import audit_of
@@ -92,6 +100,7 @@ def findings_of(url: str, health: PostgresHealth, hint: Hint = command) -> Itera
         yield from _check_workers(health)
         yield check_runs(health, health.now, hint=hint, is_service=True)
         yield check_stuck(health, health.now, hint)
+        yield from check_duties(health, health.now)
     yield _check_clocks(health)
     if health.is_read:
         yield check_clock(health, health.now)

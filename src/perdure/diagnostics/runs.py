@@ -4,7 +4,7 @@ In:   what the tables hold.
 Out:  findings.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from perdure.diagnostics.findings import Finding, Hint, command, ok, trouble, warning
@@ -50,6 +50,23 @@ def check_runs(
         return ok("runs", found)
     is_trouble = bool(health.held_runs) or (is_service and _are_left_alone(health, now))
     return (trouble if is_trouble else warning)("runs", found, "; ".join(remedies))
+
+
+def check_duties(health: Contents, now: int) -> Iterator[Finding]:
+    """What one worker does for all, and how that went; nothing where there is no such thing."""
+    if not health.duties:
+        return
+    told, troubles = [], []
+    for duty in health.duties:
+        ago = span(timedelta(milliseconds=max(now - duty.last_ok_at, 0)))
+        who = f"worker {duty.holder}" if duty.is_held else "nobody; the next worker that is needed takes it"
+        told.append(f"{duty.name} in {duty.namespace}: {who}, went well {ago} ago")
+        if duty.last_error is not None:
+            troubles.append(f"{duty.name} in {duty.namespace} failed: {duty.last_error}")
+    if troubles:
+        yield warning("duties", "; ".join([*told, *troubles]), "it is tried again; the log of that worker says more")
+    else:
+        yield ok("duties", "; ".join(told))
 
 
 def check_stuck(health: Contents, now: int, hint: Hint = command) -> Finding:

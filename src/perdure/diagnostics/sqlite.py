@@ -13,7 +13,15 @@ from pathlib import Path
 from perdure.clock import SystemClock
 from perdure.diagnostics.findings import Finding, Hint, command, ok, trouble, warning
 from perdure.diagnostics.locks import check_locks, check_permissions
-from perdure.diagnostics.runs import LARGEST_AUDITED, check_clock, check_runs, check_stuck, queues_of, told_audit
+from perdure.diagnostics.runs import (
+    LARGEST_AUDITED,
+    check_clock,
+    check_duties,
+    check_runs,
+    check_stuck,
+    queues_of,
+    told_audit,
+)
 from perdure.errors import StoreError
 from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite.checks.audit import audit_of
@@ -68,6 +76,7 @@ def check_database(path: Path, *, is_full: bool = False, hint: Hint = command) -
     yield check_runs(health, now, hint=hint, is_full=is_full)
     if not is_full:
         yield check_stuck(health, now, hint)
+    yield from check_duties(health, now)
     yield check_clock(health, now)
     if health.is_read and health.schema == health.known_schema and health.damage is None:
         yield _check_contents(path, health, hint)

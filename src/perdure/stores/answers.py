@@ -60,10 +60,11 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class Remaining(msgspec.Struct, frozen=True):
-    """How many runs, counted up to a number, and workers are left in a namespace."""
+    """How many runs, counted up to a number, workers and schedules are left in a namespace."""
 
     runs: int
     workers: int
+    schedules: int = 0
 
 
 class Taken(msgspec.Struct, frozen=True):

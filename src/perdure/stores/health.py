@@ -31,6 +31,18 @@ class Due(msgspec.Struct, frozen=True):
     late: int = 0
 
 
+class DutySeen(msgspec.Struct, frozen=True):
+    """A duty's row, and whether its holder has one."""
+
+    namespace: str
+    name: str
+    holder: str | None
+    since: int
+    last_ok_at: int
+    last_error: str | None
+    is_held: bool
+
+
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """What the tables hold; not read from tables that are not as we know them."""
 
@@ -41,6 +53,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     due_runs: int = 0
     due_since: int | None = None
     due: tuple[Due, ...] = ()
+    duties: tuple[DutySeen, ...] = ()
     last_written_at: int = 0
     # Open runs that were written by a clock that was ahead: some ids, and how many there are.
     written_ahead: tuple[str, ...] = ()

@@ -36,8 +36,9 @@ def reach_namespace(view: View, *, namespace: str) -> Steps[Found]:
 def left_in_namespace(view: View, *, namespace: str, most: int) -> Found:
     runs = {**view.tables.runs.rows, **view.runs.own}.values()
     workers = {**view.tables.workers.rows, **view.workers.own}.values()
-    left = [sum(row is not None and row.namespace == namespace for row in rows) for rows in (runs, workers)]
-    return rows_of([(min(left[0], most), left[1])])
+    schedules = {**view.tables.schedules.rows, **view.schedules.own}.values()
+    left = [sum(row is not None and row.namespace == namespace for row in rows) for rows in (runs, workers, schedules)]
+    return rows_of([(min(left[0], most), *left[1:])])
 
 
 @never_waiting

@@ -76,8 +76,9 @@ class StoreNamespaceRegistry:
             raise await self._not_found(name)
         if not isinstance(answer, Applied) or not isinstance(answer.value, Remaining):
             raise refusal_of(answer, self._store.url)
-        if answer.value.runs or answer.value.workers:
-            raise NamespaceNotEmpty(name, answer.value.runs, answer.value.workers)
+        left = answer.value
+        if left.runs or left.workers or left.schedules:
+            raise NamespaceNotEmpty(name, left.runs, left.workers, left.schedules)
 
     async def find(self, name: str) -> NamespaceRow:
         """The namespace of this name; NamespaceNotFound, with the nearest."""

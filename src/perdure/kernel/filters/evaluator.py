@@ -55,6 +55,7 @@ class RunFields(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
     closed_at: int | None
     attributes: Mapping[str, object]
+    schedule: str | None = None
 
 
 def matches(filter: Filter, run: RunFields) -> bool:

@@ -25,6 +25,7 @@ FIELDS: dict[str, Kind] = {
     "entity_id": "text",
     "correlation_id": "text",
     "parent_id": "text",
+    "schedule": "text",
     "error": "text",
     "created_at": "time",
     "updated_at": "time",

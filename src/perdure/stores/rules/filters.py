@@ -41,7 +41,7 @@ from perdure.stores.records import RunRow
 
 # The columns of fields that are not called as they are, and those that may be empty.
 COLUMNS = {"id": "workflow_id"}
-MAY_BE_NULL = frozenset({"step", "held", "entity_id", "correlation_id", "parent_id", "error", "closed_at"})
+MAY_BE_NULL = frozenset({"step", "held", "entity_id", "correlation_id", "parent_id", "schedule", "error", "closed_at"})
 # Texts up to here are in the index of attributes.
 LONGEST_INDEXED = 200
 LARGEST_FLOAT = math.nextafter(math.inf, 0)
@@ -241,6 +241,7 @@ def run_fields(row: RunRow) -> RunFields:
         entity_id=row.entity_id,
         correlation_id=row.correlation_id,
         parent_id=row.parent_id,
+        schedule=row.schedule,
         error=None if error is None else error.replace("\0", "\ufffd"),
         created_at=row.created_at,
         updated_at=row.updated_at,

@@ -45,7 +45,7 @@ ALL = 2**62
 SLACK_MS = 60_000
 # Above all ids of runs.
 END = chr(0x10FFFF)
-IDS = {"id": "workflow_id", "entity_id": "entity_id", "correlation_id": "correlation_id", "parent_id": "parent_id"}
+IDS = {"id": "workflow_id"} | {id: id for id in ("entity_id", "correlation_id", "parent_id", "schedule")}
 
 
 class Candidates(NamedTuple):

@@ -24,10 +24,10 @@ def delete_namespace(delete: DeleteNamespace) -> Steps[Answer]:
     named = {"namespace": delete.namespace}
     if not (yield Query("reach_namespace", named)).rows:
         return Moved()
-    ((runs, workers),) = (yield Query("left_in_namespace", named | {"most": MOST_COUNTED + 1})).rows
-    if not runs and not workers:
+    ((runs, workers, schedules),) = (yield Query("left_in_namespace", named | {"most": MOST_COUNTED + 1})).rows
+    if not runs and not workers and not schedules:
         yield Query("delete_namespace", named)
-    return Applied(Remaining(runs, workers))
+    return Applied(Remaining(runs, workers, schedules))
 
 
 class NamespaceReads:

@@ -49,3 +49,9 @@ select workflow_id, count(*) over () as runs
    and greatest(created_at, updated_at) > :now::bigint
  order by greatest(created_at, updated_at) desc, run_id
  limit 3;
+
+-- duties: what one worker of a namespace does for all, and whether that worker has a row.
+select namespace, name, holder, since, last_ok_at, last_error,
+       exists (select 1 from workers where workers.worker_id = duties.holder) as is_held
+  from duties
+ order by namespace, name;

@@ -7,7 +7,7 @@ Opening a store creates, migrates and locks; a look must do none of that.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import NotADatabase, StoreUnavailable
-from perdure.stores.health import Contents, Due, WorkerSeen
+from perdure.stores.health import Contents, Due, DutySeen, WorkerSeen
 from perdure.stores.queries import for_sqlite, migrations, named
 from perdure.stores.sqlite.files import beside, locks_of
 from perdure.stores.sqlite.locks import is_held
@@ -151,6 +151,7 @@ def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
         "due_runs": due_runs,
         "due_since": _number(due_since),
         "due": tuple(_due(*row) for row in db.execute(asked["due_kinds"], {"now": now})),
+        "duties": tuple(_duties(db.execute(asked["duties"]).fetchall())) if _has_duties(db) else (),
         "last_written_at": _number(last_written_at) or 0,
         # What is no text there is a finding of the audit.
         "written_ahead": tuple(str(id) for id, _ in ahead),
@@ -166,6 +167,19 @@ def _number(found: object) -> int | None:
 def _due(namespace: object, queue: object, workflow: object, runs: int, late: int) -> Due:
     # What is no text there is a finding of the audit.
     return Due(str(namespace), str(queue), str(workflow), runs, late)
+
+
+def _has_duties(db: sqlite3.Connection) -> bool:
+    """Whether the file has a table of them; older ones have none."""
+    return bool(db.execute("select 1 from sqlite_schema where type = 'table' and name = 'duties'").fetchone())
+
+
+def _duties(rows: list[tuple[Any, ...]]) -> Iterator[DutySeen]:
+    for *columns, has_row in rows:
+        # As above.
+        with suppress(msgspec.ValidationError):
+            fields = dict(zip(DutySeen.__struct_fields__, (*columns, bool(has_row)), strict=True))
+            yield msgspec.convert(fields, DutySeen)
 
 
 def _workers(db: sqlite3.Connection, path: Path) -> tuple[WorkerSeen, ...]:

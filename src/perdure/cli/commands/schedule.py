@@ -1,0 +1,298 @@
+"""`perdure schedule`: make, look at, change and delete schedules, and see times beforehand.
+
+In:   what to do, the name of a schedule, and what it starts and when.
+Out:  schedules as they stand, JSON for programs; the times of a cron expression, with the clock changes between them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import typer
+from rich.text import Text
+
+import perdure
+from perdure.cli.input import options as given
+from perdure.cli.input.database import client, idle, refuse_memory
+from perdure.cli.input.modules import workflow_named
+from perdure.cli.input.values import duration, json_given
+from perdure.cli.output.errors import Mistake
+from perdure.cli.output.tables import grid, is_for_people, plain_table, print_json, print_lines, screen
+from perdure.kernel.timetables import At, Cron, Every, Timetable
+from perdure.views.schedules import ScheduleInfo
+from perdure.views.words import compact, moment
+
+EXAMPLES = {
+    "schedule": """\
+perdure schedule create nightly shop:report '["eu"]' --cron '0 2 * * *' --zone Europe/Berlin
+perdure schedule create sweep shop:clean --every 15m --overlap queue_one
+perdure schedule show nightly
+perdure schedule pause nightly --reason 'the numbers are wrong'
+perdure schedule backfill nightly --from 2026-10-01T00:00Z --to 2026-10-08T00:00Z
+perdure schedule next '0 2 * * *' --zone Europe/Berlin""",
+}
+ARGUMENTS_EXAMPLE = """'{"region": "eu"}' by name, or '["eu"]' in order"""
+TIMES_SHOWN = 5
+DECISIONS_SHOWN = 10
+
+
+class ScheduleAction(StrEnum):
+    """What can be done with schedules."""
+
+    LIST = "list"
+    SHOW = "show"
+    CREATE = "create"
+    UPDATE = "update"
+    PAUSE = "pause"
+    RESUME = "resume"
+    TRIGGER = "trigger"
+    BACKFILL = "backfill"
+    DELETE = "delete"
+    NEXT = "next"
+
+
+def point_in_time(text: str) -> datetime:
+    """A moment as it is typed: 2026-10-25T02:00Z, or with an offset."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a time; write 2026-10-25T02:00Z or 2026-10-25T02:00+01:00") from None
+    if found.utcoffset() is None:
+        raise typer.BadParameter(f"{text!r} has no zone; write {text}Z for UTC, or with an offset such as +01:00")
+    return found
+
+
+def option(name: str, metavar: str, text: str, parser: Callable[[str], Any] | None = None) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, parser=parser)
+
+
+class TypedOptions(NamedTuple):
+    """What was typed besides action and name."""
+
+    fields: dict[str, Any]
+    reason: str | None
+    start: datetime | None
+    end: datetime | None
+    call: "perdure.BoundCall[Any] | None" = None
+    when: Timetable | None = None
+
+
+def schedule(
+    action: Annotated[
+        ScheduleAction,
+        typer.Argument(help="What to do.", metavar="list|show|create|update|pause|resume|trigger|backfill|delete|next"),
+    ],
+    name: Annotated[
+        str | None, typer.Argument(help="The schedule; for `next` a cron expression.", show_default=False)
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="MODULE:WORKFLOW", help="What it starts, for create and update.", show_default=False),
+    ] = None,
+    arguments: given.Arguments = "{}",
+    *,
+    cron: Annotated[str | None, option("--cron", "EXPRESSION", "When, as cron has it: '0 2 * * *', or @daily.")] = None,
+    zone: Annotated[str | None, option("--zone", "NAME", "The time zone of --cron; UTC unless given.")] = None,
+    every: Annotated[
+        float | None, option("--every", "DURATION", "Again and again after so long: 30s, 15m.", duration)
+    ] = None,
+    offset: Annotated[
+        float | None, option("--offset", "DURATION", "How much later than the epoch --every counts from.", duration)
+    ] = None,
+    at: Annotated[datetime | None, option("--at", "TIME", "Once: 2026-10-25T02:00Z.", point_in_time)] = None,
+    overlap: Annotated[
+        str | None, option("--overlap", "POLICY", "When runs of it are open: skip, queue_one, queue_all, …")
+    ] = None,
+    catch_up: Annotated[str | None, option("--catch-up", "POLICY", "After downtime: latest, none or all.")] = None,
+    within: Annotated[
+        float | None, option("--within", "DURATION", "How old a missed time may be to start still.", duration)
+    ] = None,
+    jitter: Annotated[float | None, option("--jitter", "DURATION", "Start up to so much later.", duration)] = None,
+    starts_at: Annotated[
+        datetime | None, option("--starts-at", "TIME", "No times before this one.", point_in_time)
+    ] = None,
+    ends_at: Annotated[datetime | None, option("--ends-at", "TIME", "No times after this one.", point_in_time)] = None,
+    queue: given.Queue = None,
+    reason: Annotated[str | None, option("--reason", "TEXT", "Why it is paused; kept with the schedule.")] = None,
+    start: Annotated[datetime | None, option("--from", "TIME", "Where a backfill begins.", point_in_time)] = None,
+    end: Annotated[datetime | None, option("--to", "TIME", "Where a backfill ends.", point_in_time)] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="How many times `next` shows.")] = TIMES_SHOWN,
+    url: given.Url = given.DEFAULT_URL,
+    namespace: given.Namespace = given.DEFAULT_NAMESPACE,
+    as_json: given.AsJson = False,
+) -> None:
+    """Make, show, change, pause, trigger, backfill or delete schedules; or see times beforehand."""
+    fields: dict[str, Any] = {
+        "expression": cron,
+        "zone": zone,
+        "interval": every,
+        "offset": offset,
+        "moment": at,
+        "overlap": overlap,
+        "catch_up": catch_up,
+        "within": within,
+        "jitter": jitter,
+        "starts_at": starts_at,
+        "ends_at": ends_at,
+    }
+    typed = {key: value for key, value in fields.items() if value is not None}
+    if (name is None) != (action is ScheduleAction.LIST):
+        takes_none = "`perdure schedule list` shows all of them; it takes no name"
+        raise Mistake(takes_none if name is not None else f"name the schedule: `perdure schedule {action} NAME`")
+    if action is ScheduleAction.NEXT:
+        _print_times(Cron(name or "", zone or "UTC"), limit, is_json=not is_for_people(as_json=as_json))
+        return
+    asked = _asked(action, name or "", target, arguments, queue, TypedOptions(typed, reason, start, end))
+    # Making the first schedule makes the database; all else is asked of one that is there.
+    ask = _in_new if action is ScheduleAction.CREATE else _in
+    if action is ScheduleAction.CREATE:
+        refuse_memory(url)
+    answer = asyncio.run(ask(url, namespace, action, name or "", asked))
+    if not is_for_people(as_json=as_json):
+        print_json(answer)
+    else:
+        _print(action, name or "", answer)
+
+
+async def _in_new(url: str, namespace: str, action: ScheduleAction, name: str, asked: TypedOptions) -> Any:
+    async with idle(url, namespace) as app:
+        return await _done(app.schedules, action, name, asked)
+
+
+async def _in(url: str, namespace: str, action: ScheduleAction, name: str, asked: TypedOptions) -> Any:
+    async with client(url, namespace) as app:
+        return await _done(app.schedules, action, name, asked)
+
+
+async def _done(schedules: "perdure.Schedules", action: ScheduleAction, name: str, asked: TypedOptions) -> Any:  # noqa: PLR0911 - one for each action
+    match action:
+        case ScheduleAction.LIST:
+            return await schedules.list()
+        case ScheduleAction.CREATE if asked.call is not None and asked.when is not None:
+            return await schedules.create(name, asked.call, asked.when)
+        case ScheduleAction.UPDATE:
+            return await schedules.update(name, call=asked.call, **asked.fields)
+        case ScheduleAction.PAUSE:
+            await schedules.pause(name, asked.reason)
+        case ScheduleAction.RESUME:
+            await schedules.resume(name)
+        case ScheduleAction.TRIGGER:
+            run = await schedules.trigger(name)
+            return {"id": run.id, "run_id": run.run_id}
+        case ScheduleAction.BACKFILL if asked.start is not None and asked.end is not None:
+            overlap: Any = asked.fields.get("overlap", "queue_all")
+            return await schedules.backfill(name, asked.start, asked.end, overlap)
+        case ScheduleAction.DELETE:
+            return {"name": name, "deleted": await schedules.delete(name)}
+        case _:
+            pass
+    return await schedules.get(name)
+
+
+# What was typed is looked at before a database is opened
+
+
+def _asked(
+    action: ScheduleAction, name: str, target: str | None, arguments: str, queue: str | None, asked: TypedOptions
+) -> TypedOptions:
+    """What was typed, checked as far as it can be."""
+    if action is ScheduleAction.CREATE and target is None:
+        raise Mistake(f"say what it starts: `perdure schedule create {name} MODULE:WORKFLOW`")
+    if action is ScheduleAction.BACKFILL and (asked.start is None or asked.end is None):
+        raise Mistake(f"say from when to when: `perdure schedule backfill {name} --from TIME --to TIME`")
+    call = None if target is None else _call(target, arguments, queue)
+    return asked._replace(call=call, when=_timetable(asked.fields) if action is ScheduleAction.CREATE else None)
+
+
+def _call(target: str, arguments: str, queue: str | None) -> "perdure.BoundCall[Any]":
+    workflow = workflow_named(target).options(queue=queue)
+    data = json_given(arguments, "ARGUMENTS", ARGUMENTS_EXAMPLE)
+    return perdure.BoundCall(workflow, workflow.signature.from_json(data))
+
+
+def _timetable(fields: dict[str, Any]) -> Timetable:
+    """The timetable that the options describe: one of --cron, --every and --at."""
+    kinds: dict[str, type[Timetable]] = {"expression": Cron, "interval": Every, "moment": At}
+    wanted = [kind for key, kind in kinds.items() if key in fields]
+    if len(wanted) != 1:
+        raise Mistake("say when: give one of --cron, --every and --at")
+    unknown = [key for key in fields if key not in wanted[0].__struct_fields__]
+    if unknown:
+        raise Mistake(f"--{unknown[0].replace('_', '-')} does not go with a schedule of this kind")
+    return wanted[0](**fields)
+
+
+# What is printed
+
+
+def _print(action: ScheduleAction, name: str, answer: Any) -> None:
+    console = screen()
+    if isinstance(answer, list):
+        _print_list(answer)
+    elif action in {ScheduleAction.SHOW, ScheduleAction.CREATE, ScheduleAction.UPDATE}:
+        _print_one(answer)
+    elif action is ScheduleAction.TRIGGER:
+        console.print(Text.assemble(("▶ ", "bold"), "started ", (answer["id"], "bold")), soft_wrap=True)
+    elif action is ScheduleAction.BACKFILL:
+        told = f"{answer.times:,} times, {answer.existing:,} of which have runs; {answer.accepted:,} start now"
+        console.print(told, soft_wrap=True)
+    elif action is ScheduleAction.DELETE:
+        console.print(f"{name} {'is deleted' if answer['deleted'] else 'was not there'}", soft_wrap=True)
+    else:
+        console.print(f"{name} {'is paused' if answer.paused else 'goes on'}", soft_wrap=True)
+
+
+def _print_list(found: list[ScheduleInfo]) -> None:
+    shown = plain_table("schedule", "workflow", "when", "next", "last")
+    for each in found:
+        following = "paused" if each.paused else moment(each.next_times[0]) if each.next_times else "no more"
+        last = "" if each.last_time is None else moment(each.last_time)
+        shown.add_row(each.name, each.workflow, in_words(each.when), following, last)
+    print_lines(screen(), shown)
+
+
+def _print_one(found: ScheduleInfo) -> None:
+    shown = grid()
+    shown.add_row("schedule", Text(found.name, style="bold"))
+    shown.add_row("starts", f"{found.workflow}({compact(found.arguments)}) on the queue {found.queue}")
+    shown.add_row("when", in_words(found.when))
+    if found.paused:
+        shown.add_row("paused", found.reason or "yes")
+    shown.add_row("next", ", ".join(map(moment, found.next_times)) or "no more")
+    if found.last_time is not None:
+        shown.add_row("last", f"{moment(found.last_time)}, run {found.last_run_id}")
+    if found.waiting:
+        shown.add_row("waiting", str(found.waiting))
+    for decision in found.decisions[:DECISIONS_SHOWN]:
+        times = f" x {decision.count:,}" if decision.count > 1 else ""
+        shown.add_row(
+            decision.kind, f"{moment(decision.time)}{times}{f', {decision.run_id}' if decision.run_id else ''}"
+        )
+    shown.add_row("source", found.source)
+    print_lines(screen(), shown)
+
+
+def in_words(when: Timetable) -> str:
+    """A timetable as it is typed, with what is not the default."""
+    return repr(when)
+
+
+def _print_times(when: Cron, limit: int, *, is_json: bool) -> None:
+    """The next times, in the zone and in UTC, and where the clock changes between them."""
+    zone = ZoneInfo(when.zone)
+    times = when.times(datetime.now(UTC), limit)
+    if not times:
+        raise Mistake(f"{in_words(when)} never starts: no time of it lies ahead")
+    if is_json:
+        print_json([{"time": time, "local": time.astimezone(zone).isoformat()} for time in times])
+        return
+    shown, before = plain_table(when.zone, "UTC", ""), None
+    for time in times:
+        local = time.astimezone(zone)
+        change = "" if before in {None, local.utcoffset()} else f"the clock has changed to {local:%Z}"
+        shown.add_row(f"{local:%a %Y-%m-%d %H:%M:%S}", f"{time:%Y-%m-%d %H:%M:%S}", change)
+        before = local.utcoffset()
+    print_lines(screen(), shown)
