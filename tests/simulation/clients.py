@@ -177,7 +177,16 @@ class OfEndedRun(OfRun):
 
 
 class RetryRun(OfEndedRun):
-    """Run again what failed, or go on where a run was stopped."""
+    """Run again what failed, or go on where a run was stopped; perhaps the very run that another client has retried."""
+
+    def __init__(self, key: str, after_step: int, after: "RetryRun | None" = None) -> None:
+        super().__init__(key, after_step)
+        self.after = after
+
+    def begin(self, node: Node) -> None:
+        if self.after is not None:
+            self.run_id = self.after.run_id
+        super().begin(node)
 
     async def of(self, run: Run[Any]) -> str:
         return (await run.retry("again")).run_id

@@ -187,9 +187,11 @@ class Schedule:
             self._draw_run(f"run-{number}", drawer)
         for key, start in list(self.starts.items()):
             if tape.happens(300):
-                # Two clients want the same, and each does so again until it is answered.
-                for _ in range(tape.one_of(1, 2)):
-                    self._ask(RetryRun(key, start.after_step + tape.choose(150)))
+                retry = RetryRun(key, start.after_step + tape.choose(150))
+                self._ask(retry)
+                if tape.choose(2) == 1:
+                    # Another client wants the same at once or later, and each asks until it is answered.
+                    self._ask(RetryRun(key, start.after_step + tape.choose(150), retry))
             if tape.happens(200):
                 self._ask(ForkRunAt(key, start.after_step + tape.choose(250), 1 + tape.choose(6)))
 
@@ -253,6 +255,8 @@ class Schedule:
         return any(node.dooms or (node.is_alive and (node.is_frozen or node.is_stalled)) for node in nodes)
 
     def _can_ask(self, request: Request) -> bool:
+        if isinstance(request, RetryRun) and request.after is not None:
+            return bool(request.after.run_id)
         if isinstance(request, RetryRun) and not request.run_id:
             runs = self.witness.seen.runs.values()
             return any(run.workflow_id == request.key and run.is_latest and run.closed_at is not None for run in runs)
