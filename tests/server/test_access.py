@@ -1,6 +1,7 @@
 """Who may call: keys, scopes, namespaces and entities, over every route of the table."""
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -17,6 +18,12 @@ from tests.server.in_process import Caller
 @workflow
 async def http_owned() -> None:
     await sleep(3600)
+
+
+@workflow
+async def http_secret(secret: str) -> str:
+    await sleep(3600)
+    return secret
 
 
 async def key_for(env: Environment, **rights: Any) -> str:
@@ -120,3 +127,60 @@ async def test_every_route_asks_for_its_scope(quick_path: Any, role: str) -> Non
             assert answer.status < 500, f"{route.method} {route.path}"
             is_open = (await nobody(route.method, url, body)).status != 401
             assert is_open == (route.scope is Scope.OPEN), f"{route.method} {route.path}"
+
+
+@pytest.mark.parametrize("where", ["true", "true) or (true", "entity_id = 'npc-1'", "true) or (entity_id = 'npc-1'"])
+async def test_a_key_of_an_entity_counts_its_own_runs_alone(env: Environment, where: str) -> None:
+    """Also where a filter closes a bracket that it has not opened: it stands for itself, not in another's text."""
+    async with env:
+        admin = caller_with(env, await key_for(env))
+        npc = caller_with(env, await key_for(env, role="operator", entity_id="npc-42"))
+        for number in range(3):
+            await admin.post("/v1/runs", {"workflow": "http_owned", "id": f"other-{number}", "entity_id": "npc-1"})
+        await npc.post("/v1/runs", {"workflow": "http_owned", "id": "own"})
+
+        for url in (f"/v1/runs/count?where={quote(where)}", f"/v1/runs/count?by=entity_id&where={quote(where)}"):
+            answer = await npc.get(url)
+            if ")" in where:
+                assert (answer.status, answer.json["error"]) == (422, "BadFilter")
+            else:
+                assert answer.json["count"] == (1 if where == "true" else 0)
+                assert "npc-1" not in str(answer.json)
+
+
+@pytest.mark.parametrize("policy", ["return", "reject", "replace", "terminate"])
+async def test_a_key_of_an_entity_cannot_take_the_id_of_a_run_of_another(env: Environment, policy: str) -> None:
+    """To start a run under its id would end it, and the refusal would tell what it was started with."""
+    async with env:
+        admin = caller_with(env, await key_for(env))
+        npc = caller_with(env, await key_for(env, role="operator", entity_id="npc-42"))
+        start = {"workflow": "http_secret", "id": "taken"}
+        first = (await admin.post("/v1/runs", {**start, "entity_id": "npc-1", "input": ["hush"]})).json
+
+        body = {**start, "input": ["mine"], "on_conflict": policy}
+        refused = await npc.post("/v1/runs", body)
+        (of_many,) = (await npc.post("/v1/runs/batch", {"runs": [body]})).json["items"]
+
+        assert (refused.status, refused.json["error"]) == (409, "IdConflict")
+        assert of_many["problem"]["error"] == "IdConflict"
+        assert "hush" not in str(refused.json) + str(of_many)
+        assert first["run_id"] not in str(refused.json) + str(of_many)
+        now = (await admin.get("/v1/runs/taken")).json
+        assert (now["run_id"], now["status"]) == (first["run_id"], first["status"])
+
+
+async def test_an_admin_of_an_entity_makes_and_sees_no_keys_beyond_it(env: Environment) -> None:
+    """Else a key for one entity would be worth one for all of them."""
+    async with env:
+        other = await key_for(env)
+        npc = caller_with(env, await key_for(env, entity_id="npc-42"))
+        for wanted in ({}, {"entity_id": "npc-1"}):
+            refused = await npc.post("/v1/keys", {"label": "more", "role": "admin", **wanted})
+            assert (refused.status, refused.json["error"]) == (403, "NotAllowed")
+        made = await npc.post("/v1/keys", {"label": "own", "role": "reader", "entity_id": "npc-42"})
+
+        assert made.status == 201
+        assert {key["entity_id"] for key in (await npc.get("/v1/keys")).json["items"]} == {"npc-42"}
+        others = [key for key in (await caller_with(env, other).get("/v1/keys")).json["items"] if not key["entity_id"]]
+        refused = await npc("DELETE", f"/v1/keys/{others[0]['key_id']}")
+        assert refused.json["error"] == "KeyNotFound"

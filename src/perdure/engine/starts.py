@@ -6,7 +6,7 @@ Out:  runs, given under the tenure of now, and operations for the committer; or 
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -133,16 +133,20 @@ async def start(
     policy: OnConflict,
     defaults: Defaults,
     within: object = None,
+    may_see: Callable[[RunRow], bool] = lambda _: True,
 ) -> RunRow | OwnedRun:
     """Start a run as its policy says: a new one, or the one that has the id; IdConflict.
 
     Arguments are compared with the defaults in the place of those that are missing. Within a connection
-    of the caller's, everything happens in the transaction that is in.
+    of the caller's, everything happens in the transaction that is in. A run that the caller may not see
+    keeps its id, and the refusal tells nothing of it.
     """
     client = engine.client
     begin = client.start if within is None else partial(client.start_within, connection=within)
     found = await begin(namespace, request)
     while isinstance(found, RunRow):
+        if not may_see(found):
+            raise IdConflict(found.workflow_id, "a run of another entity", request.workflow, "the id is taken")
         resolution = await resolution_of(engine.reader, found, request, policy, defaults)
         if isinstance(resolution, GiveIt):
             return found

@@ -64,10 +64,10 @@ async def page_of(
 
 
 async def count_where(
-    engine: Engine, namespace: str, where: str, params: Mapping[str, object] | None, by: str | None
+    engine: Engine, beside: RunFilter, where: str, params: Mapping[str, object] | None, by: str | None
 ) -> dict[object, int]:
     """How many runs match, by the values of a field; without one there is one number, under None."""
-    meant = meant_by(where, params, engine.clock.now())
+    meant = meant_by(where, params, engine.clock.now(), beside)
     if by is not None and by not in COUNTED_BY:
         raise BadOption(f"by is {by!r}; runs are counted by {', '.join(COUNTED_BY)}")
-    return await engine.reader.count_runs(RunQuery(namespace, meant), by)
+    return await engine.reader.count_runs(RunQuery(beside.namespace, meant), by)

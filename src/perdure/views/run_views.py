@@ -112,7 +112,7 @@ class StoreRunViews:
     async def count(
         self, namespace: str, where: str, params: Mapping[str, object] | None, by: str | None
     ) -> dict[object, int]:
-        return await count_where(self._engine, namespace, where, params, by)
+        return await count_where(self._engine, RunFilter(namespace), where, params, by)
 
     def events(self, namespace: str, run_id: str, wanted: WantedEvents) -> AsyncGenerator[RunEvent, None]:
         return wanted_events(self._engine, namespace, run_id, wanted)

@@ -76,6 +76,8 @@ async def create_key(call: Call[NoQuery, KeyBody]) -> MadeKey:
     request, caller = key_request(call.body), call.caller
     if caller.namespaces and not set(request.namespaces or ("",)) <= set(caller.namespaces):
         raise NotAllowed(f"the key {caller.label!r} makes keys of its own namespaces alone", "name them")
+    if caller.entity_id not in {None, request.entity_id}:
+        raise NotAllowed(f"the key {caller.label!r} makes keys of its own entity alone", "name it")
     return await call.engine.access_keys.create(request)
 
 
@@ -97,18 +99,17 @@ async def list_keys(call: Call[NoQuery, None]) -> Keys:
 async def revoke_key(call: Call[NoQuery, None]) -> dict[str, bool]:
     """End a key: within a second it is refused everywhere. The last one of an admin stays."""
     key_id = call.path["key_id"]
-    if call.caller.namespaces and not any(
-        row.key_id == key_id and _is_own(call, row) for row in await call.engine.access_keys.all()
-    ):
+    if not any(row.key_id == key_id and _is_own(call, row) for row in await call.engine.access_keys.all()):
         raise KeyNotFound(key_id)
     await call.engine.access_keys.revoke(key_id)
     return {"revoked": True}
 
 
 def _is_own(call: Call[Any, Any], row: AccessKeyRow) -> bool:
-    """Whether a key is one of the namespaces of the caller."""
-    own = call.caller.namespaces
-    return not own or (bool(row.namespaces) and set(row.namespaces) <= set(own))
+    """Whether a key is one of the namespaces of the caller, and of its entity."""
+    own, entity_id = call.caller.namespaces, call.caller.entity_id
+    is_within = not own or (bool(row.namespaces) and set(row.namespaces) <= set(own))
+    return is_within and entity_id in {None, row.entity_id}
 
 
 def info_of(row: AccessKeyRow) -> KeyInfo:

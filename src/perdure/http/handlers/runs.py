@@ -177,10 +177,7 @@ async def _start(call: Call[Any, Any], start: StartBody) -> RunRow | OwnedRun:
         0 if start.delay is None else milliseconds(start.delay, "delay"),
     )
     policy = member_of(OnConflict, start.on_conflict, "on_conflict")
-    found = await starts.start(call.engine, call.namespace, request, policy, arguments.defaults)
-    if isinstance(found, RunRow) and not call.may_see(found):
-        raise IdConflict(str(start.id), "a run of another entity", start.workflow, "the id is taken")
-    return found
+    return await starts.start(call.engine, call.namespace, request, policy, arguments.defaults, may_see=call.may_see)
 
 
 class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -249,10 +246,8 @@ class CountedRuns(msgspec.Struct, frozen=True, omit_defaults=True):
 @ROWS.add("GET", "/v1/runs/count", Scope.READ, query=CountQuery, answer=CountedRuns, errors=(BadOption, BadFilter))
 async def count_runs(call: Call[CountQuery, None]) -> CountedRuns:
     """How many runs match a filter, all together or by the values of a field."""
-    where, params, entity_id = call.query.where, _params(call.query.params), call.caller.entity_id
-    if entity_id is not None:
-        where, params = f"({where}) and entity_id = :entity_of_caller", (params or {}) | {"entity_of_caller": entity_id}
-    found = await count_where(call.engine, call.namespace, where, params, call.query.by)
+    own = RunFilter(call.namespace, entity_id=call.caller.entity_id)
+    found = await count_where(call.engine, own, call.query.where, _params(call.query.params), call.query.by)
     by = None if call.query.by is None else {str(value): count for value, count in found.items()}
     return CountedRuns(sum(found.values()), by)
 
