@@ -24,6 +24,7 @@ from perdure.stores.operations import (
     DeleteSchedule,
     DeleteWorker,
     EndRun,
+    ExpectRun,
     ForgetChanges,
     ForkRun,
     FreeMismatches,
@@ -208,6 +209,14 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(ParkRun, runs, workers, statuses, some_time, st.sampled_from([None, "[]"]), st.none() | counts, times),
     st.builds(
         HoldRun, runs, workers, st.sampled_from(["mismatch", "paused"]), st.just("{}"), times, st.none() | counts
+    ),
+    st.builds(
+        ExpectRun,
+        runs,
+        statuses,
+        st.sampled_from([None, None, "paused"]),
+        *(st.sampled_from([None, None, text]) for text in ("s", "{}")),
+        times,
     ),
     st.builds(HoldTasks, runs, st.just('"t"'), times),
     st.builds(PauseRun, runs, st.just("{}"), st.just('"t"'), message_ids, st.just("{}"), times),

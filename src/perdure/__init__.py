@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "Backfilled Change Check Decision DeferredInfo DutyInfo Explanation FailedAttempt NamespaceDetail "
-        "NamespaceInfo Namespaces Page Perdure Run RunEvent RunInfo ScheduleInfo Schedules Snapshot StreamItem "
-        "SyncNamespaces SyncPerdure SyncRun SyncSchedules UndoInfo UnreadMessage Wait"
+        "Backfilled Bulk BulkError Change Check Decision DeferredInfo DutyInfo Explanation FailedAttempt "
+        "NamespaceDetail NamespaceInfo Namespaces Page Perdure Run RunEvent RunInfo ScheduleInfo Schedules Snapshot "
+        "StreamItem SyncNamespaces SyncPerdure SyncRun SyncSchedules UndoInfo UnreadMessage Wait"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -60,6 +60,8 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from perdure.app import Backfilled as Backfilled
+    from perdure.app import Bulk as Bulk
+    from perdure.app import BulkError as BulkError
     from perdure.app import Change as Change
     from perdure.app import Check as Check
     from perdure.app import Decision as Decision

@@ -115,14 +115,17 @@ class Shell:
         """Begin a command whose streams are these files."""
         return self._zygote.fork(words, self.folder, environment(**variables), files)
 
-    def at_terminal(self, *words: str, **variables: str) -> tuple[int, str]:
-        """The exit code and what somebody at a terminal sees, without colours."""
-        code, seen = self.in_colour(*words, **variables)
+    def at_terminal(self, *words: str, typed: str = "", **variables: str) -> tuple[int, str]:
+        """The exit code and what somebody at a terminal sees, without colours; `typed` is what they answer."""
+        code, seen = self.in_colour(*words, typed=typed, **variables)
         return code, ESCAPES.sub("", seen)
 
-    def in_colour(self, *words: str, **variables: str) -> tuple[int, str]:
+    def in_colour(self, *words: str, typed: str = "", **variables: str) -> tuple[int, str]:
         """The exit code and all that goes to the terminal."""
         ours, theirs = pty.openpty()
+        if typed:
+            # It waits in the terminal until somebody asks.
+            os.write(ours, typed.encode())
         with self.begin(*words, files=[theirs] * 3, **variables) as command:
             os.close(theirs)
             seen = _all_of(ours)

@@ -115,7 +115,7 @@ RUNS: list[tuple[str, int, str]] = [
     ("events taken --after -1", 64, "Invalid value for '--after'"),
     ("wait nope", 1, "no run 'nope' in namespace 'main'"),
     ("signal nope approved", 1, "no run 'nope' in namespace 'main'"),
-    ("signal taken", 64, "Missing argument 'NAME'; see `perdure signal --help`"),
+    ("signal taken", 64, "name the run and the signal: `perdure signal ID NAME PAYLOAD`; or --where for many runs"),
     (
         "signal taken approved yes",
         64,
@@ -134,7 +134,7 @@ RUNS: list[tuple[str, int, str]] = [
     ("list --status nope", 64, "no status is named 'nope'; there are pending, running, suspended, completed"),
     ("list --after nope", 1, "no run 'nope' in namespace 'main'"),
     ("list --parent nope", 1, "no run 'nope' in namespace 'main'"),
-    ("cancel", 64, "Missing argument 'ID'; see `perdure cancel --help`"),
+    ("cancel", 64, "name the run to cancel, or say which ones with --where"),
     ("cancel nope", 1, "no run 'nope' in namespace 'main'"),
     ("cancel taken", 1, "run 'taken' has ended (COMPLETED)"),
     ("cancel taken --force --deadline 3", 64, "--force leaves no time to clean up, --deadline gives some; choose one"),

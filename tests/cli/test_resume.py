@@ -145,5 +145,5 @@ def test_resume_wants_a_name_or_all(shell: Shell) -> None:
         answer = shell("resume", *words)
         assert (answer.code, answer.err) == (
             64,
-            "error: name the run that shall go on, or say --all; `perdure list --status held` shows them\n",
+            "error: name the run that shall go on, or say --where or --all; `perdure list --status held` shows them\n",
         )

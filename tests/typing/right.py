@@ -15,6 +15,8 @@ from perdure import (
     Attempt,
     Backfilled,
     BoundCall,
+    Bulk,
+    BulkError,
     Change,
     Check,
     Cron,
@@ -361,6 +363,9 @@ async def nouns(app: Perdure) -> None:
     assert_type((await app.schedules.get("eu")).decisions, tuple[Decision, ...])
     assert_type(await app.schedules.list(), list[ScheduleInfo])
     assert_type(await app.schedules.delete("eu"), bool)
+    assert_type(await app.cancel_all(where="true", progress=print), Bulk)
+    assert_type((await app.retry_all(where="true", reason="why")).errors, dict[str, BulkError])
+    assert_type(await app.broadcast(approved, True, where="a = :a", params={"a": 1}, id="x", dry_run=True), Bulk)
     assert_type(await app.duties(), list[DutyInfo])
 
 
@@ -412,6 +417,7 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(app.schedules.trigger("eu"), SyncRun[object])
         assert_type(app.schedules.update("eu", interval=60), ScheduleInfo)
         assert_type(app.duties(), list[DutyInfo])
+        assert_type(app.pause_all(where="true"), Bulk)
         assert_type(run.events(follow=True), Iterator[RunEvent])
         assert_type([event.kind for event in run.events()], list[str])
         assert_type(run.describe(), RunInfo)

@@ -10,6 +10,8 @@ from perdure.app.sync.generated import SyncRun as SyncRun
 from perdure.app.sync.generated import SyncSchedules as SyncSchedules
 from perdure.diagnostics.explain import Explanation as Explanation
 from perdure.engine.ports import Backfilled as Backfilled
+from perdure.views.bulk import Bulk as Bulk
+from perdure.views.bulk import BulkError as BulkError
 from perdure.views.changes import Change as Change
 from perdure.views.check import Check as Check
 from perdure.views.namespaces import NamespaceDetail as NamespaceDetail

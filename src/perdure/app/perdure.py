@@ -21,11 +21,12 @@ from perdure.app.nouns.namespaces import Namespaces
 from perdure.app.nouns.schedules import Schedules, reconcile
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, handle_of
-from perdure.app.run_results import NOTHING, own_type, resolution, result_of
+from perdure.app.run_results import NOTHING, broadcast_of, own_type, resolution, result_of
 from perdure.app.shutdown import Shutdown, shutdown
 from perdure.app.start_requests import bound, no_workflow, recorded, request_of, workflow_of
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.options import ConflictPolicy
+from perdure.authoring.options import ConflictPolicy, checked_reason
+from perdure.authoring.signals import Signal
 from perdure.authoring.workflow import BoundCall, Workflow, workflows
 from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
@@ -35,7 +36,7 @@ from perdure.engine.endings import final_ending
 from perdure.engine.engine import StoreEngine
 from perdure.engine.held import tell_how_many
 from perdure.engine.leasing.heartbeat import Heartbeat
-from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun
+from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, Steering, Verb
 from perdure.errors import (
     AnotherLoop,
     BadOption,
@@ -50,6 +51,7 @@ from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunFilter
 from perdure.stores.urls import store_for
+from perdure.views.bulk import Bulk, act_on_all
 from perdure.views.changes import Change, changes_of
 from perdure.views.check import Check
 from perdure.views.run import Page
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _ANY = ValueType(Any)
 
@@ -520,6 +523,94 @@ class Perdure:
     def _workflows(self) -> Sequence[Workflow[..., Any]]:
         found = map(workflows.get, workflows.names()) if self._known is None else self._known.values()
         return [workflow for workflow in found if workflow is not None]
+
+    # Many at once
+
+    async def cancel_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Ask all open runs that match to stop, as `run.cancel` does; BadFilter.
+
+        Exactly those that are on disk now and still match when it is their turn, each once; `progress` is called with
+        what became of them so far, `dry_run` only counts. Called again after a crash it does the rest.
+        """
+        steering = Steering(Verb.CANCEL, checked_reason(reason))
+        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+
+    async def terminate_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """End all open runs that match at once, as `run.terminate` does; otherwise as `cancel_all`."""
+        steering = Steering(Verb.TERMINATE, checked_reason(reason))
+        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+
+    async def pause_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Pause all open runs that match, as `run.pause` does; otherwise as `cancel_all`."""
+        steering = Steering(Verb.PAUSE, checked_reason(reason))
+        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+
+    async def resume_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Let all held runs that match go on, as `run.resume` does; otherwise as `cancel_all`."""
+        steering = Steering(Verb.RESUME)
+        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+
+    async def retry_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Retry all runs that match and have not ended well, as `run.retry` does; otherwise as `cancel_all`."""
+        steering = Steering(Verb.RETRY, checked_reason(reason))
+        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+
+    async def broadcast(
+        self,
+        signal: Signal[T] | str,
+        payload: T,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        id: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Send a signal to all open runs that match; under one `id` each of them gets it once, whenever sent.
+
+        Otherwise as `cancel_all`.
+        """
+        sent = broadcast_of(signal, payload, id, self._ids)
+        return await act_on_all(self._opened, self.namespace, sent, where, params, progress, dry_run=dry_run)
 
     def _workflow(self, name: str) -> Workflow[..., Any] | None:
         return workflows.get(name) if self._known is None else self._known.get(name)

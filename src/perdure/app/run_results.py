@@ -7,14 +7,15 @@ import msgspec
 
 from perdure.authoring.channels import Channel
 from perdure.authoring.options import checked_text
+from perdure.authoring.signals import Signal
 from perdure.codec import ValueType
 from perdure.engine.endings import stopped
 from perdure.engine.held import way_out
 from perdure.engine.hindrances import told_time
-from perdure.engine.ports import Ending
+from perdure.engine.ports import Broadcast, Ending
 from perdure.errors import BadOption, NotAnswered, PerdureError, RequestRefused, RunFailed
-from perdure.ids import checked_id
-from perdure.kernel.messages import DeferredFailure, DeferredResult
+from perdure.ids import Ids, checked_id
+from perdure.kernel.messages import DeferredFailure, DeferredResult, SignalSent
 from perdure.kernel.requests import Answered, LeftUnanswered, Refused, RequestAnswer
 from perdure.views.run import Wait
 from perdure.views.run_views import RunViews
@@ -107,3 +108,11 @@ def resolution(name: str, kind: ValueType, value: object, error: str | None) -> 
         return DeferredFailure(name, checked_text("error", error))
     data, _ = kind.record(value, f"the deferred {name!r}")
     return DeferredResult(name, msgspec.Raw(data))
+
+
+def broadcast_of(signal: Signal[Any] | str, payload: object, id: str | None, ids: Ids) -> Broadcast:
+    """A signal for many runs; without an id of the caller's it counts once in each as well."""
+    name, kind = named(signal, Signal)
+    data, _ = kind.record(payload, f"the signal {name!r}")
+    message_id = ids.token() if id is None else f"signal:{checked_id('signal id', id)}"
+    return Broadcast(SignalSent(name, msgspec.Raw(data)), message_id)

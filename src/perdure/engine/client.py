@@ -271,9 +271,7 @@ class StoreClient:
     async def resume(self, namespace: str, run_id: str, id: str) -> None:
         """Let a held run go on; RunNotHeld or RunClosed for any other."""
         row = await self._open_run(namespace, run_id, id)
-        answer: Settlement = Moved()
-        if row.held is not None or row.owner is not None:
-            answer = await self._stopping.resume(row)
+        answer = await self._stopping.resume(row)
         if isinstance(answer, Moved):
             was_held, row = row.held is not None, await self._reader.newest(namespace, row.run_id)
             if was_held and row.held is None:

@@ -31,6 +31,7 @@ from perdure.engine.schedules.declared import DeclaredSchedules
 from perdure.engine.schedules.rows import ScheduleRows
 from perdure.engine.schedules.schedules import StoreSchedules
 from perdure.engine.starts import Starts
+from perdure.engine.steering.bulk import StoreBulk
 from perdure.engine.steering.forking import StoreForker
 from perdure.engine.stopping import Stopping
 from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
@@ -87,6 +88,7 @@ class StoreEngine:
             max_unread,
         )
         self.forker = StoreForker(store, committer, clock, starts, arrivals, reader, background)
+        self.bulk = StoreBulk(committer, clock, reader, stopping, self.forker, store.url, max_unread)
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered, waiters.askers)
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
         self.inspector = StoreInspector(store, clock, lease)

@@ -9,7 +9,7 @@ conditional on nobody owning it; an owned run is only ever closed by its owner.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from perdure.clock import Alarm, Clock
@@ -119,8 +119,13 @@ class Stopping:
         self._background = background
         self.deadlines = Deadlines(clock)
 
-    async def cancel(self, row: RunRow, reason: str | None, deadline_ms: int | None) -> Settlement | None:
-        """Ask an open run to stop; None when it is closed now, else what became of the message."""
+    async def cancel(
+        self, row: RunRow, reason: str | None, deadline_ms: int | None, guard: Sequence[Operation] = ()
+    ) -> Settlement | None:
+        """Ask an open run to stop; None when it is closed now, else what became of the message.
+
+        Of this and its likes, `guard` is written in the same group: what it refuses is not done.
+        """
         now = self._clock.now()
         is_forced = deadline_ms == 0
         is_free = (
@@ -128,41 +133,41 @@ class Stopping:
             if is_forced
             else row.begun_at is None and row.status == Status.PENDING
         )
-        if is_free and await self._close(row, RunCancelled(reason), only_unbegun=not is_forced):
+        if is_free and await self._close(row, RunCancelled(reason), guard, only_unbegun=not is_forced):
             return None
         close_at = None if deadline_ms is None else self._clock.latest() + deadline_ms
         self.deadlines.expect(close_at)
         note = NoteCancel(row.run_id, reason, close_at, now)
-        return await self._post(row.run_id, CancelRequest(reason, close_at), note)
+        return await self._post(row.run_id, CancelRequest(reason, close_at), note, *guard)
 
-    async def terminate(self, row: RunRow, reason: str | None) -> Settlement | None:
+    async def terminate(self, row: RunRow, reason: str | None, guard: Sequence[Operation] = ()) -> Settlement | None:
         """End an open run at once; None when it is closed now, else what became of the message to its owner."""
-        if await self._takeover.is_free(row.owner) and await self._close(row, RunTerminated(reason)):
+        if await self._takeover.is_free(row.owner) and await self._close(row, RunTerminated(reason), guard):
             return None
-        return await self._post(row.run_id, TerminateRequest(reason))
+        return await self._post(row.run_id, TerminateRequest(reason), *guard)
 
     # Pausing
 
-    async def pause(self, row: RunRow, reason: str | None) -> Settlement:
+    async def pause(self, row: RunRow, reason: str | None, guard: Sequence[Operation] = ()) -> Settlement:
         """Hold an open run, or tell its owner to; the answer tells which, or what speaks against it."""
         now, message_id, body = self._clock.now(), self._ids.token(), PauseRequest(reason)
         # The runs of a worker that is gone are nobody's; else they would be held only when another one has them.
         await self._takeover.is_free(row.owner)
         report, tasks = rows.paused_report(row.workflow_id, reason), rows.paused_with(row.workflow_id)
         pause = PauseRun(row.run_id, report, tasks, message_id, rows.message_body(body), now)
-        answer = await self._committer.apply(pause)
-        self._notice(answer, row.run_id, message_id, body, now)
+        answer = await self._committer.apply(*guard, pause)
+        self.notice(answer, row.run_id, message_id, body, now)
         return answer
 
-    async def resume(self, row: RunRow) -> Settlement:
+    async def resume(self, row: RunRow, guard: Sequence[Operation] = ()) -> Settlement:
         """Let a held run go on, or take back that it is to be held; Moved when neither is so."""
         now, message_id = self._clock.now(), self._ids.token()
         resume = ResumeRun(row.run_id, now, rows.paused_with(row.workflow_id), message_id)
-        answer = await self._committer.apply(resume)
-        self._notice(answer, row.run_id, message_id, ResumeRequest(), now)
+        answer = await self._committer.apply(*guard, resume)
+        self.notice(answer, row.run_id, message_id, ResumeRequest(), now)
         return answer
 
-    def _notice(self, answer: Settlement, run_id: str, message_id: str, body: Body, at: int) -> None:
+    def notice(self, answer: Settlement, run_id: str, message_id: str, body: Body, at: int) -> None:
         """Tell the owner at once of a message that was posted, if it is this process."""
         if isinstance(answer, Applied) and isinstance(answer.value, Posted):
             self._arrivals.notice(run_id, Message(answer.value.number, message_id, body, at), answer.value.count)
@@ -184,7 +189,12 @@ class Stopping:
         return await self._close(row, RunCancelled(row.cancel_reason) if is_cancelled else timed_out(row.timeout_ms))
 
     async def _close(
-        self, row: RunRow, end: RunCancelled | RunTerminated | RunTimedOut, *, only_unbegun: bool = False
+        self,
+        row: RunRow,
+        end: RunCancelled | RunTerminated | RunTimedOut,
+        guard: Sequence[Operation] = (),
+        *,
+        only_unbegun: bool = False,
     ) -> bool:
         now = self._clock.now()
         final = ending(end)
@@ -197,7 +207,7 @@ class Stopping:
             body = told_to_parent(row.parent_place, row.workflow, row.workflow_id, row.run_id, end)
             message = TellRun(row.parent_id, f"child:{row.run_id}", type(body).__name__, rows.message_body(body), now)
             operations.append(message)
-        answer = await self._committer.apply(*operations)
+        answer = await self._committer.apply(*guard, *operations)
         if not isinstance(answer, Applied) and not (isinstance(answer, Moved) and await self._is_done(row, final, now)):
             return False
         log.info("run %r was closed as %s", row.workflow_id, final.status, extra={"event": "run_closed"})
@@ -250,7 +260,7 @@ class Stopping:
         message_id, now = self._ids.token(), self._clock.now()
         post = PostMessage(run_id, message_id, type(body).__name__, rows.message_body(body), now)
         answer = await self._committer.apply(post, *beside)
-        self._notice(answer, run_id, message_id, body, now)
+        self.notice(answer, run_id, message_id, body, now)
         return answer
 
 

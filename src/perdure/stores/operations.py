@@ -344,6 +344,17 @@ class PauseRun(NamedTuple):
     at: int
 
 
+class ExpectRun(NamedTuple):
+    """What a run is expected to be; the group is refused when it is something else by now."""
+
+    run_id: str
+    status: str
+    held: str | None
+    step: str | None
+    attributes: str | None
+    updated_at: int
+
+
 class NoteWaiting(NamedTuple):
     """Show what a live run waits for."""
 
@@ -612,6 +623,7 @@ Operation: TypeAlias = (
     | MoveStreams
     | PostMessage
     | ParkRun
+    | ExpectRun
     | HoldRun
     | HoldTasks
     | PauseRun

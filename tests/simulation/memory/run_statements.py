@@ -11,6 +11,7 @@ from perdure.stores.operations import (
     Annotate,
     AppendEvent,
     BeginAttempt,
+    ExpectRun,
     HoldRun,
     InsertRichRun,
     InsertRun,
@@ -369,6 +370,14 @@ def park_runs(view: View, rows: Sequence[ParkRun]) -> Steps[Found]:
         )
 
     return (yield from update_each(view, rows, is_right, park))
+
+
+@statement
+def expect_runs(view: View, rows: Sequence[ExpectRun]) -> Steps[Found]:
+    def is_right(row: RunRow, expected: ExpectRun) -> bool:
+        return (row.status, row.held, row.step, row.attributes, row.updated_at) == expected[1:]
+
+    return (yield from update_each(view, rows, is_right, lambda row, _: row))
 
 
 @statement

@@ -5,7 +5,7 @@ Generated from the async classes by `make generate`; change those, not this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -27,6 +27,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.kernel.timetables import Overlap, Timetable
+from perdure.views.bulk import Bulk
 from perdure.views.changes import Change
 from perdure.views.check import Check
 from perdure.views.namespaces import NamespaceDetail, NamespaceInfo
@@ -519,3 +520,103 @@ class SyncPerdure(SyncApp):
         another process; at least once each. CursorExpired when that was too long ago.
         """
         return self._bridge.iterate(self._inner.subscribe(where=where, params=params, after=after))
+
+    def cancel_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Ask all open runs that match to stop, as `run.cancel` does; BadFilter.
+
+        Exactly those that are on disk now and still match when it is their turn, each once; `progress` is called with
+        what became of them so far, `dry_run` only counts. Called again after a crash it does the rest.
+        """
+        found: Bulk = self._bridge.wait(
+            self._inner.cancel_all(where=where, params=params, reason=reason, dry_run=dry_run, progress=progress)
+        )
+        return found
+
+    def terminate_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """End all open runs that match at once, as `run.terminate` does; otherwise as `cancel_all`."""
+        found: Bulk = self._bridge.wait(
+            self._inner.terminate_all(where=where, params=params, reason=reason, dry_run=dry_run, progress=progress)
+        )
+        return found
+
+    def pause_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Pause all open runs that match, as `run.pause` does; otherwise as `cancel_all`."""
+        found: Bulk = self._bridge.wait(
+            self._inner.pause_all(where=where, params=params, reason=reason, dry_run=dry_run, progress=progress)
+        )
+        return found
+
+    def resume_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Let all held runs that match go on, as `run.resume` does; otherwise as `cancel_all`."""
+        found: Bulk = self._bridge.wait(
+            self._inner.resume_all(where=where, params=params, dry_run=dry_run, progress=progress)
+        )
+        return found
+
+    def retry_all(
+        self,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Retry all runs that match and have not ended well, as `run.retry` does; otherwise as `cancel_all`."""
+        found: Bulk = self._bridge.wait(
+            self._inner.retry_all(where=where, params=params, reason=reason, dry_run=dry_run, progress=progress)
+        )
+        return found
+
+    def broadcast(
+        self,
+        signal: Signal[T] | str,
+        payload: T,
+        *,
+        where: str,
+        params: Mapping[str, object] | None = None,
+        id: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[Bulk], object] | None = None,
+    ) -> Bulk:
+        """Send a signal to all open runs that match; under one `id` each of them gets it once, whenever sent.
+
+        Otherwise as `cancel_all`.
+        """
+        found: Bulk = self._bridge.wait(
+            self._inner.broadcast(
+                signal, payload, where=where, params=params, id=id, dry_run=dry_run, progress=progress
+            )
+        )
+        return found

@@ -11,8 +11,21 @@ from typing import Annotated
 import typer
 
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url, Waiting
-from perdure.cli.input.values import duration
+from perdure.cli.input.many import Many, one_or_many
+from perdure.cli.input.options import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_URL,
+    AnyRunName,
+    AsJson,
+    Namespace,
+    Parameters,
+    Reason,
+    Url,
+    Waiting,
+    Where,
+    Yes,
+)
+from perdure.cli.input.values import duration, parameters
 from perdure.cli.output.errors import FAILED, OK, Mistake, warn
 from perdure.cli.output.follow import watch
 from perdure.cli.output.stopped import print_stopped
@@ -30,8 +43,11 @@ perdure cancel o-17 --deadline 30s --wait""",
 
 
 def cancel(
-    name: RunName,
+    name: AnyRunName = None,
     *,
+    where: Where = None,
+    parameter: Parameters = None,
+    yes: Yes = False,
     reason: Reason = None,
     deadline: Annotated[
         float | None,
@@ -45,6 +61,18 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """Ask a run to stop; it may clean up first."""
+    one_or_many(name, where, "cancel")
+    if where is not None:
+        if force or wait or deadline is not None:
+            raise Mistake(
+                "--force, --deadline and --wait are for one run; `perdure terminate --where` ends many at once"
+            )
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many.ask(
+            "cancel", lambda app, **how: app.cancel_all(where=where, params=parameters(parameter), reason=reason, **how)
+        )
+        return
+    assert name is not None
     if force and deadline is not None:
         raise Mistake("--force leaves no time to clean up, --deadline gives some; choose one of them")
     if timeout is not None and not wait:

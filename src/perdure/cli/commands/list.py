@@ -34,7 +34,7 @@ from perdure.errors import CursorExpired, StoreUnavailable
 from perdure.kernel.status import HELD, HOLDS, Status
 from perdure.views.changes import Change
 from perdure.views.detail import listed
-from perdure.views.held import MOVABLE, note_of
+from perdure.views.held import note_of
 from perdure.views.run import Page, RunInfo
 from perdure.views.timeline import wait_texts
 from perdure.views.words import distance, span, visible
@@ -45,8 +45,8 @@ NARROW = 70
 # Who waits for a list is told when so many runs were read besides those that are shown.
 MANY_READ = 1000
 STATUSES = tuple(each.lower() for each in Status)
-# Any held run, or those held for one reason. Nothing pauses runs yet.
-HELD_WORDS = (HELD, *(hold for hold in HOLDS if hold not in MOVABLE))
+# Any held run, or those held for one reason.
+HELD_WORDS = (HELD, *HOLDS)
 EXAMPLES = {
     "list": """\
 perdure list --status failed --status timed_out

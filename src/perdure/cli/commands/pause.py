@@ -9,23 +9,51 @@ import asyncio
 from rich.text import Text
 
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url
+from perdure.cli.input.many import Many, one_or_many
+from perdure.cli.input.options import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_URL,
+    AnyRunName,
+    AsJson,
+    Namespace,
+    Parameters,
+    Reason,
+    Url,
+    Where,
+    Yes,
+)
+from perdure.cli.input.values import parameters
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.views.run import RunInfo
 
-EXAMPLES = {"pause": 'perdure pause o-17 --reason "the bank is down"'}
+EXAMPLES = {
+    "pause": """\
+perdure pause o-17 --reason "the bank is down"
+perdure pause --where "workflow = 'checkout'\""""
+}
 
 
 def pause(
-    name: RunName,
+    name: AnyRunName = None,
     *,
+    where: Where = None,
+    parameter: Parameters = None,
+    yes: Yes = False,
     reason: Reason = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
     """Have a run begin nothing more, until it is resumed."""
+    one_or_many(name, where, "pause")
+    if where is not None:
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many.ask(
+            "pause", lambda app, **how: app.pause_all(where=where, params=parameters(parameter), reason=reason, **how)
+        )
+        return
+    assert name is not None
 
     async def request() -> RunInfo:
         async with client(url, namespace) as app:

@@ -14,7 +14,19 @@ from rich.text import Text
 import perdure
 from perdure.app import Run
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AnyRunName, AsJson, Namespace, Url
+from perdure.cli.input.many import Many
+from perdure.cli.input.options import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_URL,
+    AnyRunName,
+    AsJson,
+    Namespace,
+    Parameters,
+    Url,
+    Where,
+    Yes,
+)
+from perdure.cli.input.values import parameters
 from perdure.cli.output.errors import OK, Mistake, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.cli.output.unworked import warn_if_nobody_works
@@ -27,6 +39,9 @@ EXAMPLES = {"resume": "perdure resume o-17\nperdure resume --all"}
 def resume(
     name: AnyRunName = None,
     *,
+    where: Where = None,
+    parameter: Parameters = None,
+    yes: Yes = False,
     all: Annotated[
         bool, typer.Option("--all", help="Every run that is held as quarantine or mismatch, not just one.")
     ] = False,
@@ -35,8 +50,12 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Let a held run go on, or all of them."""
-    if (name is None) != all:
-        raise Mistake("name the run that shall go on, or say --all; `perdure list --status held` shows them")
+    if where is not None and name is None and not all:
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many.ask("resume", lambda app, **how: app.resume_all(where=where, params=parameters(parameter), **how))
+        return
+    if (name is None) != all or where is not None:
+        raise Mistake("name the run that shall go on, or say --where or --all; `perdure list --status held` shows them")
 
     async def request() -> "list[RunInfo]":
         async with client(url, namespace) as app:

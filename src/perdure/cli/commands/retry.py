@@ -3,7 +3,20 @@
 import asyncio
 
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url
+from perdure.cli.input.many import Many, one_or_many
+from perdure.cli.input.options import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_URL,
+    AnyRunName,
+    AsJson,
+    Namespace,
+    Parameters,
+    Reason,
+    Url,
+    Where,
+    Yes,
+)
+from perdure.cli.input.values import parameters
 from perdure.cli.output.forked import print_forked
 from perdure.cli.output.unworked import warn_if_nobody_works
 from perdure.views.run import RunInfo
@@ -12,14 +25,25 @@ EXAMPLES = {"retry": 'perdure retry o-17 --reason "the bank is back"'}
 
 
 def retry(
-    name: RunName,
+    name: AnyRunName = None,
     *,
+    where: Where = None,
+    parameter: Parameters = None,
+    yes: Yes = False,
     reason: Reason = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
     """Run again what failed in a run, or go on where it was stopped."""
+    one_or_many(name, where, "retry")
+    if where is not None:
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many.ask(
+            "retry", lambda app, **how: app.retry_all(where=where, params=parameters(parameter), reason=reason, **how)
+        )
+        return
+    assert name is not None
 
     async def request() -> RunInfo:
         async with client(url, namespace) as app:

@@ -10,10 +10,11 @@ from rich.text import Text
 
 import perdure
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
+from perdure.cli.input.many import Many
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where, Yes
 from perdure.cli.input.schemas import misfit
-from perdure.cli.input.values import json_given
-from perdure.cli.output.errors import Trouble, warn
+from perdure.cli.input.values import json_given, parameters
+from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.views.run import Wait
 from perdure.views.words import compact
@@ -21,17 +22,25 @@ from perdure.views.words import compact
 EXAMPLES = {
     "signal": """\
 perdure signal o-17 approved true
-perdure signal o-17 address @address.json"""
+perdure signal o-17 address @address.json
+perdure signal approved true --where "tenant = 'acme'" --id friday"""
 }
 
 
 def send(
-    name: RunName,
-    signal: Annotated[str, typer.Argument(metavar="NAME", help="The signal's name.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="[ID]", help="A run's id, or its run_id; not with --where.", show_default=False),
+    ],
+    signal: Annotated[str | None, typer.Argument(metavar="NAME", help="The signal's name.", show_default=False)] = None,
     payload: Annotated[
-        str, typer.Argument(metavar="PAYLOAD", help="JSON: literal, @file, or - for standard input.")
-    ] = "null",
+        str | None,
+        typer.Argument(metavar="PAYLOAD", help="JSON: literal, @file, or - for standard input.", show_default="null"),
+    ] = None,
     *,
+    where: Where = None,
+    parameter: Parameters = None,
+    yes: Yes = False,
     id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Your own key: a signal sent twice under it counts once.")
     ] = None,
@@ -43,8 +52,18 @@ def send(
     as_json: AsJson = False,
 ) -> None:
     """Send a signal to a run; it is on disk when this returns."""
-    data = json_given(payload, "PAYLOAD", """true, 42, '"text"' or '{"by": "ann"}'""")
-    value = msgspec.json.decode(data)
+    if where is not None:
+        # Nobody is named: the words are those of the signal.
+        if payload is not None:
+            raise Mistake("--where says which runs; give the signal's name and its payload, and no run")
+        value = _value(signal)
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        given = {"where": where, "params": parameters(parameter), "id": id}
+        many.ask("signal", lambda app, **how: app.broadcast(name, value, **given, **how))
+        return
+    if signal is None:
+        raise Mistake("name the run and the signal: `perdure signal ID NAME PAYLOAD`; or --where for many runs")
+    value = _value(payload)
     run, awaited = asyncio.run(_send(url, namespace, name, signal, value, id, force=force))
     if is_for_people(as_json=as_json):
         text = Text.assemble(("✉ ", "magenta"), f"sent {signal} {compact(value)} to ", (run.id, "bold"))
@@ -53,6 +72,11 @@ def send(
         print_json({"id": run.id, "run_id": run.run_id, "signal": signal, "payload": value})
     if awaited and signal not in awaited:
         warn(f'the run waits for: {", ".join(awaited)}; "{signal}" is kept until it is received')
+
+
+def _value(payload: str | None) -> object:
+    data = json_given(payload or "null", "PAYLOAD", """true, 42, '"text"' or '{"by": "ann"}'""")
+    return msgspec.json.decode(data)
 
 
 async def _send(

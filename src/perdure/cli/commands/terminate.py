@@ -10,7 +10,20 @@ from datetime import UTC, datetime
 import typer
 
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url
+from perdure.cli.input.many import Many, one_or_many
+from perdure.cli.input.options import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_URL,
+    AnyRunName,
+    AsJson,
+    Namespace,
+    Parameters,
+    Reason,
+    Url,
+    Where,
+    Yes,
+)
+from perdure.cli.input.values import parameters
 from perdure.cli.output.errors import OK, warn
 from perdure.cli.output.follow import watch
 from perdure.cli.output.stopped import print_stopped
@@ -23,14 +36,26 @@ EXAMPLES = {"terminate": 'perdure terminate o-17 --reason "it hangs"'}
 
 
 def terminate(
-    name: RunName,
+    name: AnyRunName = None,
     *,
+    where: Where = None,
+    parameter: Parameters = None,
+    yes: Yes = False,
     reason: Reason = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
     """End a run at once, without clean-up."""
+    one_or_many(name, where, "terminate")
+    if where is not None:
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many.ask(
+            "terminate",
+            lambda app, **how: app.terminate_all(where=where, params=parameters(parameter), reason=reason, **how),
+        )
+        return
+    assert name is not None
 
     async def request() -> RunInfo:
         opened_at = datetime.now(UTC)

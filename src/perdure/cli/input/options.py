@@ -104,6 +104,7 @@ Where: TypeAlias = Annotated[
         help="Only runs that match, such as \"status = 'failed' and tenant = 'acme' and created_at > ago('2h')\".",
     ),
 ]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask; with --where.")]
 Parameters: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

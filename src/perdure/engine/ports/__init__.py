@@ -7,6 +7,7 @@ owner         what only the owner of a run may ask for: advance, release, childr
 forker        new runs with the past of others: retry, fork
 outputs       what runs show and publish: snapshots, streams
 inspector     what may be in the way of runs: workers and how they are, what is ahead, who holds a row
+bulk          what is done to all runs that match a filter
 namespaces    which there are, and what is in them
 access_keys   the keys that callers of a server show
 subscriptions runs as they change
@@ -19,6 +20,7 @@ A verb that is about a namespace takes it as its first argument; an engine serve
 """
 
 from perdure.engine.ports.access_keys import AccessKeys, KeyRequest, MadeKey
+from perdure.engine.ports.bulk import Broadcast, BulkAction, BulkActions, Failures, Steering, Tally, Verb
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.engine import Engine
@@ -58,11 +60,15 @@ __all__ = [
     "ActivityCode",
     "Advance",
     "Backfilled",
+    "Broadcast",
+    "BulkAction",
+    "BulkActions",
     "Claimer",
     "Client",
     "Declared",
     "Ending",
     "Engine",
+    "Failures",
     "ForkRequest",
     "Forker",
     "Gone",
@@ -88,11 +94,14 @@ __all__ = [
     "RunChange",
     "ScheduleKeeper",
     "StartRequest",
+    "Steering",
     "Subscriptions",
+    "Tally",
     "Tenure",
     "Transacted",
     "Transactor",
     "Unwritten",
+    "Verb",
     "WorkerLife",
     "Written",
     "secret_there",

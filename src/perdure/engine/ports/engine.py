@@ -4,6 +4,7 @@ from typing import Protocol
 
 from perdure.clock import Clock
 from perdure.engine.ports.access_keys import AccessKeys
+from perdure.engine.ports.bulk import BulkActions
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.forker import Forker
@@ -69,6 +70,9 @@ class Engine(Protocol):
 
     @property
     def transactor(self) -> Transactor: ...
+
+    @property
+    def bulk(self) -> BulkActions: ...
 
     @property
     def namespaces(self) -> NamespaceRegistry: ...

@@ -109,6 +109,15 @@ def update(statement: str, news: News = News.NOTHING) -> Rule:
     return Rule(Stage.UPDATES, apply, news, is_shown=True, parts={statement: Part.RETURNING})
 
 
+def expect_runs(expected: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
+    """Refuse the groups of runs that are not what they were; the rows of the others are kept as they are."""
+    found = yield Bulk("expect_runs", sorted((run for _, run in expected), key=_by_run))
+    same = {run_id for (run_id,) in found.rows}
+    for index, run in expected:
+        if run.run_id not in same:
+            answer_group(answers, index, Moved())
+
+
 _by_run: Callable[[Any], str] = attrgetter("run_id")
 
 
@@ -172,6 +181,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.WriteSnapshot: Rule(Stage.BULK, write_snapshots, parts={"write_snapshots": Part.PLAIN}),
     operations.PublishValues: Rule(Stage.BULK, publish_values, parts=PUBLISHES),
     operations.NoteDecision: Rule(Stage.BULK, note_decisions, parts={"note_decisions": Part.PLAIN}),
+    operations.ExpectRun: Rule(Stage.UPDATES, expect_runs),
     operations.ParkRun: update("park_runs", News.WORK),
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),

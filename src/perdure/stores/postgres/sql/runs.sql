@@ -79,6 +79,17 @@ update runs
    and (r ->> 5 is null or messages = (r ->> 5)::bigint)
 returning run_id;
 
+-- expect_runs: those of these runs that are still what they were, and stay so for as long as this transaction lasts.
+select run_id
+  from runs, jsonb_array_elements(:rows::jsonb) as r
+ where run_id = r ->> 0
+   and status = r ->> 1
+   and held is not distinct from r ->> 2
+   and step is not distinct from r ->> 3
+   and attributes is not distinct from r ->> 4
+   and updated_at = (r ->> 5)::bigint
+   for no key update of runs;
+
 -- note_waiting: what live runs wait for, for people to see.
 update runs
    set waiting = r ->> 2,

@@ -95,6 +95,16 @@ update runs
    and (hold.column6 is null or messages = hold.column6)
 returning run_id;
 
+-- expect_runs: those of these runs that are still what they were.
+select run_id
+  from runs, (values :rows) as expected
+ where run_id = expected.column1
+   and status = expected.column2
+   and held is expected.column3
+   and step is expected.column4
+   and attributes is expected.column5
+   and updated_at = expected.column6;
+
 -- note_waiting: what live runs wait for, for people to see.
 update runs
    set waiting = note.column3,

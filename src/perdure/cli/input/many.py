@@ -1,0 +1,99 @@
+"""Many runs at once: `--where` instead of the name of a run.
+
+In:   a filter, and what is to be asked of all runs that match.
+Out:  how many there are, with a few of their ids, and a question; then a progress bar, and what became of them.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+import perdure
+from perdure.cli.input.database import client
+from perdure.cli.output.errors import FAILED, Mistake, warn
+from perdure.cli.output.tables import errors, is_for_people, print_json, screen
+from perdure.views.bulk import Bulk
+
+FEW_IDS = 5
+OPEN = "status in ('pending', 'running', 'suspended')"
+# Of which runs it can be asked, for the ids that are shown.
+POSSIBLE = {
+    "retry": "status in ('failed', 'timed_out', 'cancelled', 'terminated')",
+    "resume": "(held is not null or status in ('pending', 'running'))",
+}
+
+
+class Asking(Protocol):
+    """How it is asked of an app."""
+
+    def __call__(
+        self, app: "perdure.Perdure", *, dry_run: bool, progress: Callable[[Bulk], object] | None
+    ) -> Coroutine[Any, Any, Bulk]: ...
+
+
+class Many:
+    """What all commands with `--where` share: which runs, where, and whether the user is asked."""
+
+    def __init__(
+        self, url: str, namespace: str, where: str, params: dict[str, object] | None, *, yes: bool, as_json: bool
+    ) -> None:
+        self._at = (url, namespace)
+        self._where = where
+        self._params = params
+        self._yes = yes
+        self._as_json = as_json
+
+    def ask(self, verb: str, asked: Asking) -> None:
+        """Show what matches, ask the user, do it, and show what became of it."""
+        count, ids = asyncio.run(self._look(verb, asked))
+        if count and not self._yes:
+            _confirm(verb, count, ids)
+        found = asyncio.run(self._act(asked, count)) if count else Bulk(0, 0, 0, {})
+        self._print(verb, found)
+        if found.errors:
+            raise typer.Exit(FAILED)
+
+    async def _look(self, verb: str, asked: Asking) -> tuple[int, list[str]]:
+        async with client(*self._at) as app:
+            counted = await asked(app, dry_run=True, progress=None)
+            if not counted.matched or self._yes:
+                return counted.matched, []
+            where = f"({self._where}) and {POSSIBLE.get(verb, OPEN)} and not workflow like 'task:%'"
+            return counted.matched, [run.id for run in await app.list(where=where, params=self._params, limit=FEW_IDS)]
+
+    async def _act(self, asked: Asking, count: int) -> Bulk:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=errors(), transient=True, disable=not errors().is_terminal) as bar:
+            task = bar.add_task("runs", total=count)
+            async with client(*self._at) as app:
+                return await asked(app, dry_run=False, progress=lambda found: bar.update(task, completed=found.matched))
+
+    def _print(self, verb: str, found: Bulk) -> None:
+        for kind, failed in found.errors.items():
+            more = ", ..." if failed.count > len(failed.ids) else ""
+            warn(f"{failed.count:,} of them: {kind} ({', '.join(failed.ids)}{more})")
+        if is_for_people(as_json=self._as_json):
+            text = f"{found.matched:,} matched, {found.done:,} done, {found.skipped:,} skipped"
+            screen().print(Text.assemble((verb, "bold"), f": {text}"), soft_wrap=True)
+        else:
+            print_json(found)
+
+
+def _confirm(verb: str, count: int, ids: list[str]) -> None:
+    more = ", ..." if count > len(ids) else ""
+    what = f"{count:,} run{'s' * (count != 1)} match{'es' * (count == 1)} ({', '.join(ids)}{more})"
+    if not sys.stdin.isatty():
+        raise Mistake(f"{what}; say --yes to {verb} {'it' if count == 1 else 'them'}")
+    if not typer.confirm(f"{what}; {verb} {'it' if count == 1 else 'them'}?", err=True):
+        raise typer.Exit(FAILED)
+
+
+def one_or_many(name: str | None, where: str | None, what: str) -> None:
+    """Mistake unless a run is named or a filter is given, and not both."""
+    if (name is None) == (where is None):
+        raise Mistake(f"name the run to {what}, or say which ones with --where; one of them")

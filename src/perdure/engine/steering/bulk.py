@@ -1,0 +1,178 @@
+"""Bulk: the same asked of all runs that match a filter, a bite at a time.
+
+In:   an action and a filter.
+Out:  what became of the runs: done, skipped, refused; after each bite, and in the end.
+
+Runs are walked from the newest that is on disk at the beginning to the oldest, so that each is met once and none that
+is started meanwhile. Those of a bite are asked together and go into one transaction, or a few. Each write holds only if
+its run still is what was read; else it is read again, and left alone when it does not match any more. So a caller
+who is killed leaves whole writes behind, and the same call again does the rest.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from perdure.clock import Clock
+from perdure.engine.committer import Committer, Settlement, refusal_of
+from perdure.engine.ports import Broadcast, BulkAction, Failures, Tally, Verb
+from perdure.engine.reads import StoreReader
+from perdure.engine.steering.forking import StoreForker
+from perdure.engine.stopping import Stopping
+from perdure.errors import (
+    IdConflict,
+    InboxFull,
+    NotOpen,
+    PerdureError,
+    RunClosed,
+    RunNotFound,
+    RunOpen,
+    RunUnreadable,
+    StoreUnavailable,
+)
+from perdure.kernel.filters import Filter, matches
+from perdure.stores import rows
+from perdure.stores.answers import Applied, Closed, Full, Missing, Moved, Posted
+from perdure.stores.operations import ExpectRun, Operation, PostMessage
+from perdure.stores.records import RunFilter, RunQuery, RunRow
+from perdure.stores.rules.filters import run_fields
+
+# So many runs are read at once, and so many of them are asked at once.
+PAGE, BITE = 500, 100
+# A run that changes whenever it is looked at is asked without a condition in the end.
+TRIES = 5
+# So many ids of runs with an error are told.
+FEW_IDS = 10
+# These runs are not what is meant any more.
+SKIPPED = (RunClosed, RunOpen, RunNotFound, IdConflict)
+
+
+class StoreBulk:
+    """Asks many runs at once; the BulkActions of an engine."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        clock: Clock,
+        reader: StoreReader,
+        stopping: Stopping,
+        forker: StoreForker,
+        url: str,
+        max_unread: int,
+    ) -> None:
+        self._committer = committer
+        self._clock = clock
+        self._reader = reader
+        self._stopping = stopping
+        self._forker = forker
+        self._url = url
+        self._max_unread = max_unread
+
+    async def act(self, namespace: str, action: BulkAction, where: Filter, told: Callable[[Tally], None]) -> Tally:
+        """Do this to the runs that match and are on disk now."""
+        tally, began = Tally(), self._clock.latest()
+        newest = await self._reader.list_runs(RunFilter(namespace, limit=1))
+        # Its own id is still below this one.
+        before = f"{newest[0].run_id} " if newest else ""
+        is_last = not newest
+        while not is_last:
+            page = (await self._reader.find_runs(RunQuery(namespace, where, before, PAGE))).rows
+            found = [row for row in page if isinstance(row, RunUnreadable) or row.created_at <= began]
+            for first in range(0, len(found), BITE):
+                bite = found[first : first + BITE]
+                tally = _added(tally, bite, await asyncio.gather(*(self._ask(row, action, where) for row in bite)))
+                told(tally)
+                # Others have their turn between two transactions.
+                await asyncio.sleep(0)
+            is_last = len(page) < PAGE
+            before = page[-1].run_id if page else before
+        return tally
+
+    async def _ask(self, row: RunRow | RunUnreadable, action: BulkAction, where: Filter) -> bool | PerdureError:
+        """Whether it was done; False when it was skipped, or else the error."""
+        if isinstance(row, RunUnreadable):
+            return row
+        try:
+            return await self._done(row, action, where)
+        except SKIPPED:
+            return False
+        except (StoreUnavailable, NotOpen):
+            # It is not about this run.
+            raise
+        except PerdureError as error:
+            return error
+
+    async def _done(self, row: RunRow, action: BulkAction, where: Filter) -> bool:
+        for attempt in range(TRIES):
+            guard = [_as_read(row)] if attempt < TRIES - 1 else []
+            answer = await self._answer(row, action, guard)
+            if not isinstance(answer, Moved):
+                return answer if isinstance(answer, bool) else self._is_done(row, answer)
+            if attempt == TRIES - 1:
+                break
+            row = await self._reader.read(row.namespace, row.run_id)
+            if not matches(where, run_fields(row)):
+                break
+        return False
+
+    async def _answer(self, row: RunRow, action: BulkAction, guard: Sequence[Operation]) -> Settlement | bool:
+        if isinstance(action, Broadcast):
+            return await self._send(row, action, guard)
+        match action.verb:
+            case Verb.CANCEL:
+                return await self._stopping.cancel(row, action.reason, None, guard) or True
+            case Verb.TERMINATE:
+                return await self._stopping.terminate(row, action.reason, guard) or True
+            case Verb.PAUSE:
+                return await self._stopping.pause(row, action.reason, guard)
+            case Verb.RESUME:
+                return await self._stopping.resume(row, guard)
+            case Verb.RETRY:
+                again = await self._forker.retry(row.namespace, row.run_id, row.workflow_id, action.reason)
+                # One that was there before is the work of another call.
+                return not isinstance(again, RunRow)
+
+    async def _send(self, row: RunRow, action: Broadcast, guard: Sequence[Operation]) -> Settlement | bool:
+        sent, now = action.sent, self._clock.now()
+        kind, body = type(sent).__name__, rows.message_body(sent)
+        post = PostMessage(row.run_id, action.message_id, kind, body, now, self._max_unread)
+        answer = await self._committer.apply(*guard, post)
+        if isinstance(answer, Applied) and isinstance(answer.value, Posted):
+            self._stopping.notice(answer, row.run_id, action.message_id, sent, now)
+            # Without a count it was there before.
+            return answer.value.count is not None
+        return answer
+
+    def _is_done(self, row: RunRow, answer: Settlement) -> bool:
+        match answer:
+            case Applied():
+                return True
+            case Closed() | Missing():
+                return False
+            case Full(most):
+                raise InboxFull(row.workflow_id, most)
+            case _:
+                raise refusal_of(answer, self._url)
+
+
+def _as_read(row: RunRow) -> ExpectRun:
+    """All of a run that filters see and that changes."""
+    return ExpectRun(row.run_id, row.status, row.held, row.step, row.attributes, row.updated_at)
+
+
+def _added(tally: Tally, bite: Sequence[RunRow | RunUnreadable], answers: Sequence[bool | PerdureError]) -> Tally:
+    """The tally with a bite more."""
+    errors = dict(tally.errors)
+    for row, answer in zip(bite, answers, strict=True):
+        if isinstance(answer, PerdureError):
+            before = errors.get(type(answer).__name__, Failures(0, ()))
+            id = row.id if isinstance(row, RunUnreadable) else row.workflow_id
+            errors[type(answer).__name__] = Failures(before.count + 1, (*before.ids, id)[:FEW_IDS])
+    return msgspec.structs.replace(
+        tally,
+        matched=tally.matched + len(bite),
+        done=tally.done + sum(answer is True for answer in answers),
+        skipped=tally.skipped + sum(answer is False for answer in answers),
+        errors=errors,
+    )

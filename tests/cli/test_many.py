@@ -1,0 +1,62 @@
+"""Steering many runs at once: `--where` instead of a name."""
+
+import sqlite3
+from contextlib import closing
+
+from tests.cli.shell import Shell
+
+
+def started(shell: Shell, count: int) -> None:
+    for number in range(count):
+        assert shell("start", "shop:greet", '["ann"]', "--id", f"g-{number}", "--attribute", "tenant=acme").code == 0
+
+
+def test_many_runs_are_paused_resumed_signalled_cancelled_and_retried(shell: Shell) -> None:
+    started(shell, 3)
+    where = ("--where", "tenant = :t", "--param", "t=acme")
+    paused = shell("pause", *where, "--reason", "why", "--yes")
+    assert paused.json == {"matched": 3, "done": 3, "skipped": 0, "errors": {}}
+    assert shell("signal", "approved", "true", *where, "--id", "s-1", "--yes").json["done"] == 3
+    assert shell("signal", "approved", "true", *where, "--id", "s-1", "--yes").json["skipped"] == 3
+    assert [run["held"] for run in shell("list", "--status", "paused").json] == ["paused"] * 3
+    assert shell("resume", "--where", "held = 'paused'", "--yes").json["done"] == 3
+    assert shell("cancel", *where, "--yes").json["done"] == 3
+    assert shell("retry", *where, "--yes").json["done"] == 3
+    assert shell("terminate", *where, "--yes").json["done"] == 3
+    assert shell("terminate", *where, "--yes").json["matched"] == 0
+
+
+def test_who_does_not_say_yes_is_asked_and_told_what_matches(shell: Shell) -> None:
+    """A filter that means more than was meant is seen before anything happens."""
+    started(shell, 7)
+    piped = shell("terminate", "--where", "tenant = 'acme'")
+    assert piped.code == 64
+    assert "7 runs match (g-" in piped.err
+    assert "say --yes to terminate them" in piped.err
+    code, seen = shell.at_terminal("terminate", "--where", "tenant = 'acme'", typed="n\n")
+    assert (code, "7 runs match (g-" in seen) == (1, True)
+    assert {run["status"] for run in shell("list").json} == {"PENDING"}
+    code, seen = shell.at_terminal("terminate", "--where", "tenant = 'acme'", typed="y\n")
+    assert (code, "7 matched, 7 done, 0 skipped" in seen) == (0, True)
+
+
+def test_errors_are_told_and_the_exit_code_is_1(shell: Shell) -> None:
+    started(shell, 2)
+    with closing(sqlite3.connect(shell.folder / "perdure.db")) as db, db:
+        db.execute("update runs set seed = 'spoilt' where workflow_id = 'g-0'")
+    answer = shell("pause", "--where", "true", "--yes")
+    assert answer.code == 1
+    assert "1 of them: RunUnreadable (g-0)" in answer.err
+    assert '"done": 1' in answer.out
+
+
+def test_a_run_or_a_filter_is_named_and_not_both(shell: Shell) -> None:
+    started(shell, 1)
+    for command in ("cancel", "terminate", "pause", "retry"):
+        assert "or say which ones with --where" in shell(command).err
+        assert shell(command, "g-0", "--where", "true").code == 64
+    assert shell("resume", "g-0", "--where", "true").code == 64
+    assert shell("signal", "g-0", "approved", "1", "--where", "true").code == 64
+    assert "name the run and the signal" in shell("signal", "g-0").err
+    assert shell("cancel", "--where", "true", "--force").code == 64
+    assert shell("cancel", "--where", "status =", "--yes").code == 64
