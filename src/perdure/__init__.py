@@ -33,6 +33,7 @@ _HOMES = {
         "RunNotHeld RunOpen RunTerminated RunTimedOut RunUnreadable ScheduleExists ScheduleNotFound StoreError "
         "StoreUnavailable StreamFull TransactionEnded UnknownWorkflow ValueTooLarge WouldDeadlock"
     ),
+    "perdure.http.access": "Caller",
     "perdure.kernel.conflict": "OnConflict",
     "perdure.kernel.retry": "Retry",
     "perdure.kernel.status": "Status",
@@ -173,6 +174,7 @@ if TYPE_CHECKING:
     from perdure.errors import UnknownWorkflow as UnknownWorkflow
     from perdure.errors import ValueTooLarge as ValueTooLarge
     from perdure.errors import WouldDeadlock as WouldDeadlock
+    from perdure.http.access import Caller as Caller
     from perdure.kernel.conflict import OnConflict as OnConflict
     from perdure.kernel.retry import Retry as Retry
     from perdure.kernel.status import Status as Status

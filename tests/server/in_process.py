@@ -1,14 +1,14 @@
 """Requests to the application without a socket: what a server would hand to it, and what it answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, MutableMapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from perdure.http.asgi import Application
+from perdure.http.access import AsgiApplication
 
 
 class Answer(NamedTuple):
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 class Caller:
     """Calls an application; headers given here go with every request."""
 
-    def __init__(self, application: Application, prefix: str = "", **headers: str) -> None:
+    def __init__(self, application: AsgiApplication, prefix: str = "", **headers: str) -> None:
         self._application = application
         self._prefix = prefix
         self._headers = headers
@@ -49,15 +49,15 @@ class Caller:
         if data and "content-type" not in sent:
             sent["content-type"] = "application/json"
         messages = [{"type": "http.request", "body": data, "more_body": False}]
-        found: list[dict[str, Any]] = []
+        found: list[MutableMapping[str, Any]] = []
 
-        async def receive() -> dict[str, Any]:
+        async def receive() -> MutableMapping[str, Any]:
             if messages:
                 return messages.pop()
             await asyncio.Event().wait()
             raise AssertionError
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             found.append(message)
 
         await self._application(self.scope(method, url, sent), receive, send)
@@ -84,11 +84,11 @@ class Caller:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         gone = asyncio.Event()
 
-        async def receive() -> dict[str, Any]:
+        async def receive() -> MutableMapping[str, Any]:
             await gone.wait()
             return {"type": "http.disconnect"}
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.body":
                 await queue.put(message["body"] if message.get("more_body") else None)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from perdure import Request, Signal, Stream, activity, expose, sleep, workflow
 from perdure import errors as all_errors
 from perdure.errors import BadFilter, IdConflict, PerdureError, RunNotFound
 from perdure.http.access import anybody
+from perdure.http.asgi import Application
 from perdure.http.problems import error_of, problem_of, status_of
 from perdure.testing import Environment
 from tests.server.in_process import Caller
@@ -275,7 +276,7 @@ async def test_the_document_of_the_routes_names_them_all(quick_path: Any) -> Non
 async def test_a_server_that_stops_answers_who_waits(quick_path: Any) -> None:
     """A long poll is answered, and a stream ends with a word about it."""
     async with Environment(str(quick_path / "test.db")) as env:
-        application = env.app.asgi(authenticate=anybody)
+        application = cast("Application", env.app.asgi(authenticate=anybody))
         call = Caller(application, host="localhost")
         await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "z"})
         waiting = asyncio.ensure_future(call.get("/v1/runs/z/result?wait=60"))

@@ -45,6 +45,7 @@ from perdure.errors import (
     StoreUnavailable,
     UnknownWorkflow,
 )
+from perdure.http.access import AsgiApplication, Authenticate
 from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
@@ -60,8 +61,6 @@ from perdure.views.schedules import DutyInfo, duty_views
 
 if TYPE_CHECKING:
     from perdure.app.sync.generated import SyncPerdure
-    from perdure.http.access import Authenticate
-    from perdure.http.asgi import Application
     from perdure.http.catalog import Catalog
     from perdure.worker.executor import WorkerSettings
     from perdure.worker.worker import Worker
@@ -262,7 +261,7 @@ class Perdure:
         """What one worker of the namespace does for all, who has it, and how it went."""
         return await duty_views(self._opened, self.namespace)
 
-    def asgi(self, *, authenticate: "Authenticate | None" = None) -> "Application":
+    def asgi(self, *, authenticate: Authenticate | None = None) -> AsgiApplication:
         """The routes over this Perdure, to be mounted in any ASGI application: `api.mount("/perdure", app.asgi())`.
 
         `authenticate` gets the ASGI scope of a request, and gives the Caller, or None when it is nobody's.

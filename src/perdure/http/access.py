@@ -5,7 +5,7 @@ Out:  nothing, or NotAllowed; which namespace is meant.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -36,7 +36,20 @@ class Caller(msgspec.Struct, frozen=True):
 ANYBODY = Caller("anybody", ALL_SCOPES)
 
 AsgiScope: TypeAlias = MutableMapping[str, Any]
-Authenticate: TypeAlias = Callable[[AsgiScope], Awaitable[Caller | None]]
+# Says who calls; a plain function, or an `async def`.
+Authenticate: TypeAlias = Callable[[MutableMapping[str, object]], Caller | Awaitable[Caller | None] | None]
+
+
+class AsgiApplication(Protocol):
+    """What ASGI servers run and frameworks mount."""
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, object],
+        receive: Callable[[], Awaitable[MutableMapping[str, object]]],
+        send: Callable[[MutableMapping[str, object]], Awaitable[None]],
+        /,
+    ) -> None: ...
 
 
 def check_scope(caller: Caller, scope: Scope) -> None:
@@ -60,6 +73,6 @@ def _allowed(caller: Caller, namespace: str) -> str:
     return namespace
 
 
-async def anybody(_: AsgiScope) -> Caller:
+def anybody(_: AsgiScope) -> Caller:
     """Everybody who reaches the server may do everything: for the own machine alone."""
     return ANYBODY

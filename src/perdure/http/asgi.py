@@ -8,7 +8,7 @@ Knows nothing of what the routes do; the handlers do that.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -34,8 +34,8 @@ from perdure.http.table import Reply, Route, Scope, Tree
 
 log = logging.getLogger("perdure.http")
 
-Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
-Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # A sender that takes longer for its body is cut.
 BODY_SECONDS = 30.0
@@ -142,7 +142,8 @@ class Application:
     async def _caller(self, request: HttpRequest, route: Route) -> Caller:
         if route.scope is Scope.OPEN:
             return ANYBODY
-        caller = await self._authenticate(request.scope)
+        said = self._authenticate(request.scope)
+        caller = await said if isinstance(said, Awaitable) else said
         if caller is None:
             raise NotAuthenticated
         check_scope(caller, route.scope)
