@@ -16,7 +16,7 @@ approval = Deferred("approval", int)
 
 
 @workflow
-async def waits_for_approval() -> int:
+async def waits_for_decision() -> int:
     return await approval.wait()
 
 
@@ -38,7 +38,7 @@ async def _resolved(app: Perdure) -> Spent:
         await run.resolve(approval, number)
         assert await run.result() == number
 
-    runs = [await app.start(waits_for_approval) for _ in range(RUNS)]
+    runs = [await app.start(waits_for_decision) for _ in range(RUNS)]
     with spending() as spent:
         await asyncio.gather(*(resolve_and_wait(run, number) for number, run in enumerate(runs)))
     return spent

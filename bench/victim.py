@@ -40,7 +40,7 @@ effects = Log()
 
 
 @activity
-async def reserve(number: int) -> int:
+async def reserve_parcel(number: int) -> int:
     effects.add(number, "reserve")
     return number + 1
 
@@ -52,7 +52,7 @@ async def pay(number: int) -> int:
 
 
 @activity
-async def pack(number: int) -> int:
+async def pack_parcel(number: int) -> int:
     effects.add(number, "pack")
     await asyncio.sleep(SLOW_SECONDS)
     return number + 1
@@ -66,7 +66,7 @@ async def send(number: int) -> int:
 
 @workflow
 async def order(number: int) -> list[int]:
-    return [await step(number) for step in (reserve, pay, pack, send)]
+    return [await step(number) for step in (reserve_parcel, pay, pack_parcel, send)]
 
 
 async def main(folder: Path, runs: int) -> None:

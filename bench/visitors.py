@@ -72,7 +72,7 @@ async def takes_a_nap(seconds: float) -> int:
 
 
 @workflow
-async def listens(count: int) -> list[str]:
+async def visitor_listens(count: int) -> list[str]:
     return [await say_more.receive() for _ in range(count)]
 
 
@@ -131,7 +131,7 @@ class Visitor:
         assert await (await self._start(takes_a_nap, seconds)).result(PATIENCE_SECONDS) == 1
 
     async def talk(self) -> None:
-        run = await self._start(listens, 3)
+        run = await self._start(visitor_listens, 3)
         words = ["one", "two", "three"]
         for word in words:
             await run.signal(say_more, word)

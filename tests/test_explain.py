@@ -50,7 +50,7 @@ async def gets_a_request() -> int:
 
 
 @workflow
-async def sleeps() -> None:
+async def sleeps_long() -> None:
     await sleep(timedelta(days=3))
 
 
@@ -77,7 +77,7 @@ async def fails() -> None:
 
 
 @activity(queue="far")
-async def far_away() -> int:
+async def explain_far_away() -> int:
     return 1
 
 
@@ -92,12 +92,12 @@ async def calls_fails() -> None:
 
 
 @workflow
-async def calls_far_away() -> int:
-    return await far_away()
+async def explain_calls_far_away() -> int:
+    return await explain_far_away()
 
 
 @workflow
-async def calls_a_child() -> int:
+async def explain_child() -> int:
     return await gets_a_signal.options(id="the child")()
 
 
@@ -109,11 +109,11 @@ async def calls_the_next(depth: int) -> int:
 
 
 @workflow
-async def waits_for(circle: str) -> int:
+async def explain_waits_for(circle: str) -> int:
     """The run whose id is the first letter waits for the one of the next."""
     await go.receive()
     others = circle[1:] if circle[0] == "d" else circle[1:] + circle[0]
-    return await waits_for.options(id=others[0])(others)
+    return await explain_waits_for.options(id=others[0])(others)
 
 
 async def explained(env: Environment, id: str) -> Explanation:
@@ -201,7 +201,7 @@ async def test_what_comes_from_outside_is_told_by_name_live_and_parked(
 
 async def test_a_timer_is_told_until_when(env: Environment) -> None:
     async with env:
-        run = await env.start(sleeps.options(id="a"))
+        run = await env.start(sleeps_long.options(id="a"))
         await env.pass_time(60)
         told = await run.explain()
         assert told.cause == "timer"
@@ -241,7 +241,7 @@ async def test_between_two_attempts_the_next_time_and_the_last_error_are_told(en
 
 async def test_a_child_is_told_with_its_own_cause(env: Environment) -> None:
     async with env:
-        run = await env.start(calls_a_child.options(id="a"))
+        run = await env.start(explain_child.options(id="a"))
         await env.pass_time(60)
         told = await run.explain()
         assert (told.cause, told.evidence["id"]) == ("child", "the child")
@@ -265,7 +265,7 @@ async def test_children_are_followed_five_deep(env: Environment) -> None:
 
 async def test_an_activity_on_a_queue_that_nobody_works_is_told_with_the_reason(env: Environment) -> None:
     async with env:
-        run = await env.start(calls_far_away.options(id="a"))
+        run = await env.start(explain_calls_far_away.options(id="a"))
         await env.pass_time(60)
         told = await run.explain()
         assert (told.cause, cause_below(told)) == ("activity", "no_worker")
@@ -276,7 +276,7 @@ async def test_runs_that_wait_for_each_other_are_a_deadlock(env: Environment) ->
     """Neither will ever go on, and looked at alone each seems to wait as it should."""
     async with env:
         for circle in ("abc", "bca", "cab", "dabc"):
-            await env.start(waits_for.options(id=circle[0]), circle)
+            await env.start(explain_waits_for.options(id=circle[0]), circle)
         await env.settle()
         for id in "abcd":
             await (await env.app.get(id)).signal(go, 1)
@@ -356,7 +356,7 @@ async def test_what_is_ahead_on_the_queue_is_counted_as_claims_would_take_it(env
         env.clock.advance(1)
         await client.start(gets_a_signal.options(id="second"))
         env.clock.advance(1)
-        await client.start(sleeps.options(id="without code"))
+        await client.start(sleeps_long.options(id="without code"))
         await client.start(returns.options(id="other queue", queue="far"))
         await client.start(returns.options(id="third"))
         await client.start(returns.options(id="before all", priority=3))

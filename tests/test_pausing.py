@@ -37,7 +37,7 @@ def gate(name: str) -> asyncio.Event:
 
 
 @activity
-async def slow(name: str) -> str:
+async def slow_to_pause(name: str) -> str:
     await gate(name).wait()
     done.append(name)
     return name
@@ -50,7 +50,7 @@ async def quick(name: str) -> str:
 
 
 @activity(queue="parcels")
-async def wrap(what: str) -> str:
+async def paused_wrap(what: str) -> str:
     done.append(what)
     return f"wrapped {what}"
 
@@ -64,7 +64,7 @@ async def once(name: str) -> str:
 
 @workflow
 async def two_steps() -> list[str]:
-    return [await slow("one"), await quick("two")]
+    return [await slow_to_pause("one"), await quick("two")]
 
 
 @workflow
@@ -73,14 +73,14 @@ async def nods() -> int:
 
 
 @workflow
-async def naps() -> str:
+async def paused_naps() -> str:
     await sleep(timedelta(minutes=1))
     return await quick("awake")
 
 
 @workflow
 async def wraps() -> str:
-    return await wrap("a book")
+    return await paused_wrap("a book")
 
 
 @workflow
@@ -89,13 +89,13 @@ async def begins_once() -> str:
 
 
 @workflow
-async def has_a_child() -> str:
+async def paused_parent() -> str:
     return await two_steps_of_a_child()
 
 
 @workflow
 async def two_steps_of_a_child() -> str:
-    return await quick("child") + await slow("of a child")
+    return await quick("child") + await slow_to_pause("of a child")
 
 
 async def is_paused(run: Run[Any]) -> bool:
@@ -158,7 +158,7 @@ async def test_it_works_without_a_worker_and_survives_restarts(env: Environment)
 
 async def test_a_run_that_has_not_begun_is_paused_and_its_delay_goes_on(env: Environment) -> None:
     async with env:
-        run = await env.start(naps.options(delay=timedelta(minutes=10)))
+        run = await env.start(paused_naps.options(delay=timedelta(minutes=10)))
         await run.pause()
         assert await is_paused(run)
         await env.pass_time(60)
@@ -170,7 +170,7 @@ async def test_a_run_that_has_not_begun_is_paused_and_its_delay_goes_on(env: Env
 
 async def test_timers_fire_when_the_run_goes_on_and_none_early(env: Environment) -> None:
     async with env:
-        late, early = await env.start(naps), await env.start(naps.options(id="early"))
+        late, early = await env.start(paused_naps), await env.start(paused_naps.options(id="early"))
         await env.settle()
         await late.pause()
         await early.pause()
@@ -312,7 +312,7 @@ async def test_an_activity_on_a_queue_that_was_held_ends_with_its_run(env: Envir
 
 async def test_children_are_not_paused_and_their_results_wait(env: Environment) -> None:
     async with env:
-        run = await env.start(has_a_child)
+        run = await env.start(paused_parent)
         await env.settle()
         await run.pause()
         gate("of a child").set()

@@ -12,12 +12,12 @@ go = Signal("go", int)
 
 
 @workflow
-async def waits_for_go() -> int:
+async def stuck_until_go() -> int:
     return await go.receive(timeout=timedelta(days=3 * 365))
 
 
 @workflow
-async def sleeps_long() -> None:
+async def stuck_sleeps() -> None:
     await sleep(timedelta(days=365))
 
 
@@ -53,7 +53,7 @@ async def stuck(env: Environment, after: float = 60) -> list[str]:
 async def test_what_waits_or_works_is_not_stuck_however_long_it_does(env: Environment) -> None:
     """An alarm that goes off for a run that waits for its customer is turned off, and then nobody hears the others."""
     async with env:
-        for code in (waits_for_go, sleeps_long, calls_runs_on, ends):
+        for code in (stuck_until_go, stuck_sleeps, calls_runs_on, ends):
             await env.start(code.options(id=code.name))
         await env.start(ends.options(id="delayed", delay=timedelta(days=1)))
         await env.pass_time(timedelta(hours=3))
@@ -62,11 +62,11 @@ async def test_what_waits_or_works_is_not_stuck_however_long_it_does(env: Enviro
 
 async def test_a_run_that_nobody_has_code_for_is_stuck_after_a_minute(env: Environment) -> None:
     async with Environment(env.path, clock=env.clock, worker=False) as client:
-        env.workflows = [waits_for_go]
+        env.workflows = [stuck_until_go]
         async with env:
             await client.start(ends.options(id="no code"))
             await client.start(ends.options(id="no worker", queue="far", delay=30))
-            await client.start(waits_for_go.options(id="has code"))
+            await client.start(stuck_until_go.options(id="has code"))
             await env.pass_time(59)
             env.engine.lease.renew()
             assert await stuck(client) == []
@@ -105,7 +105,7 @@ async def test_a_message_for_a_run_without_code_begins_the_minute_anew(env: Envi
     """Before it came the run had no reason to move."""
     async with Environment(env.path, clock=env.clock, worker=False) as client:
         async with env:
-            run = await env.start(waits_for_go.options(id="a"))
+            run = await env.start(stuck_until_go.options(id="a"))
             await env.pass_time(600)
         assert await stuck(client) == []
         await (await client.app.get(run.id)).signal(go, 1)

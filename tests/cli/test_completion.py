@@ -30,7 +30,7 @@ def test_each_shell_gets_a_script_it_understands(shell: Shell, name: str) -> Non
 
 def test_commands_options_statuses_and_runs_are_offered(shell: Shell) -> None:
     assert offered(shell, "perdure si") == ["signal"]
-    assert offered(shell, "perdure list --st") == ["--status"]
+    assert offered(shell, "perdure list --sta") == ["--status"]
     assert offered(shell, "perdure list --status fa") == ["failed"]
     assert offered(shell, "perdure list --status h") == ["held"]
     assert offered(shell, "perdure list --status q") == ["quarantine"]

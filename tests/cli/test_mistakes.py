@@ -98,7 +98,7 @@ ARGUMENTS: list[tuple[str, int, str]] = [
     ("wait taken --timeout", 64, "Option '--timeout' requires an argument"),
     ("run shop:greet --nope", 64, "No such option: --nope"),
     ("bogus", 64, "No such command 'bogus'; see `perdure --help`"),
-    ("lst", 64, "No such command 'lst'. Did you mean 'list'? See `perdure --help`"),
+    ("lisst", 64, "No such command 'lisst'. Did you mean 'list'? See `perdure --help`"),
     ("--nope", 64, "No such option: --nope"),
     ("--url sqlite:///x.db show s", 64, "--url goes after the command: `perdure COMMAND --url`; see `perdure --help`"),
     ("--json list", 64, "--json goes after the command: `perdure COMMAND --json`"),

@@ -124,7 +124,7 @@ def schedule(
     namespace: given.Namespace = given.DEFAULT_NAMESPACE,
     as_json: given.AsJson = False,
 ) -> None:
-    """Make, show, change, pause, trigger, backfill or delete schedules; or see times beforehand."""
+    """Make, show, change, trigger, backfill or delete schedules; see times beforehand."""
     fields: dict[str, Any] = {
         "expression": cron,
         "zone": zone,

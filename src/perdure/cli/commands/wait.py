@@ -43,7 +43,7 @@ def wait(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until a run has ended, and print its result; or until it has come to a status or a step."""
+    """Wait until a run has ended, and print its result."""
     wanted = [_wanted(word) for words in until or () for word in words.split("|")]
     try:
         if wanted:
