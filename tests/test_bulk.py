@@ -20,12 +20,12 @@ async def may_fail() -> str:
 
 
 @activity(queue="nobody")
-async def far_away() -> str:
+async def bulk_far_away() -> str:
     return "far"
 
 
 @workflow
-async def nods() -> int:
+async def bulk_nods() -> int:
     return await nod.receive()
 
 
@@ -36,7 +36,7 @@ async def tries() -> str:
 
 @workflow
 async def goes_far() -> str:
-    return await far_away()
+    return await bulk_far_away()
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def _small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def some(env: Environment, count: int, **attributes: Any) -> list[Run[int]]:
-    return [await env.start(nods.options(attributes={"tenant": "acme"} | attributes)) for _ in range(count)]
+    return [await env.start(bulk_nods.options(attributes={"tenant": "acme"} | attributes)) for _ in range(count)]
 
 
 async def statuses(runs: list[Run[Any]]) -> list[str]:
@@ -93,7 +93,7 @@ async def test_terminate_all(env: Environment) -> None:
         await env.pass_time(20)
         live = await some(env, 4)
         await env.settle()
-        assert (await env.app.terminate_all(where="workflow = 'nods'", reason="over")).done == 8
+        assert (await env.app.terminate_all(where="workflow = 'bulk_nods'", reason="over")).done == 8
         await env.settle()
         assert await statuses(parked + live) == ["TERMINATED"] * 8
 
@@ -133,7 +133,7 @@ async def test_runs_that_are_started_meanwhile_are_left_alone(env: Environment) 
         late: list[Any] = []
 
         def start(_: Bulk) -> None:
-            late.append(env.app.start(nods.options(attributes={"tenant": "acme"})))
+            late.append(env.app.start(bulk_nods.options(attributes={"tenant": "acme"})))
 
         found = await env.app.pause_all(where="true", progress=start)
         assert found == Bulk(5, 5, 0, {})
@@ -183,7 +183,7 @@ async def test_activities_on_a_queue_are_left_out_unless_they_are_asked_for(env:
         (task,) = await run.children()
         assert task.held == "paused"
         assert await env.app.resume_all(where="held = 'paused'", dry_run=True) == Bulk(1, 0, 0, {})
-        assert await env.app.cancel_all(where="workflow = 'task:far_away'", dry_run=True) == Bulk(1, 0, 0, {})
+        assert await env.app.cancel_all(where="workflow = 'task:bulk_far_away'", dry_run=True) == Bulk(1, 0, 0, {})
 
 
 async def test_it_stays_in_its_namespace(env: Environment) -> None:
