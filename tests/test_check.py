@@ -14,6 +14,7 @@ from perdure.app.checking import trace_of
 from perdure.authoring.options import WorkflowOptions
 from perdure.stores.postgres.address import address_of
 from perdure.testing import Environment
+from perdure.worker.check import check
 from perdure.worker.check.trace import trace
 
 go = Signal("go", int)
@@ -58,6 +59,18 @@ async def with_a_patch(what: str) -> str:
 
 async def that_spins(what: str) -> str:
     raise SystemExit(what)
+
+
+async def of_many(what: str) -> str:
+    for _ in range(4):
+        await packs(what)
+    return str(await go.receive())
+
+
+async def of_many_others(what: str) -> str:
+    for _ in range(3):
+        await packs(what)
+    return await ships(what)
 
 
 async def with_branches(what: str) -> str:
@@ -117,6 +130,24 @@ async def test_code_that_does_not_fit_is_told_with_both_sides(env: Environment) 
     assert newest.workflows[0].checked == 3
     assert one.workflows[0].misfits[0].ids == ("r-03",)
     assert ran == []
+
+
+@pytest.mark.parametrize("count", [3, 4])
+async def test_runs_and_events_behind_the_first_page_are_looked_at(
+    env: Environment, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deploy is as dangerous to the oldest run, and to the last event of a long one."""
+    monkeypatch.setattr(check, "RUNS_PAGE", 2)
+    monkeypatch.setattr(check, "EVENTS_PAGE", 2)
+    await begin(env, *(f"r-{n}" for n in range(count)), fn=of_many)
+    async with client_with(env, of_many_others) as client:
+        found = await client.app.check(as_workflow(of_many_others))
+        some = await client.app.check(as_workflow(of_many_others), limit=3)
+    (told,) = found.workflows
+    (misfit,) = told.misfits
+    assert (told.checked, told.held, misfit.event) == (count, count, "event 5 is ActivityCompleted at packs#4")
+    assert sorted(misfit.ids) == [f"r-{n}" for n in range(count)]
+    assert len({*some.workflows[0].misfits[0].ids}) == some.workflows[0].checked == 3
 
 
 async def test_arguments_that_no_longer_fit_the_signature_are_told_apart(env: Environment) -> None:

@@ -38,6 +38,7 @@ from perdure import (
     undo,
     workflow,
 )
+from perdure.engine.steering import forking
 from perdure.stores.answers import Committed
 from perdure.stores.operations import Batch, ForkRun, InsertRichRun, Operation
 from perdure.testing import Environment, Fault
@@ -94,6 +95,13 @@ async def takes_signals(count: int) -> list[int]:
     first = await go.receive()
     await charge(first)
     return [first, *[await go.receive() for _ in range(count - 1)]]
+
+
+@workflow(name="fork_many")
+async def many(count: int) -> str:
+    for number in range(count):
+        await reserve(str(number))
+    return await charge(count)
 
 
 @workflow(name="fork_undoes")
@@ -161,6 +169,23 @@ async def test_a_failed_call_has_fresh_attempts(env: Environment) -> None:
         assert bank.calls == ["charge 7", "charge 7"]
         bank.is_broken = False
         assert await env.result(await again.retry()) == "hold-o-17 receipt 7"
+
+
+@pytest.mark.parametrize("count", [3, 4])
+async def test_what_lies_behind_the_first_page_of_a_history_is_kept(
+    env: Environment, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the calls of a long run would be made a second time; its end may stand on either side of a border."""
+    monkeypatch.setattr(forking, "PAGE", 3)
+    async with failed(env, count, workflow=many) as run:
+        before = await history(run)
+        other = await run.fork(at=count, id="other")
+        again = await run.retry()
+
+        assert await env.result(again) == f"receipt {count}"
+        assert await env.result(other) == f"receipt {count}"
+        assert sorted(bank.calls) == [f"charge {count}", f"charge {count}", f"reserve {count - 1}"]
+        assert (await history(again))[: count + 1] == before[: count + 1]
 
 
 async def test_a_run_whose_undos_ran_begins_from_the_beginning(env: Environment) -> None:

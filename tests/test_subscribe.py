@@ -22,6 +22,7 @@ from perdure import (
     set_attributes,
     workflow,
 )
+from perdure.engine.subscriptions import subscriptions
 from perdure.kernel.position import Position
 from perdure.stores.operations import InsertRun
 from perdure.testing import Environment
@@ -171,6 +172,53 @@ async def test_a_cursor_within_the_first_list_goes_on_with_the_rest_of_it(env: E
             first = {id for id, *_ in await watcher.next(2)}
         async with watching(env, after=watcher.cursor) as again:
             assert {id for id, *_ in await again.next(2)} == {*"abcd"} - first
+
+
+async def test_a_cursor_is_not_beyond_what_was_not_told_yet(env: Environment) -> None:
+    """Several runs change at once, the reader dies after the first: the next reader is told of the others."""
+    async with env:
+        runs = [await env.start(watched.options(id=id), "begin") for id in "abc"]
+        await env.settle()
+        async with watching(env) as watcher:
+            await watcher.next(3)
+            for run in runs:
+                await run.signal(go, "middle")
+            await env.pass_time(15)
+            change = await watcher.until(lambda change: change.run.step == "middle")
+        async with watching(env, after=change.cursor) as again:
+            await told_of(again, {*"abc"} - {change.run.id}, "middle")
+
+
+@pytest.mark.parametrize("count", [3, 4])
+async def test_no_run_is_lost_between_two_pages(env: Environment, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first list, in the rest of it after a cursor, among changes, and among those that came meanwhile."""
+    monkeypatch.setattr(subscriptions, "PAGE", 2)
+    ids = {f"p{number}" for number in range(count)}
+    async with env:
+        runs = [await env.start(watched.options(id=id), "begin") for id in sorted(ids)]
+        await env.settle()
+        async with watching(env) as watcher:
+            first, *others = [id for id, *_ in await watcher.next(count)]
+            assert {first, *others} == ids
+            for run in runs:
+                await run.signal(go, "middle")
+            await told_of(watcher, ids, "middle")
+        async with watching(env, after=watcher.seen[0].cursor) as rest:
+            assert {id for id, *_ in await rest.next(count - 1)} == ids - {first}
+        for run in runs:
+            await run.signal(go, "last")
+        await env.pass_time(15)
+        async with watching(env, after=watcher.cursor) as again:
+            await told_of(again, ids, "last")
+
+
+async def told_of(watcher: Watcher, ids: set[str], step: str) -> None:
+    """Until each of these was told to be there."""
+    missing = set(ids)
+    while missing:
+        await watcher.next()
+        if watcher.seen[-1].run.step == step:
+            missing.discard(watcher.seen[-1].run.id)
 
 
 async def test_what_left_while_nobody_looked_is_told(env: Environment) -> None:
