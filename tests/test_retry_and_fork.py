@@ -323,6 +323,18 @@ async def test_two_retries_at_once_make_one_run(env: Environment) -> None:
         assert len(await env.app.list(id="o-17")) == 2
 
 
+async def test_a_fork_that_has_the_id_is_not_taken_for_a_retry(env: Environment) -> None:
+    """It may have left out what the caller of the retry counts on."""
+    async with failed(env, "o-17", 7) as run:
+        forked = await run.fork(at=1)
+
+        with pytest.raises(IdConflict, match="a retry of run.*that run is newer"):
+            await run.retry()
+
+        assert (await run.describe()).forked_to == forked.run_id
+        assert await env.result(forked) == "hold-o-17 receipt 7"
+
+
 async def test_a_retry_that_another_process_makes_first_is_the_answer(env: Environment) -> None:
     """Between the look and the write another process has retried: its run is the only one."""
     async with failed(env, "o-17", 7) as run:

@@ -22,9 +22,15 @@ from perdure import (
     set_attributes,
     workflow,
 )
+from perdure.app.internals import engine_of
 from perdure.engine.subscriptions import subscriptions
+from perdure.engine.subscriptions.cursors import Cursor
+from perdure.engine.subscriptions.matching import Selection
+from perdure.engine.subscriptions.subscriber import ListPage, Subscriber
+from perdure.kernel.filters import parse
 from perdure.kernel.position import Position
 from perdure.stores.operations import InsertRun
+from perdure.stores.rules.filters import run_fields
 from perdure.testing import Environment
 
 go = Signal("go", str)
@@ -187,6 +193,35 @@ async def test_a_cursor_is_not_beyond_what_was_not_told_yet(env: Environment) ->
             change = await watcher.until(lambda change: change.run.step == "middle")
         async with watching(env, after=change.cursor) as again:
             await told_of(again, {*"abc"} - {change.run.id}, "middle")
+
+
+async def test_what_came_since_a_cursor_does_not_hide_what_came_later(env: Environment) -> None:
+    """While a subscriber catches up, the look of all tells it newer things: these stay, with a cursor before both."""
+    async with env:
+        engine = engine_of(env.app)
+        assert engine is not None
+        run = await env.start(watched.options(id="a"), "begin")
+        await env.settle()
+        old = await engine.reader.read("main", run.run_id)
+        await run.signal(go, "middle")
+        await env.pass_time(15)
+        new = await engine.reader.read("main", run.run_id)
+        early, late = Position(3), Position(5)
+        wanted = Selection("main", parse("true", None, now=0))
+        subscriber = Subscriber(wanted, env.clock, late, Cursor(early, 0))
+
+        subscriber.offer(new, run_fields(new), late)
+        subscriber.offer_first([(old, run_fields(old))], early)
+        told_first = subscriber._cursor()
+        change = await subscriber.next(no_more_pages)
+
+        assert change.row.step == "middle"
+        assert Cursor.parse(told_first).position == early
+        assert Cursor.parse(change.cursor).position == late
+
+
+async def no_more_pages(_: Selection, after: str) -> ListPage:
+    raise AssertionError(f"a page after {after!r}: it goes on after a cursor")
 
 
 @pytest.mark.parametrize("count", [3, 4])

@@ -26,6 +26,11 @@ async def http_secret(secret: str) -> str:
     return secret
 
 
+@workflow
+async def http_parent() -> None:
+    await http_owned.options(id="child", entity_id="npc-1")()
+
+
 async def key_for(env: Environment, **rights: Any) -> str:
     engine = engine_of(env.app)
     assert engine is not None
@@ -184,3 +189,51 @@ async def test_an_admin_of_an_entity_makes_and_sees_no_keys_beyond_it(env: Envir
         others = [key for key in (await caller_with(env, other).get("/v1/keys")).json["items"] if not key["entity_id"]]
         refused = await npc("DELETE", f"/v1/keys/{others[0]['key_id']}")
         assert refused.json["error"] == "KeyNotFound"
+
+
+async def test_a_key_of_an_entity_finds_no_other_run_by_any_way(env: Environment) -> None:
+    """Not by its run_id either, nor among the children of a run of its own."""
+    async with env:
+        admin = caller_with(env, await key_for(env))
+        npc = caller_with(env, await key_for(env, role="operator", entity_id="npc-42"))
+        other = (await admin.post("/v1/runs", {"workflow": "http_owned", "id": "other", "entity_id": "npc-1"})).json
+        own = (await npc.post("/v1/runs", {"workflow": "http_parent", "id": "own"})).json
+        await env.pass_time(1)
+
+        for route in ROUTES:
+            if "{id}" in route.path and route.method == "GET":
+                for id in ("-", "other"):
+                    path = route.path.replace("{id}", id).replace("{name}", "any")
+                    answer = await npc.get(f"{path}?run_id={other['run_id']}")
+                    assert (answer.status, answer.json["error"]) == (404, "RunNotFound"), path
+        children = f"/v1/runs/own/children?run_id={own['run_id']}"
+        assert [run["entity_id"] for run in (await admin.get(children)).json["items"]] == ["npc-1"]
+        assert (await npc.get(children)).json["items"] == []
+
+
+async def test_an_admin_of_a_namespace_sees_and_ends_its_own_keys_alone(env: Environment) -> None:
+    """A key for every namespace is none of its own, though it names no other one."""
+    async with env:
+        await key_for(env)
+        wide = (await caller_with(env, await key_for(env)).get("/v1/keys")).json["items"][0]["key_id"]
+        acme = caller_with(env, await key_for(env, namespaces=("acme",)))
+
+        assert [key["namespaces"] for key in (await acme.get("/v1/keys")).json["items"]] == [["acme"]]
+        assert (await acme("DELETE", f"/v1/keys/{wide}")).json["error"] == "KeyNotFound"
+        for namespaces in ([], ["main"], ["acme", "main"]):
+            refused = await acme.post("/v1/keys", {"label": "more", "role": "reader", "namespaces": namespaces})
+            assert (refused.status, refused.json["error"]) == (403, "NotAllowed")
+
+
+async def test_a_wrong_key_is_refused_right_after_the_right_one(env: Environment) -> None:
+    """What is known of a key for a second is known by its id, which is half of what a caller shows."""
+    async with env:
+        key = await key_for(env)
+        application = env.app.asgi()
+        right, wrong = (
+            Caller(application, authorization=f"Bearer {text}")
+            for text in (key, key[:-1] + ("0" if key[-1] != "0" else "1"))
+        )
+        assert (await right.get("/v1/runs")).status == 200
+        assert (await wrong.get("/v1/runs")).status == 401
+        assert (await right.get("/v1/runs")).status == 200
