@@ -314,6 +314,16 @@ def test_a_class_name_is_used_once() -> None:
     assert twice == set()
 
 
+def test_a_table_has_one_row_for_a_key() -> None:
+    """Of two rows the later one counts, without a word: a merge that keeps both sides may undo one of them."""
+    twice = []
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            keys = [ast.unparse(key) for key in node.keys if key is not None] if isinstance(node, ast.Dict) else []
+            twice += [f"{path.name}: {key}" for key in set(keys) if keys.count(key) > 1]
+    assert twice == []
+
+
 def test_the_kernel_is_pure() -> None:
     """No I/O, clock, randomness, asyncio or logging; the rules must run the same anywhere."""
     wrong = [

@@ -123,6 +123,23 @@ async def test_first_come_the_runs_that_match_and_then_each_that_changes(env: En
             assert {change.run.entity_id for change in watcher.seen} == {"npc-42"}
 
 
+async def test_an_end_that_changes_nothing_else_is_told(env: Environment) -> None:
+    """The last state of a run always comes, also when a look has just seen the state before it."""
+    async with env:
+        run = await env.start(other.options(id="quiet"))
+        await env.settle()
+        async with watching(env) as watcher:
+            await watcher.next()
+            # It has said what it waits for, and is not parked yet: nothing but its end follows.
+            await env.pass_time(3)
+            before = await env.store.reads.changelog.position()
+            await run.signal(go, "again")
+            await env.alive(run.result())
+            _, changed = await env.store.reads.changelog.changed(before)
+            last = await watcher.until(lambda change: change.run.closed_at is not None)
+            assert (changed, last.run.status) == ([run.run_id], "COMPLETED")
+
+
 async def test_a_run_that_matches_no_longer_has_left(env: Environment) -> None:
     async with env:
         run = await env.start(watched.options(id="a"), "begin")

@@ -216,12 +216,11 @@ TABLE: dict[type[Operation], Rule] = {
     operations.Listen: single(listen),
     operations.MoveLog: single(one_row("move_log")),
     operations.ForgetChanges: single(forget_changes),
-    operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, is_shown=True, parts={"end_runs": Part.COUNTED}),
     operations.InsertSchedule: single(one_row("insert_schedule"), News.WORK),
     operations.DeleteSchedule: single(delete_schedule),
     operations.TakeDuty: single(one_row("take_duty")),
     operations.NoteDuty: single(one_row("note_duty")),
-    operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, parts={"end_runs": Part.COUNTED}),
+    operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, is_shown=True, parts={"end_runs": Part.COUNTED}),
 }
 
 
