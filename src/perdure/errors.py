@@ -758,7 +758,7 @@ class KeyNotFound(PerdureError, LookupError):
         self.key_id = key_id
 
     def __str__(self) -> str:
-        return f"no key {self.key_id!r} is good; `perdure key list` shows the keys there are"
+        return f"no key {self.key_id!r} is good; `GET /v1/keys` shows the keys there are"
 
 
 class LastAdminKey(PerdureError):
@@ -769,7 +769,7 @@ class LastAdminKey(PerdureError):
         self.key_id = key_id
 
     def __str__(self) -> str:
-        return f"the key {self.key_id!r} is the last one of an admin; make another one first: `perdure key create`"
+        return f"the key {self.key_id!r} is the last one of an admin; make another one first, with `POST /v1/keys`"
 
 
 class RequestRejected(PerdureError):
@@ -781,8 +781,8 @@ class NotAuthenticated(RequestRejected):
 
     def __str__(self) -> str:
         return (
-            "the request has no key that is good here; send `Authorization: Bearer pdk_...`, and make one with "
-            "`perdure key create`"
+            "the request has no key that is good here; send `Authorization: Bearer pdk_...`, or open with key=...; "
+            "an admin makes keys with `POST /v1/keys`"
         )
 
 

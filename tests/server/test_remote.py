@@ -113,7 +113,7 @@ async def test_errors_are_those_of_the_engine(env: Environment) -> None:
         with pytest.raises(RunFailed) as raised:
             await failed.result()
         assert isinstance(raised.value.__cause__, OutOfStock)
-        with pytest.raises(RunClosed):
+        with pytest.raises(RunClosed, match=r"has ended \(FAILED\)"):
             await failed.signal(go, 1)
         with pytest.raises(RunNotFound) as missing:
             await app.get("nobody")
@@ -173,6 +173,10 @@ async def test_what_needs_the_database_says_so(env: Environment, tmp_path: Path)
     async with over_http(env) as (app, _):
         with pytest.raises(BadOption, match="inside a transaction"):
             await app.start_within(object(), remote_adding, 1)
+        run = await app.start(remote_adding.options(id="a"), 1)
+        for refused in (run.pause("x"), run.set_attributes(a=1), run.retry(), run.explain(), app.stuck()):
+            with pytest.raises(BadOption, match="over a server does not offer this"):
+                await refused
 
 
 def test_a_file_with_a_key_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from perdure import Request, Signal, Stream, activity, expose, sleep, workflow
 from perdure import errors as all_errors
-from perdure.errors import BadFilter, IdConflict, PerdureError, RunNotFound
+from perdure.errors import BadFilter, IdConflict, PerdureError, RunClosed, RunNotFound, RunNotHeld, RunOpen
 from perdure.http.access import anybody
 from perdure.http.asgi import Application
 from perdure.http.problems import error_of, problem_of, status_of
@@ -249,6 +249,9 @@ def test_errors_come_back_as_what_they_were() -> None:
         RunNotFound("o-17", "main"),
         IdConflict("o-17", "a()", "b()", "it is another workflow", ("replace",)),
         BadFilter("status = ", 9, "something is missing"),
+        RunClosed("o-17", "FAILED"),
+        RunNotHeld("o-17", "RUNNING"),
+        RunOpen("o-17", "RUNNING"),
     ):
         status, problem = problem_of(error, "r-1")
         again = error_of(msgspec.json.decode(msgspec.json.encode(problem)))

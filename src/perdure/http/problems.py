@@ -32,6 +32,7 @@ STATUSES: dict[type[BaseException], int] = {
     errors.KeyNotFound: 404,
     errors.LastAdminKey: 409,
     errors.RunClosed: 409,
+    errors.RunOpen: 409,
     errors.RunNotHeld: 409,
     errors.IdConflict: 409,
     errors.AlreadyResolved: 409,
@@ -42,6 +43,8 @@ STATUSES: dict[type[BaseException], int] = {
     errors.NotOpen: 503,
     PerdureError: 500,
 }
+# Fields of errors that are called something else in a problem, where the name has a meaning of its own.
+BESIDE = {"status": "run_status"}
 # After so many seconds the same may be asked again.
 RETRY_AFTER = {429: "1", 503: "2"}
 
@@ -55,7 +58,7 @@ def problem_of(error: PerdureError, request_id: str) -> tuple[int, dict[str, Any
     """The status and the body that tell of an error."""
     kind = type(error)
     status = status_of(kind)
-    fields = {name: value for name, value in vars(error).items() if _is_plain(value)}
+    fields = {BESIDE.get(name, name): value for name, value in vars(error).items() if _is_plain(value)}
     return status, {
         **fields,
         "type": f"urn:perdure:{kind.__name__}",
@@ -83,9 +86,10 @@ def error_of(problem: dict[str, Any]) -> PerdureError:
     if not isinstance(kind, type) or not issubclass(kind, PerdureError):
         return PerdureError(str(problem.get("detail") or problem.get("title") or "the server said nothing more"))
     names = list(inspect.signature(kind.__init__).parameters)[1:]
-    if any(name in {"args", "kwargs"} for name in names) or not all(name in problem for name in names):
+    fields = [BESIDE.get(name, name) for name in names]
+    if any(name in {"args", "kwargs"} for name in names) or not all(name in problem for name in fields):
         return kind(str(problem.get("detail", "")))
-    return kind(*(_tuples(problem[name]) for name in names))
+    return kind(*(_tuples(problem[name]) for name in fields))
 
 
 def _is_plain(value: object) -> bool:

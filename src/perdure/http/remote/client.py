@@ -21,6 +21,7 @@ from perdure.tokens import Meant
 
 # So many seconds one request waits for an end, then it is asked again.
 POLL_SECONDS = 20
+NOT_OFFERED = "a Perdure over a server does not offer this so far; open one on the URL of the database itself"
 
 
 class RemoteRun(msgspec.Struct, frozen=True):
@@ -141,6 +142,11 @@ class RemoteClient:
             found = msgspec.json.decode(data, type=RemoteResult)
             if found.status not in OPEN:
                 return _ending(found)
+
+    def __getattr__(self, verb: str) -> NoReturn:
+        if verb.startswith("_"):
+            raise AttributeError(verb)
+        raise BadOption(NOT_OFFERED)
 
 
 class RemoteError(msgspec.Struct, frozen=True):

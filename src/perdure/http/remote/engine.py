@@ -9,7 +9,7 @@ from typing import NoReturn
 from perdure.clock import Clock
 from perdure.engine.ports import Host
 from perdure.errors import BadOption
-from perdure.http.remote.client import RemoteClient
+from perdure.http.remote.client import NOT_OFFERED, RemoteClient
 from perdure.http.remote.connection import Connection
 from perdure.http.remote.transport import Transport
 from perdure.http.remote.views import RemoteViews
@@ -31,7 +31,11 @@ class RemoteEngine:
 
     async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
         """Look whether the server is there, and whether the key is good."""
-        await self._connection.get("/v1/runs", namespace=namespace, limit=1)
+        try:
+            await self._connection.get("/v1/runs", namespace=namespace, limit=1)
+        except BaseException:
+            await self._connection.close()
+            raise
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -43,4 +47,4 @@ class RemoteEngine:
     def __getattr__(self, noun: str) -> NoReturn:
         if noun.startswith("_"):
             raise AttributeError(noun)
-        raise BadOption(f"this is not offered over a server ({noun}); open the database itself")
+        raise BadOption(NOT_OFFERED)
