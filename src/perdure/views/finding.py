@@ -69,5 +69,5 @@ async def count_where(
     """How many runs match, by the values of a field; without one there is one number, under None."""
     meant = meant_by(where, params, engine.clock.now(), beside)
     if by is not None and by not in COUNTED_BY:
-        raise BadOption(f"by is {by!r}; runs are counted by {', '.join(COUNTED_BY)}")
+        raise BadOption(f"runs are not counted by {by!r}, but by {', '.join(COUNTED_BY)}")
     return await engine.reader.count_runs(RunQuery(beside.namespace, meant), by)

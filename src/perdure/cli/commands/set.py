@@ -32,7 +32,7 @@ def set_attributes(
     as_json: AsJson = False,
 ) -> None:
     """Set attributes of a run, open or closed; runs are found by them."""
-    patch = attributes(words)
+    patch = attributes(words, "tenant=acme, or tenant=null to take it away")
 
     async def request() -> "dict[str, object]":
         async with client(url, namespace) as app:

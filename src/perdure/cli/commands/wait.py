@@ -87,7 +87,8 @@ async def _wait_for(
                     else:
                         await asyncio.sleep(LOOK_S)
         except TimeoutError:
-            say_how_to_go_on(f"not {_told(wanted)} after {timeout:g} s", name)
+            again = [word for field, value in wanted for word in ("--for", f"{field}={value}")]
+            say_how_to_go_on(f"not {_told(wanted)} after {timeout:g} s", name, *again)
             return TIMED_OUT
 
 
@@ -112,7 +113,7 @@ async def _wait(name: str, timeout: float | None, url: str, namespace: str, *, a
         return await follow(app, run, opened_at, timeout, queues, as_json=as_json, too_late=too_late)
 
 
-def say_how_to_go_on(what: str, name: str) -> None:
+def say_how_to_go_on(what: str, name: str, *options: str) -> None:
     """Tell that the run goes on without this command, and how to wait again."""
-    text = f"the run is kept on disk and does not depend on this command. Wait again:\n  {hint('wait', name)}"
+    text = f"the run is kept on disk and does not depend on this command. Wait again:\n  {hint('wait', name, *options)}"
     errors().print(Text.assemble((f"{what}; ", "yellow"), text), soft_wrap=True)

@@ -98,9 +98,9 @@ def duration(text: str) -> float:
     return seconds
 
 
-def attributes(words: Iterable[str]) -> dict[str, object]:
+def attributes(words: Iterable[str], example: str = "--attribute tenant=acme") -> dict[str, object]:
     """The attributes behind words such as `cents=900` and `tenant=acme`: JSON values, or else texts."""
-    return dict(_named(word, "attribute", "--attribute tenant=acme") for word in words)
+    return dict(_named(word, "attribute", example) for word in words)
 
 
 def parameters(words: Iterable[str] | None) -> dict[str, object] | None:

@@ -15,6 +15,7 @@ import typer
 from perdure.cli.output.console import is_coloured
 from perdure.cli.output.suggestions import hint
 from perdure.errors import (
+    BadFilter,
     BadInput,
     IdConflict,
     NamespaceNotFound,
@@ -31,6 +32,13 @@ USAGE = 64
 INTERRUPTED = 130
 # Many commands take these; people who come from other tools type them before the command.
 OF_COMMANDS = ("--url", "--namespace", "--json")
+# What the engine's errors tell people to write in Python, and what they type here.
+TYPED = {
+    "; add it to params": "; give it with --param NAME=VALUE",
+    "params are the values in a filter; give where=, too": "--param is a value in a filter; give --where, too",
+    "fork(at=..., id=...)": "`perdure fork ID --at PLACE --id NEW`",
+    "fork(at=...)": "`perdure fork ID --at PLACE`",
+}
 
 
 class Mistake(Exception):  # noqa: N818 - errors name the trouble
@@ -56,10 +64,18 @@ def code_of(error: Exception) -> int:
 
 
 def tell(error: Exception) -> int:
-    """Print the error as one line; answers its exit code."""
+    """Print the error as one line, a filter with the place below it; answers its exit code."""
     # The engine's errors know the commands, but not the database that was typed.
     text = str(error).replace("`perdure list`", f"`{hint('list')}`")
+    for written, typed in TYPED.items():
+        text = text.replace(written, typed)
     match error:
+        case BadFilter():
+            text, *drawing = text.split("\n")
+            say(text)
+            for line in drawing:
+                print(_visible(line), file=sys.stderr, flush=True)
+            return USAGE
         case IdConflict():
             taken, why, ways = text.rpartition(error.why)
             ways = re.sub(r"on_conflict='(\w+)'", r"--on-conflict \1", ways.replace("another id", "another --id"))
@@ -98,9 +114,13 @@ def warn(text: str) -> None:
 
 def _print(label: str, colour: str, text: str) -> None:
     # One line, of characters that a terminal shows; the rest may come from anywhere.
-    line = "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
+    line = _visible(" ".join(text.split()))
     shown = typer.style(label, fg=colour, bold=True) if is_coloured(sys.stderr) else label
     print(f"{shown} {line}", file=sys.stderr, flush=True)
+
+
+def _visible(line: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in line)
 
 
 def leave(code: int) -> None:

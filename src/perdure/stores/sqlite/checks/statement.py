@@ -32,7 +32,7 @@ def rows_of(path: Path, sql: str, limit: int, seconds: float) -> StatementRows:
             cursor = db.execute(sql)
             found = cursor.fetchmany(limit + 1)
         except (sqlite3.Error, sqlite3.Warning) as error:
-            told = f"it took longer than {seconds:.0f} s" if "interrupted" in str(error) else str(error)
+            told = f"it took longer than {seconds:.0f} s" if "interrupted" in str(error) else str(error).rstrip(".")
             raise BadOption(f"the database refuses this statement: {told}; only one that reads is taken") from None
         if cursor.description is None:
             raise BadOption(NO_ROWS)
