@@ -35,6 +35,8 @@ def test_who_does_not_say_yes_is_asked_and_told_what_matches(shell: Shell) -> No
     assert "say --yes to terminate them" in piped.err
     code, seen = shell.at_terminal("terminate", "--where", "tenant = 'acme'", typed="n\n")
     assert (code, "7 runs match (g-" in seen) == (1, True)
+    code, seen = shell.at_terminal("terminate", "--where", "tenant = 'acme'", typed="\x04")
+    assert (code, "Traceback" in seen) == (130, False)
     assert {run["status"] for run in shell("list").json} == {"PENDING"}
     code, seen = shell.at_terminal("terminate", "--where", "tenant = 'acme'", typed="y\n")
     assert (code, "7 matched, 7 done, 0 skipped" in seen) == (0, True)

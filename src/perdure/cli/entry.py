@@ -62,7 +62,8 @@ def outcome(arguments: list[str]) -> int:
         return errors.say_usage(error)
     except errors.TOLD as error:
         return errors.tell(error)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
+        # At a question, too, which may end with Ctrl-D as well.
         return errors.INTERRUPTED
     except OSError as error:
         if error.errno == errno.EPIPE:

@@ -36,6 +36,7 @@ OF_COMMANDS = ("--url", "--namespace", "--json")
 TYPED = {
     "; add it to params": "; give it with --param NAME=VALUE",
     "params are the values in a filter; give where=, too": "--param is a value in a filter; give --where, too",
+    "change it with update(), replace it with put()": "change it with `perdure schedule update`",
     "fork(at=..., id=...)": "`perdure fork ID --at PLACE --id NEW`",
     "fork(at=...)": "`perdure fork ID --at PLACE`",
 }
