@@ -721,6 +721,8 @@ async def test_what_an_earlier_generation_took_is_not_taken_again(env: Environme
             await env.result(run)
         bank.is_broken = False
         second = await env.app.get("o-17")
+        with pytest.raises(RunClosed, match="fork that one"):
+            await run.fork(at=1, id="first")
 
         for again in (await second.fork(at=1, id="other"), await run.retry()):
             await again.signal(go, 9, id="one")

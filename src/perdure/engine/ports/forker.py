@@ -32,4 +32,4 @@ class Forker(Protocol):
         """
 
     async def fork(self, namespace: str, run_id: str, id: str, request: ForkRequest) -> RunRow | OwnedRun:
-        """Go on from a point; BadForkPoint, RunOpen or IdConflict."""
+        """Go on from a point; BadForkPoint, RunOpen, IdConflict; RunClosed when the run goes on as another one."""

@@ -105,6 +105,9 @@ class StoreForker:
     async def fork(self, namespace: str, run_id: str, id: str, request: ForkRequest) -> RunRow | OwnedRun:
         """Go on from a point under the same id or another one."""
         row = await self._reader.read(namespace, run_id)
+        if row.status == Status.CONTINUED:
+            # What was sent to it under an id has gone on with it, and would be lost here.
+            raise RunClosed(id, row.status, "it goes on as another run under its id; fork that one")
         workflow_id = request.workflow_id or row.workflow_id
         if row.closed_at is None and workflow_id == row.workflow_id:
             raise RunOpen(id, row.status)
