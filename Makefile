@@ -12,7 +12,7 @@ SEEDS  ?= 3000
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood soak fire kill-cycles unwinding transactions failpoints zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes
+.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood soak fire kill-cycles unwinding transactions failpoints holders zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -87,13 +87,14 @@ kill-cycles: $(READY) ## five hundred kill -9 under load, on a quick and on a sl
 unwinding: $(READY) ## a hundred kill -9 while runs undo what they have done
 transactions: $(READY) ## two hundred kill -9 during transactional activities
 failpoints: $(READY) ## a process dies at every named moment, another one goes on
+holders: $(READY) ## fifty kill -9 of the worker that starts the runs of a schedule of every second
 zombies: $(READY) ## a hundred processes frozen beyond their lease come back
 company: $(READY) ## two and four processes on one file, ten minutes each
 io-errors: $(READY) ## each of the first 300 writes and syncs fails (needs strace)
 power-loss: $(READY) ## the power fails at two thousand moments (needs strace)
 disk-full: $(READY) ## the disk is full and free again, twenty times (needs root)
 backups: $(READY) ## twenty backups of a database at work, each restored and worked on
-kill-cycles unwinding transactions failpoints zombies company io-errors power-loss disk-full backups:
+kill-cycles unwinding transactions failpoints holders zombies company io-errors power-loss disk-full backups:
 	$(BIN)/python -m tests.processes.fire $@
 
 pooler: $(READY) ## the contract of stores behind PgBouncer in transaction mode (needs pgbouncer)
@@ -108,9 +109,10 @@ postgres-zombies: $(READY) ## fifty processes frozen beyond their lease come bac
 postgres-rolling: $(READY) ## three workers are restarted one after the other under load, fifty rounds
 postgres-backends: $(READY) ## two hundred backends of the server are terminated under load
 postgres-cuts: $(READY) ## three hundred connections are cut before, in and after a commit
+postgres-holders: $(READY) ## fifty kill -9 of the worker that starts the runs of a schedule of every second
 postgres-hot: $(READY) ## a million transitions while somebody holds a snapshot open for five minutes
 postgres-claims: $(READY) ## sixteen claimers take a hundred thousand tasks, each once
-postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-hot postgres-claims:
+postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-hot postgres-claims:
 	$(BIN)/python -m tests.postgres.fire $@
 
 simulate: $(READY) ## SEEDS schedules of the whole engine in a world where everything goes wrong
