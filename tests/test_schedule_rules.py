@@ -17,6 +17,7 @@ from perdure.kernel.schedules import (
     Schedule,
     ScheduledCall,
     as_ms,
+    changed,
     decide,
     next_at,
     run_id_at,
@@ -357,3 +358,20 @@ def test_random_lives_are_as_the_model_has_them(
         assert life.open == model.open
         assert [waiting.time for waiting in life.schedule.waiting] == model.waiting
     assert sorted(life.kinds) == list(range(START + 1000, life.schedule.mark + 1, 1000))
+
+
+def test_another_policy_leaves_a_time_that_waits_for_its_jitter_where_it_is() -> None:
+    made = schedule(Every(60, jitter=30))
+    due = next_at(made)
+    assert due is not None
+    then, entries = changed(made, Every(60, jitter=30, overlap="allow_all"), due - 1)
+    assert (then.mark, entries) == (START, ())
+
+
+def test_other_times_begin_now_and_what_was_left_is_told() -> None:
+    then, entries = changed(schedule(Every(60, jitter=30)), Every(45), START + MINUTE + 1)
+    assert [(entry.kind, entry.time) for entry in entries] == [("skipped_missed", START + MINUTE)]
+    assert then.mark == START + MINUTE + 1
+    paused, entries = changed(schedule(Every(60), paused=True), Every(45), START + 3 * MINUTE)
+    assert [(entry.kind, entry.count) for entry in entries] == [("skipped_paused", 3)]
+    assert paused.paused

@@ -15,6 +15,7 @@ from perdure.app import Perdure, Run
 from perdure.errors import (
     AlreadyResolved,
     BadForkPoint,
+    BadSchedule,
     IdConflict,
     NotAnswered,
     NotOpen,
@@ -25,12 +26,16 @@ from perdure.errors import (
     RunOpen,
     RunTerminated,
     RunTimedOut,
+    ScheduleNotFound,
     StoreUnavailable,
 )
 from tests.simulation.programs import Part, sim_deferreds, sim_request, sim_run, sim_signals
 from tests.simulation.simulator import Node
 
-REFUSALS = (RunClosed, RunNotFound, IdConflict, AlreadyResolved, NotAnswered, RunOpen, BadForkPoint)
+REFUSALS = (
+    *(RunClosed, RunNotFound, IdConflict, AlreadyResolved, NotAnswered, RunOpen, BadForkPoint),
+    *(BadSchedule, ScheduleNotFound),
+)
 # What the id of a fork ends with.
 FORKED = "-fork"
 ENDS = (RunCancelled, RunTerminated, RunTimedOut, RunFailed)

@@ -18,7 +18,9 @@ from perdure.authoring.undo import Undo
 from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
 from perdure.engine.committer import CallbackGroup, Committer, OwnersGroup
+from perdure.engine.duties import duties
 from perdure.engine.leasing import claims, heartbeat, lease, takeover
+from perdure.engine.schedules import deciding
 from perdure.engine.steering import forking
 from perdure.engine.transactions import transactor
 from perdure.kernel import run as kernel_run
@@ -26,7 +28,7 @@ from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
 from perdure.kernel.retry import Retry
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
-from perdure.stores.operations import Batch, FreeRuns
+from perdure.stores.operations import Batch, FreeRuns, TakeDuty
 from perdure.stores.queries import TURN, queries
 from perdure.stores.rules import batch as batch_rules
 from perdure.stores.rules import inbox as inbox_rules
@@ -44,7 +46,7 @@ from perdure.worker.outputs.snapshots import Snapshots
 from perdure.worker.program import Program
 from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
-from tests.simulation.memory import CodeTransaction, fork_statements, worker_statements
+from tests.simulation.memory import CodeTransaction, fork_statements, schedule_statements, worker_statements
 from tests.simulation.memory import executor as memory
 from tests.simulation.simulator.database import ProcessStore
 from tests.simulation.simulator.store import SimulatedStore
@@ -576,6 +578,46 @@ def _() -> list[Patch]:
     return [
         (_sql, "close_free_run", queries("sqlite")["close_free_run"].replace(asked, "").replace(free, or_not)),
     ]
+
+
+# Schedules and duties
+
+
+@mutant
+def _() -> list[Patch]:
+    """Mark of a schedule moved in another transaction."""
+
+    async def write(self: deciding.Deciding, row: Any, decided: Any) -> Any:
+        move, *rest = self._operations(row, decided)
+        answer = await self._committer.apply(move)
+        return await self._committer.apply(*rest) if rest and isinstance(answer, Applied) else answer
+
+    return [(deciding.Deciding, "_write", write), (deciding.Deciding, "_plainly", lambda *_: None)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Decision without its condition."""
+
+    def find(view: Any, schedule_id: str, _: int) -> Any:
+        yield from view.schedules.wait(schedule_id)
+        return view.schedules.get(schedule_id)
+
+    condition = "\n   and revision = moved.column2"
+    return [changed("move_schedules", condition, ""), (schedule_statements, "_find", find)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Duty taken from the living."""
+
+    async def take(self: duties.DutyLoop, now: int, _: int) -> bool:
+        self._held_as = self._lease.worker_id
+        wanted = TakeDuty(self._namespace, self._duty.name, self._held_as, now, None)
+        return isinstance(await self._committer.apply(wanted), Applied)
+
+    is_free = "where duties.holder is null"
+    return [changed("take_duty", is_free, "where true"), (duties.DutyLoop, "_take", take)]
 
 
 # Replay

@@ -51,6 +51,7 @@ from tests.simulation.programs import (
 from tests.simulation.sight import SeenRun
 from tests.simulation.simulator import MemoryDatabase, Node, SqliteDatabase, State, Tape, World
 from tests.simulation.simulator.loop import NeverCalm
+from tests.simulation.timetables import ScheduleWitness, drawn_schedule
 
 # After the faults are over, everything ends within so much time and so many steps. Two poisoned runs are the longest:
 # nine deaths each, and where a dead process holds no lock each is seen a lease later, which came to 956 s.
@@ -134,6 +135,7 @@ class Schedule:
         if traces:
             self.world.trace = []
         self.witness = Witness(self.database)
+        self.timetables = ScheduleWitness(self.database)
         self.world.wrote_hook = self._wrote
         self.work: list[Job] = []
         self.requests: list[Request] = []
@@ -194,6 +196,9 @@ class Schedule:
                     self._ask(RetryRun(key, start.after_step + tape.choose(150), retry))
             if tape.happens(200):
                 self._ask(ForkRunAt(key, start.after_step + tape.choose(250), 1 + tape.choose(6)))
+        if tape.happens(250):
+            for request in drawn_schedule(tape):
+                self._ask(request)
 
     def _draw_run(self, key: str, drawer: Drawer) -> None:
         tape = self.tape
@@ -326,6 +331,9 @@ class Schedule:
             if isinstance(outcome, Committed):
                 self._count(batch, outcome)
             self.witness.wrote(batch, outcome)
+            self.timetables.wrote(batch, outcome, self.witness.seen)
+            for what in sorted(self.timetables.news()):
+                self.world.reach(what)
             self._check_held()
         except Violation as violation:
             self.violation = self.violation or violation
@@ -528,7 +536,8 @@ class Schedule:
 
     def _is_over(self) -> bool:
         runs = self.witness.seen.runs.values()
-        return all(request.is_done for request in self._undone) and all(run.closed_at is not None for run in runs)
+        is_done = all(request.is_done for request in self._undone) and self.timetables.is_over
+        return is_done and all(run.closed_at is not None for run in runs)
 
     def _feed(self) -> None:
         """Send what runs wait for; not those that were told to stop, which must end without it."""

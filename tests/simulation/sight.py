@@ -40,6 +40,8 @@ class SeenRun(NamedTuple):
     fork_kind: str | None
     forked_at: int | None
     first_at: int | None
+    schedule: str | None
+    scheduled_for: int | None
 
     @property
     def is_task(self) -> bool:

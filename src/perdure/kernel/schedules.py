@@ -165,9 +165,10 @@ def backfill_times(schedule: Schedule) -> list[int]:
 
 
 def changed(schedule: Schedule, when: Timetable, now: int) -> tuple[Schedule, tuple[DecisionEntry, ...]]:
-    """The schedule with another timetable, whose times begin now; what was left of the old one's is skipped."""
-    if when == schedule.when:
-        return schedule, ()
+    """The schedule with another timetable. Other times begin now; what was left of the old ones is skipped."""
+    policies = {name: getattr(when, name) for name in ("overlap", "catch_up", "within", "jitter")}
+    if when == msgspec.structs.replace(schedule.when, **policies):
+        return msgspec.structs.replace(schedule, when=when), ()
     decision = _Decision(schedule, now, 0, {})
     for time, _ in _times(schedule, schedule.mark):
         if time > now:

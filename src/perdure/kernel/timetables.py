@@ -154,6 +154,8 @@ def one_of(what: str, given: object, known: tuple[str, ...]) -> None:
 
 def seconds(what: str, given: object) -> float:
     """A duration in seconds; BadSchedule when it is none."""
+    if type(given) is float and 0.0 <= given <= LONGEST_SECONDS:
+        return given
     number = given.total_seconds() if isinstance(given, timedelta) else given
     if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number):
         raise BadSchedule(f"{what} is {given!r}; give a timedelta or a number of seconds")
@@ -164,6 +166,8 @@ def seconds(what: str, given: object) -> float:
 
 def moment(what: str, given: object) -> datetime:
     """A moment in UTC, to the millisecond, never early; BadSchedule for one without a zone."""
+    if type(given) is datetime and given.tzinfo is UTC and not given.microsecond % 1000 and given.year <= LAST_YEAR:
+        return given
     if not isinstance(given, datetime) or given.utcoffset() is None:
         raise BadSchedule(f"{what} is {given!r}; give a datetime with a zone, such as datetime.now(UTC)")
     if given.year > LAST_YEAR or given.year < EPOCH.year:

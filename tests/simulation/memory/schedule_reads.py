@@ -35,7 +35,7 @@ class MemorySchedules:
 
     async def due(self, namespace: str, now: int, limit: int) -> list[ScheduleRow]:
         due = [row for row in self._of(namespace) if row.next_at is not None and row.next_at <= now]
-        return sorted(due, key=lambda row: (row.next_at, row.name))[:limit]
+        return sorted(due, key=lambda row: (row.next_at, row.schedule_id))[:limit]
 
     async def waiting(self, namespace: str, after: str, limit: int, *, all: bool) -> list[ScheduleRow]:
         waiting = [row for row in self._of(namespace) if row.waits and row.name > after]

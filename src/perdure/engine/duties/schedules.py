@@ -1,14 +1,11 @@
 """The duty `schedules`: times that are due are decided, and what waits starts when others have ended."""
 
-import asyncio
-
 from perdure.engine.arrivals import Arrivals
 from perdure.engine.schedules.deciding import Deciding
 from perdure.stores.port import Store
-from perdure.stores.records import ScheduleRow
 
 # So many schedules are decided at once, and as many in one transaction as the committer takes.
-BITE = 500
+BITE = 2000
 # While something waits it is looked so often whether the runs that it waits for have ended.
 WAITING_MS = 1000
 
@@ -33,19 +30,12 @@ class ScheduleDuty:
     async def tick(self, namespace: str, now: int, *, is_first: bool) -> None:
         """Decide what is due; then start what waits for runs that have ended."""
         while due := await self._reads.due(namespace, now, BITE):
-            if not await self._decide(due, now):
+            if not await self._deciding.decide_all(due, now):
                 break
         after = ""
         # The holder before may have died before it asked old runs to stop: at first, all that wait are looked at.
         while waiting := await self._reads.waiting(namespace, after, BITE, all=is_first):
-            await self._decide(waiting, now)
+            await self._deciding.decide_all(waiting, now)
             after = waiting[-1].name
         self._looked_at = now
         self._arrivals.look_around()
-
-    async def _decide(self, rows: list[ScheduleRow], now: int) -> bool:
-        """All at once, for they go into few transactions; answers whether any of them got on."""
-        told = await asyncio.gather(*(self._deciding.decide(row, now) for row in rows), return_exceptions=True)
-        if trouble := next((error for error in told if isinstance(error, BaseException)), None):
-            raise trouble
-        return any(told)

@@ -5,12 +5,15 @@ Out:  one group: the schedule moved on, its decisions, its new runs; refused whe
 After that is on disk, old runs are asked to end where the policy says so.
 """
 
+import asyncio
 import logging
+from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from perdure.clock import Clock
-from perdure.engine.committer import Committer, Unavailable
+from perdure.engine.committer import CallbackGroup, Committer, Settlement, Unavailable
 from perdure.engine.ports import OwnedRun, StartRequest
 from perdure.engine.starts import Starts
 from perdure.engine.stopping import Stopping
@@ -35,6 +38,8 @@ log = logging.getLogger("perdure.engine")
 
 # A schedule that cannot be read, or whose runs cannot be written, is looked at again after so long.
 PUT_OFF_MS = 60_000
+# After so many schedules others have a turn.
+BREATH = 100
 # So many old runs are asked to end at a time.
 MOST_STOPPED = 1000
 
@@ -77,6 +82,41 @@ class Deciding:
         self._starts = starts
         self._stopping = stopping
 
+    async def decide_all(self, rows: Sequence[ScheduleRow], now: int) -> bool:
+        """Decide what is due of schedules, together as far as that goes; answers whether any of them got on."""
+        rest: list[ScheduleRow] = []
+        writes: list[asyncio.Future[Settlement]] = []
+        written: list[ScheduleRow] = []
+        for number, row in enumerate(rows, start=1):
+            if not number % BREATH:
+                # Others have a turn in between.
+                await asyncio.sleep(0)
+            operations = self._plainly(row, now)
+            if operations is None:
+                rest.append(row)
+                continue
+            answer: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
+            self._committer.submit(CallbackGroup(operations, partial(_tell, answer)))
+            writes.append(answer)
+            written.append(row)
+        for row, write in zip(written, writes, strict=True):
+            if not isinstance(await write, Applied | Moved):
+                rest.append(row)
+        told = await asyncio.gather(*(self.decide(row, now) for row in rest), return_exceptions=True)
+        if trouble := next((error for error in told if isinstance(error, BaseException)), None):
+            raise trouble
+        return bool(writes) or any(told)
+
+    def _plainly(self, row: ScheduleRow, now: int) -> list[Operation] | None:
+        """The group of a schedule that has nothing special about it, as most; None for others."""
+        try:
+            schedule = read_schedule(row)
+        except msgspec.ValidationError:
+            return None
+        decided = None if schedule.backfills else decide(schedule, now, row.open_runs)
+        is_plain = decided is not None and decided.stop is None and decided.schedule != schedule
+        return self._operations(row, decided) if decided is not None and is_plain else None
+
     async def decide(self, row: ScheduleRow, now: int) -> bool:
         """Decide what is due of a schedule; answers whether it got on, by us or by others."""
         try:
@@ -87,7 +127,7 @@ class Deciding:
         taken = await self._taken(row, schedule)
         decided = decide(schedule, now, row.open_runs, taken)
         while decided is not None and decided.schedule != schedule:
-            answer = await self._committer.apply(*self._operations(row, decided))
+            answer = await self._write(row, decided)
             if isinstance(answer, Taken) and (time := _time_of(schedule, decided, answer.run)) is not None:
                 # A run that somebody has started under this id counts as the run of this time.
                 taken[time] = answer.run.run_id
@@ -112,6 +152,10 @@ class Deciding:
             return {}
         found = await self._store.reads.schedules.runs_of_ids(row.namespace, list(times))
         return {times[id]: run_id for id, run_id in found.items()}
+
+    async def _write(self, row: ScheduleRow, decided: Decided) -> Settlement:
+        """Mark, decisions and runs in one group."""
+        return await self._committer.apply(*self._operations(row, decided))
 
     def _operations(self, row: ScheduleRow, decided: Decided) -> list[Operation]:
         """The group: first of all what it is conditional on."""
@@ -176,6 +220,11 @@ class Deciding:
                 await self._stopping.terminate(run, reason)
             elif run.cancel_requested_at is None:
                 await self._stopping.cancel(run, reason, None)
+
+
+def _tell(answer: "asyncio.Future[Settlement]", settlement: Settlement) -> None:
+    if not answer.done():
+        answer.set_result(settlement)
 
 
 def _time_of(schedule: Schedule, decided: Decided, run: RunRow) -> int | None:

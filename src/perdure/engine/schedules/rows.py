@@ -58,7 +58,8 @@ class ScheduleRows:
         now = self._clock.now()
         schedule = Schedule(name, call, when, source, now, now)
         body = msgspec.json.encode(schedule).decode()
-        return InsertSchedule(self._ids.token(), namespace, name, source, next_at(schedule), 0, body)
+        # In the order of time, so that those that are due together lie together.
+        return InsertSchedule(self._ids.run_id(now), namespace, name, source, next_at(schedule), 0, body)
 
     def change(self, row: ScheduleRow, when: Timetable, call: ScheduledCall, source: Source) -> list[Operation]:
         """The operations that give a schedule another timetable and call."""

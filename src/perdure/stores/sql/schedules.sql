@@ -40,7 +40,7 @@ select schedules.*,
   from schedules
  where namespace = :namespace
    and next_at <= :now::bigint
- order by next_at, name
+ order by next_at, schedule_id
  limit :limit::bigint;
 
 -- waiting_schedules: those of which something waits, after a name; all of them, or those without an open run.

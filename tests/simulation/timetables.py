@@ -1,0 +1,169 @@
+"""Schedules of users in a simulation: who makes them, and what must hold of their times after every write.
+
+In:   a tape; batches that were written.
+Out:  requests that make schedules; Violation when a time has no decision or two, or a duty was taken from the living.
+"""
+
+from datetime import datetime
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import msgspec
+
+from perdure.app import Perdure
+from perdure.kernel.schedules import Schedule, as_moment, as_ms
+from perdure.kernel.timetables import Every, Overlap
+from perdure.stores.answers import Applied, Committed
+from perdure.stores.operations import Batch, DeleteWorker, InsertSchedule, MoveSchedule, NoteDecision, TakeDuty
+from tests.simulation.clients import Request
+from tests.simulation.invariants import Violation
+from tests.simulation.programs import Part, sim_run
+from tests.simulation.sight import Seen
+from tests.simulation.simulator import Database, MemoryDatabase, SqliteDatabase, Tape
+
+OF_SCHEDULES = (InsertSchedule, MoveSchedule, NoteDecision, TakeDuty, DeleteWorker)
+# Of these no two runs are open at once.
+ONE_AT_A_TIME = {"skip", "queue_one", "queue_all"}
+TIMES = 5
+
+
+class MakeSchedule(Request):
+    """Make a schedule of a few times; asked again it is the same one."""
+
+    def __init__(self, key: str, after_step: int, seconds: int, overlap: Overlap, program: list[Part]) -> None:
+        super().__init__(key, after_step)
+        self._seconds = seconds
+        self._overlap: Overlap = overlap
+        self._program = program
+        self._ends_at: datetime | None = None
+
+    async def ask(self, app: Perdure) -> None:
+        if self._ends_at is None:
+            self._ends_at = as_moment(app._clock.now() + TIMES * self._seconds * 1000)
+        when = Every(self._seconds, overlap=self._overlap, catch_up="all", ends_at=self._ends_at)
+        await app.schedules.put(self.key, sim_run.call(self._program, []), when)
+
+
+class ChangeSchedule(Request):
+    """Change how old a missed time may be: whatever is decided meanwhile stays so."""
+
+    async def ask(self, app: Perdure) -> None:
+        await app.schedules.update(self.key, within=3600 + self.after_step)
+
+
+def drawn_schedule(tape: Tape) -> list[Request]:
+    """A schedule, whose runs end at once or take longer than it is to the next; and changes of it."""
+    overlap: Overlap = tape.one_of("skip", "queue_one", "queue_all", "allow_all")
+    program: list[Part] = tape.one_of([], [["sleep", 3000]])
+    made = MakeSchedule("scheduled", tape.choose(150), tape.one_of(1, 2), overlap, program)
+    changes = [ChangeSchedule("scheduled", made.after_step + tape.choose(250)) for _ in range(tape.choose(5))]
+    return [made, *changes]
+
+
+class SeenDecision(NamedTuple):
+    number: int
+    time: int
+    kind: str
+    times: int
+    run_id: str | None
+
+
+class SeenSchedules(NamedTuple):
+    """Rows of schedules by id, their decisions by id, and the holder of the duty with when it last did well."""
+
+    rows: dict[str, Any]
+    decisions: dict[str, list[SeenDecision]]
+    duty: tuple[str | None, int] | None
+
+
+def look_at_schedules(database: Database) -> SeenSchedules:
+    """All that is on disk of schedules."""
+    decisions: dict[str, list[SeenDecision]] = {}
+    if isinstance(database, MemoryDatabase):
+        tables = database.tables
+        rows = {id: (row.next_at, row.waits, row.body) for id, row in tables.schedules.rows.items()}
+        for (id, _), row in sorted(tables.decisions.rows.items()):
+            decisions.setdefault(id, []).append(SeenDecision(row.number, row.time, row.kind, row.times, row.starts))
+        duty = tables.duties.rows.get(("main", "schedules"))
+        return SeenSchedules(rows, decisions, None if duty is None else (duty.holder, duty.last_ok_at))
+    assert isinstance(database, SqliteDatabase)
+    ask = database.db.execute
+    rows = {id: tuple(row) for id, *row in ask("select schedule_id, next_at, waits, body from schedules")}
+    for id, *row in ask("select schedule_id, number, time, kind, times, run_id from schedule_decisions order by 1, 2"):
+        decisions.setdefault(id, []).append(SeenDecision(*row))
+    found = ask("select holder, last_ok_at from duties where name = 'schedules'").fetchone()
+    return SeenSchedules(rows, decisions, found)
+
+
+class ScheduleWitness:
+    """Sees every write that is about schedules or duties."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._seen = SeenSchedules({}, {}, None)
+        self._known: dict[str, Schedule] = {}
+        self._began: dict[str, int] = {}
+        self.reached: set[str] = set()
+        self._told: set[str] = set()
+
+    def wrote(self, batch: Batch, outcome: object, seen: Seen) -> None:
+        """A batch was written: whatever is on disk now must follow from what was there."""
+        operations = [(index, op) for index, group in enumerate(batch.groups) for op in group]
+        if not isinstance(outcome, Committed) or not any(isinstance(op, OF_SCHEDULES) for _, op in operations):
+            return
+        before, now = self._seen, look_at_schedules(self._database)
+        self._seen = now
+        for index, op in operations:
+            if isinstance(op, TakeDuty) and isinstance(outcome.answers.get(index, Applied()), Applied):
+                self._check_duty(op, before, seen)
+        for id, (_, _, body) in now.rows.items():
+            schedule = msgspec.json.decode(body, type=Schedule)
+            self._check_mark(id, schedule)
+            self._check_times(id, schedule, now.decisions.get(id, []))
+            self._check_runs(schedule, now.decisions.get(id, []), seen)
+
+    def _check_duty(self, op: TakeDuty, before: SeenSchedules, seen: Seen) -> None:
+        holder, ok_at = before.duty or (None, 0)
+        self.reached.add("a duty was taken" if holder is None else "a duty was taken over")
+        is_stale = op.stale_before is not None and ok_at <= op.stale_before
+        if holder is not None and holder != op.worker_id and holder in seen.workers and not is_stale:
+            raise Violation("I57", f"worker {op.worker_id} took a duty from {holder}, which lives and does well")
+
+    def _check_mark(self, id: str, schedule: Schedule) -> None:
+        known = self._known.get(id)
+        if known is not None and schedule.mark < known.mark:
+            raise Violation("I30", f"the mark of {schedule.name} went back from {known.mark} to {schedule.mark}")
+        self._known[id] = schedule
+        self._began.setdefault(id, schedule.created_at)
+
+    def _check_times(self, id: str, schedule: Schedule, decisions: list[SeenDecision]) -> None:
+        """Every time up to the mark has one decision, and no later one has."""
+        assert isinstance(schedule.when, Every)
+        step = round(float(schedule.when.interval) * 1000)  # type: ignore[arg-type]  # seconds
+        decided = sorted(each.time - back * step for each in decisions for back in range(each.times))
+        times = map(as_ms, schedule.when.times_after(as_moment(self._began[id])))
+        expected = list(takewhile(lambda time: time <= schedule.mark, times))
+        if decided != expected:
+            raise Violation("I30", f"the times of {schedule.name} up to its mark are {expected}, decided are {decided}")
+
+    def _check_runs(self, schedule: Schedule, decisions: list[SeenDecision], seen: Seen) -> None:
+        """A run for each time that was started, one at most; and no two at once where that must not be."""
+        runs = [run for run in seen.runs.values() if run.schedule == schedule.name and run.forked_from is None]
+        started = sorted(run.scheduled_for for run in runs if run.scheduled_for is not None)
+        told = sorted(each.time for each in decisions if each.run_id is not None)
+        if started != told or any(each.run_id not in seen.runs for each in decisions if each.run_id is not None):
+            raise Violation("I31", f"{schedule.name} has runs for {started}, and decisions that tell of {told}")
+        is_open = [run.run_id for run in runs if run.closed_at is None]
+        if schedule.when.overlap in ONE_AT_A_TIME and len(is_open) > 1:
+            raise Violation("I32", f"{schedule.name} has {is_open} open at once, with {schedule.when.overlap}")
+        self.reached |= {f"a time was {each.kind}" for each in decisions}
+
+    def news(self) -> set[str]:
+        """What was come by for the first time since it was asked last."""
+        news, self._told = self.reached - self._told, set(self.reached)
+        return news
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time lies ahead, and nothing waits."""
+        return all(next_at is None and not waits for next_at, waits, _ in self._seen.rows.values())
