@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from perdure.errors import StoreUnavailable
 from perdure.kernel.messages import Message
 from perdure.stores.answers import (
+    APPLIED,
     Answer,
     Applied,
     Closed,
@@ -26,9 +27,12 @@ from perdure.stores.operations import (
     ClaimRuns,
     DeleteWorker,
     FreeRuns,
+    HoldRun,
     Operation,
+    PauseRun,
     RaiseEpoch,
     RegisterWorker,
+    ResumeRun,
     TakeMessage,
 )
 from perdure.stores.records import RunRow
@@ -286,6 +290,30 @@ def test_a_post_before_a_park_refuses_it() -> None:
     assert answer(post) == Applied(Posted(1, 1))
     assert answer(park) == Moved()
     assert world.run("r1").owner == WORKER
+
+
+def test_a_run_that_its_owner_lets_go_of_just_then_is_paused_all_the_same() -> None:
+    """A message would wait for a worker that may never come, and the run would not be held until then."""
+    world = World(a_run("r1"))
+    pause = world.by(None, PauseRun("r1", "{}", "{}", "pause:1", "{}", 2000))
+    until(pause, "hold_free_run")
+    assert isinstance(world.by(WORKER, a_park("r1")).run(), Committed)
+    assert answer(pause) == APPLIED
+    assert (world.run("r1").status, world.run("r1").held) == ("SUSPENDED", "paused")
+    assert world.messages("r1") == []
+
+
+def test_a_run_that_is_held_just_then_is_resumed_all_the_same() -> None:
+    """Else it would stay held, although the one who let it go on was told that nothing is."""
+    world = World(a_run("r1"))
+    assert isinstance(world.by(None, PauseRun("r1", "{}", "{}", "pause:1", "{}", 2000)).run(), Committed)
+    resume = world.by(None, ResumeRun("r1", 3000, "{}", "resume:1"))
+    until(resume, "resume_run")
+    hold = (HoldRun("r1", WORKER, "paused", "{}", 2500, 1), TakeMessage(1, 0))
+    assert isinstance(world.by(WORKER, *hold).run(), Committed)
+    assert world.run("r1").held == "paused"
+    assert answer(resume) == APPLIED
+    assert (world.run("r1").held, world.run("r1").owner) == (None, None)
 
 
 def test_a_post_after_a_park_makes_the_run_ripe() -> None:
