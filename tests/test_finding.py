@@ -1,5 +1,7 @@
 """Finding runs: by what they are, by what they say of themselves, and how many there are."""
 
+import asyncio
+
 import pytest
 
 from perdure import BadFilter, BadOption, Run, Signal, activity, at, continue_as_new, info, set_attributes, workflow
@@ -29,6 +31,11 @@ async def table_order(order: str) -> str:
 @workflow
 async def takeaway(order: str) -> str:
     return await cook(order)
+
+
+@workflow
+async def waits_only() -> None:
+    await go_on.receive()
 
 
 async def ids(env: Environment, where: str, **beside: object) -> list[str]:
@@ -139,6 +146,35 @@ async def test_attributes_from_outside_stay_and_the_code_does_not_see_them(env: 
         assert await ids(env, "closed = 'yes' and status = 'completed'") == ["r"]
 
 
+async def test_callers_that_set_attributes_at_once_lose_nothing(env: Environment) -> None:
+    """Each has read them before another one has written; who comes second makes its change to what is there then."""
+    async with env:
+        run = await env.start(waits_only)
+        await env.settle()
+        names = [f"from_{number}" for number in range(5)]
+        await asyncio.gather(*(run.set_attributes(**{name: True}) for name in names))
+
+        assert {*names} <= {*(await run.describe()).attributes}
+        where = " and ".join(f"{name} = true" for name in names)
+        assert [each.run_id for each in await env.app.list(where=where)] == [run.run_id]
+
+
+async def test_a_run_is_not_found_by_an_attribute_that_is_gone(env: Environment) -> None:
+    """Also when it was the last one, and there is nothing to be found by in its place."""
+    async with env:
+        run = await env.start(waits_only)
+        await env.settle()
+        await run.set_attributes(tenant="acme", tags=["a", "b"])
+        await run.set_attributes(tags=["b"])
+        assert await env.app.count(where="tags contains 'b'") == 1
+        assert await env.app.count(where="tags contains 'a'") == 0
+        await run.set_attributes(tenant=None, tags=None)
+
+        assert await env.app.count(where="tenant = 'acme' or tags contains 'b'") == 0
+        assert await env.app.count(where="tenant = 'acme'") == 0
+        assert await env.app.count(where="tenant is null and tags is null") == 1
+
+
 async def test_a_replay_does_not_overwrite_what_was_set_from_outside(env: Environment) -> None:
     """The code says again what it said before; that was then, and what came from outside is newer."""
     async with env:
@@ -151,6 +187,28 @@ async def test_a_replay_does_not_overwrite_what_was_set_from_outside(env: Enviro
         await env.settle()
         run = await env.app.get("r", workflow=tells_what_it_reads)
         assert (await run.describe()).attributes == {"shared": "outside", "mine": 0}
+
+
+@workflow
+async def says_more_later() -> None:
+    await go_on.receive()
+    set_attributes(mine=1)
+    await go_on.receive()
+
+
+async def test_what_was_set_from_outside_stays_when_the_code_says_something_else(env: Environment) -> None:
+    """The code of a worker that has read the run anew has changed one attribute, not those that it never touched."""
+    async with env:
+        start = says_more_later.options(id="r", attributes={"shared": "start", "gone": 1})
+        run = await env.start(start)
+        await env.pass_time(3600)
+        await run.set_attributes(shared="outside", gone=None)
+        await env.crash()
+        await env.settle()
+        run = await env.app.get("r", workflow=says_more_later)
+        await run.signal(go_on, "")
+        await env.settle()
+        assert (await run.describe()).attributes == {"shared": "outside", "mine": 1}
 
 
 @workflow
