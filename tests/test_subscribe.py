@@ -197,6 +197,18 @@ async def test_a_cursor_within_the_first_list_goes_on_with_the_rest_of_it(env: E
             assert {id for id, *_ in await again.next(2)} == {*"abcd"} - first
 
 
+async def test_a_run_that_is_forked_is_told_as_changed(env: Environment) -> None:
+    """It names the newest run that has its past, which who follows it wants to know."""
+    async with env:
+        run = await env.start(watched.options(id="a"), "begin")
+        await run.signal(go, "fail")
+        await env.settle()
+        async with watching(env, where="status = 'failed'") as watcher:
+            assert await watcher.next() == [("a", "fail", False)]
+            forked = await run.fork(at=1, id="b")
+            await watcher.until(lambda change: change.run.id == "a" and change.run.forked_to == forked.run_id)
+
+
 async def test_a_cursor_is_not_beyond_what_was_not_told_yet(env: Environment) -> None:
     """Several runs change at once, the reader dies after the first: the next reader is told of the others."""
     async with env:
