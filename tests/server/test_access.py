@@ -82,6 +82,7 @@ async def test_a_key_ends_when_its_time_is_over(env: Environment) -> None:
 
 async def test_another_namespace_is_refused_there_or_not(env: Environment) -> None:
     async with env:
+        await env.app.namespaces.create("acme")
         call = caller_with(env, await key_for(env, namespaces=("acme",)))
         for namespace in ("main", "nobody"):
             answer = await call.get(f"/v1/runs?namespace={namespace}")

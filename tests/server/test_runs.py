@@ -307,3 +307,31 @@ async def test_runs_are_found_and_counted_by_a_filter(env: Environment) -> None:
         assert sorted(run["id"] for run in found.json["items"]) == ["w-1", "w-2"]
         assert counted.json == {"count": 2, "by": {"http_sleeping": 2}}
         assert (await call.get("/v1/runs?where=tier%20%3E")).json["error"] == "BadFilter"
+
+
+async def test_runs_are_paused_explained_retried_and_marked(env: Environment) -> None:
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_failing", "id": "again"})
+        await call.get("/v1/runs/again/result?wait=20")
+        retried = (await call.post("/v1/runs/again/retry", {"reason": "the bank is back"})).json
+        await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "p"})
+        assert (await call.post("/v1/runs/p/pause", {"reason": "lunch"})).status == 200
+        await env.settle()
+        marked = await call("PATCH", "/v1/runs/p/attributes", {"attributes": {"tier": 2}})
+        explained = (await call.get("/v1/runs/p/explain")).json
+
+        assert (retried["id"], retried["fork_reason"]) == ("again", "the bank is back")
+        assert (marked.json["held"], marked.json["attributes"]) == ("paused", {"tier": 2})
+        assert explained["cause"] == "paused"
+        assert (await call.post("/v1/runs/p/retry")).json["error"] == "RunOpen"
+        assert (await call.post("/v1/runs/p/resume")).json["held"] is None
+
+
+async def test_namespaces_are_made_and_those_that_are_not_there_refused(env: Environment) -> None:
+    async with served(env) as call:
+        refused = await call.get("/v1/runs?namespace=blue")
+        assert (refused.status, refused.json["error"]) == (404, "NamespaceNotFound")
+        assert (await call.post("/v1/namespaces", {"name": "blue"})).status == 201
+        assert (await call.get("/v1/runs?namespace=blue")).json["items"] == []
+        assert [each["name"] for each in (await call.get("/v1/namespaces")).json["items"]] == ["blue", "main"]
+        assert (await call("DELETE", "/v1/namespaces/blue")).json == {"deleted": True}

@@ -40,6 +40,8 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # A sender that takes longer for its body is cut.
 BODY_SECONDS = 30.0
 NOT_MODIFIED = 304
+# So long it is believed that a namespace is there.
+KNOWN_MS = 1000
 
 
 class HttpRequest:
@@ -77,6 +79,8 @@ class Application:
         self._authenticate = authenticate
         self._policy = policy
         self._tree = Tree(ROUTES)
+        # The namespaces that are there, and until when that is believed.
+        self._namespaces: dict[str, int] = {}
 
     def stop(self) -> None:
         """Answer everybody who waits, and end streams: the server is about to end."""
@@ -119,6 +123,8 @@ class Application:
         )
         body = None if route.body is None else body_of(await _body(request, receive, self._policy.max_body), route.body)
         meant = namespace_for(caller, namespace) if route.has_namespace else ""
+        if meant not in {"", "main"}:
+            await self._check_namespace(meant)
         call: Call[Any, Any] = Call(
             self._service, caller, meant, path, query, body, run_id, request.headers, request.request_id
         )
@@ -128,6 +134,13 @@ class Application:
         answer = await route.handler(call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
         await response.value(reply, route)
+
+    async def _check_namespace(self, name: str) -> None:
+        """NamespaceNotFound for one that nobody made; one that was found is believed for a moment."""
+        now = self._service.engine.clock.monotonic()
+        if now >= self._namespaces.get(name, -1):
+            await self._service.engine.namespaces.find(name)
+            self._namespaces[name] = now + KNOWN_MS
 
     def _found(self, request: HttpRequest) -> tuple[Route, list[str]]:
         found = self._tree.find(request.segments)

@@ -1,6 +1,6 @@
 """All routes of the server, from the files of `handlers/`."""
 
-from perdure.http.handlers import access_keys, history, messages, meta, runs, steering
+from perdure.http.handlers import access_keys, history, messages, meta, namespaces, runs, steering
 from perdure.http.table import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -9,5 +9,6 @@ ROUTES: tuple[Route, ...] = (
     *history.ROWS.all,
     *messages.ROWS.all,
     *steering.ROWS.all,
+    *namespaces.ROWS.all,
     *access_keys.ROWS.all,
 )

@@ -23,6 +23,9 @@ class NamespaceRegistry(Protocol):
     async def all(self) -> list[NamespaceRow]:
         """All of them, by name."""
 
+    async def find(self, name: str) -> NamespaceRow:
+        """The namespace of this name; NamespaceNotFound, with the nearest."""
+
     async def look(self, name: str) -> NamespaceContent:
         """One of them and what is in it; of a status 10,001 runs are counted at most. NamespaceNotFound."""
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.codec import ValueType
+from perdure.diagnostics.explain import Explanation, explain
 from perdure.errors import BadField, QueryNotFound, RunNotFound, RunUnreadable
 from perdure.http.calls import Call
 from perdure.http.handlers.runs import RunPage
@@ -216,3 +217,9 @@ async def _stream_frames(call: Call[ValuesQuery, None], run_id: str, after: int)
         last = item.n
         yield Frame(str(item.n), item, "value")
     yield Frame(str(last), {}, "end")
+
+
+@ROWS.add("GET", "/v1/runs/{id}/explain", Scope.READ, answer=Explanation, errors=(RunNotFound, RunUnreadable))
+async def get_explanation(call: Call[NoQuery, None]) -> Explanation:
+    """Why a run does not move: the cause, one sentence, since when, the evidence, and advice."""
+    return await explain(call.engine, call.namespace, (await call.run()).run_id)

@@ -1,11 +1,12 @@
 """How runs are stopped, and let go on, from outside."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from perdure.authoring.options import checked_reason, milliseconds
-from perdure.errors import RunClosed, RunNotFound, RunNotHeld
+from perdure.authoring.options import changed_attributes, checked_reason, milliseconds
+from perdure.errors import IdConflict, RunClosed, RunNotFound, RunNotHeld, RunOpen
 from perdure.http.calls import Call
 from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.http.values import run_json
@@ -50,6 +51,12 @@ async def terminate(call: Call[NoQuery, ReasonBody]) -> msgspec.Raw:
     return await _as_it_stands(call, row.run_id)
 
 
+class AttributesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Attributes to be set by name; null takes one away."""
+
+    attributes: dict[str, Any]
+
+
 class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing has to be said."""
 
@@ -66,6 +73,39 @@ async def resume(call: Call[NoQuery, NoBody]) -> msgspec.Raw:
     """Let a held run go on."""
     row = await call.run()
     await call.engine.client.resume(call.namespace, row.run_id, row.workflow_id)
+    return await _as_it_stands(call, row.run_id)
+
+
+@ROWS.add("POST", "/v1/runs/{id}/pause", Scope.STEER, body=ReasonBody, answer=RunInfo, errors=(RunNotFound, RunClosed))
+async def pause(call: Call[NoQuery, ReasonBody]) -> msgspec.Raw:
+    """Have a run begin nothing more; what is under way ends and is recorded."""
+    row = await call.run()
+    reason = checked_reason(call.body.reason)
+    await call.engine.client.pause(call.namespace, row.run_id, row.workflow_id, reason)
+    return await _as_it_stands(call, row.run_id)
+
+
+@ROWS.add(
+    "POST",
+    "/v1/runs/{id}/retry",
+    Scope.STEER,
+    body=ReasonBody,
+    answer=RunInfo,
+    errors=(RunNotFound, RunOpen, RunClosed, IdConflict),
+)
+async def retry(call: Call[NoQuery, ReasonBody]) -> msgspec.Raw:
+    """Run again what failed: another run under the same id, which is the answer. Recorded results stay."""
+    row = await call.run()
+    made = await call.engine.forker.retry(call.namespace, row.run_id, row.workflow_id, checked_reason(call.body.reason))
+    return await _as_it_stands(call, made.run_id)
+
+
+@ROWS.add("PATCH", "/v1/runs/{id}/attributes", Scope.STEER, body=AttributesBody, answer=RunInfo, errors=(RunNotFound,))
+async def set_attributes(call: Call[NoQuery, AttributesBody]) -> msgspec.Raw:
+    """Merge into a run's attributes, open or closed; null takes one away."""
+    row = await call.run()
+    change = partial(changed_attributes, call.body.attributes)
+    await call.engine.client.set_attributes(call.namespace, row.run_id, change)
     return await _as_it_stands(call, row.run_id)
 
 
