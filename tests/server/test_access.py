@@ -241,3 +241,17 @@ async def test_a_key_with_the_right_id_and_another_secret_is_refused(env: Enviro
         assert (await forged.get("/v1/runs")).status == 401
         assert (await right.get("/v1/runs")).status == 200
         assert (await forged.get("/v1/runs")).status == 401
+
+
+async def test_who_may_only_start_ends_no_run_by_it(env: Environment) -> None:
+    """`terminate` ends the run that has the id, which is steering."""
+    async with env:
+        engine = engine_of(env.app)
+        assert engine is not None
+        made = await engine.access_keys.create(KeyRequest("starts", ("read", "start")))
+        call = caller_with(env, made.key)
+        first = await call.post("/v1/runs", {"workflow": "http_owned", "id": "kept"})
+        refused = await call.post("/v1/runs", {"workflow": "http_owned", "id": "kept", "on_conflict": "terminate"})
+
+        assert (first.status, refused.status, refused.json["error"]) == (201, 403, "NotAllowed")
+        assert (await call.get("/v1/runs/kept")).json["run_id"] == first.json["run_id"]

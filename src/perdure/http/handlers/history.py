@@ -51,7 +51,7 @@ class ValuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Events(msgspec.Struct, frozen=True):
-    """A page of a run's history; `cursor` is the number to go on after."""
+    """A page of a run's history; `cursor` is the `after` of the next page, or its `before` with the newest first."""
 
     items: list[RunEvent]
     cursor: str | None

@@ -26,6 +26,7 @@ from perdure.errors import (
     StoreUnavailable,
     UnknownWorkflow,
 )
+from perdure.http.access import check_scope
 from perdure.http.calls import Call
 from perdure.http.problems import problem_of
 from perdure.http.table import NoQuery, Reply, RouteRows, Scope
@@ -154,6 +155,9 @@ async def _started(call: Call[NoQuery, StartBatch], start: StartBody) -> dict[st
 
 
 async def _start(call: Call[Any, Any], start: StartBody) -> RunRow | OwnedRun:
+    if start.on_conflict == OnConflict.TERMINATE:
+        # It ends the run that has the id, which is more than to start one.
+        check_scope(call.caller, Scope.STEER)
     arguments = await call.service.catalog.arguments(call.namespace, start.workflow, start.input)
     entity_id = start.entity_id
     if call.caller.entity_id is not None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import CodeType, CoroutineType, FrameType
 from typing import Any
 
-import perdure
 from perdure.authoring.workflow import Workflow
 from perdure.engine.ports import Engine
 from perdure.kernel.events import CLOSINGS, Event
@@ -24,7 +23,7 @@ from perdure.worker.loop.exits import EXITS, is_for_the_process
 from perdure.worker.program import Program
 
 # What lies in here is not the user's own code.
-OURS = (str(Path(perdure.__file__).parent), str(Path(asyncio.__file__).parent))
+OURS = (str(Path(__file__).parent.parent.parent), str(Path(asyncio.__file__).parent))
 
 
 class _Lines(dict[str, DurableCall]):
