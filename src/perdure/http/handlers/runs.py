@@ -155,7 +155,7 @@ async def _started(call: Call[NoQuery, StartBatch], start: StartBody) -> dict[st
 
 
 async def _start(call: Call[Any, Any], start: StartBody) -> RunRow | OwnedRun:
-    if start.on_conflict == OnConflict.TERMINATE:
+    if start.on_conflict == "terminate":
         # It ends the run that has the id, which is more than to start one.
         check_scope(call.caller, Scope.STEER)
     arguments = await call.service.catalog.arguments(call.namespace, start.workflow, start.input)
