@@ -65,7 +65,7 @@ async def test_all_that_match_are_cancelled_and_no_other(env: Environment, is_pa
             where="tenant = :t", params={"t": "acme"}, reason="moved", progress=seen.append
         )
         assert found == Bulk(20, 20, 0, {})
-        assert [each.matched for each in seen] == [3, 6, 9, 12, 15, 18, 20]
+        assert [(each.matched, each.done) for each in seen] == [(20, done) for done in (3, 6, 9, 12, 15, 18, 20)]
         for run in runs:
             with pytest.raises(RunCancelled, match="moved"):
                 await env.result(run)

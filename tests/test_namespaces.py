@@ -27,7 +27,7 @@ nod = Signal("nod", int)
 
 
 @activity(queue="parcels")
-async def wrap(what: str) -> str:
+async def wrap_here(what: str) -> str:
     return f"wrapped {what}"
 
 
@@ -38,7 +38,7 @@ async def waits_here() -> int:
 
 @workflow
 async def wraps_here(what: str) -> str:
-    return await wrap(what)
+    return await wrap_here(what)
 
 
 def beside(env: Environment, namespace: str, *, worker: bool = True) -> Environment:

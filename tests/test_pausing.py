@@ -44,7 +44,7 @@ async def slow_to_pause(name: str) -> str:
 
 
 @activity
-async def quick(name: str) -> str:
+async def quick_to_pause(name: str) -> str:
     done.append(name)
     return name
 
@@ -56,46 +56,46 @@ async def paused_wrap(what: str) -> str:
 
 
 @activity(at_most_once=True)
-async def once(name: str) -> str:
+async def once_paused(name: str) -> str:
     await gate(name).wait()
     done.append(name)
     return name
 
 
 @workflow
-async def two_steps() -> list[str]:
-    return [await slow_to_pause("one"), await quick("two")]
+async def two_paused_steps() -> list[str]:
+    return [await slow_to_pause("one"), await quick_to_pause("two")]
 
 
 @workflow
-async def nods() -> int:
+async def nods_paused() -> int:
     return await nod.receive()
 
 
 @workflow
 async def paused_naps() -> str:
     await sleep(timedelta(minutes=1))
-    return await quick("awake")
+    return await quick_to_pause("awake")
 
 
 @workflow
-async def wraps() -> str:
+async def wraps_paused() -> str:
     return await paused_wrap("a book")
 
 
 @workflow
-async def begins_once() -> str:
-    return await once("only")
+async def begins_once_paused() -> str:
+    return await once_paused("only")
 
 
 @workflow
 async def paused_parent() -> str:
-    return await two_steps_of_a_child()
+    return await two_steps_of_a_paused_child()
 
 
 @workflow
-async def two_steps_of_a_child() -> str:
-    return await quick("child") + await slow_to_pause("of a child")
+async def two_steps_of_a_paused_child() -> str:
+    return await quick_to_pause("child") + await slow_to_pause("of a child")
 
 
 async def is_paused(run: Run[Any]) -> bool:
@@ -105,7 +105,7 @@ async def is_paused(run: Run[Any]) -> bool:
 
 async def test_what_is_under_way_ends_and_is_recorded_and_no_further_step_begins(env: Environment) -> None:
     async with env:
-        run = await env.start(two_steps)
+        run = await env.start(two_paused_steps)
         await env.settle()
         await run.pause("the bank is down")
         await env.settle()
@@ -127,7 +127,7 @@ async def test_a_run_that_has_ended_its_code_is_closed_when_it_goes_on(env: Envi
     """The last step was under way; the end is one more event, and nothing is appended to a paused run."""
 
     async with env:
-        run = await env.start(two_steps_of_a_child)
+        run = await env.start(two_steps_of_a_paused_child)
         await env.settle()
         await run.pause()
         gate("of a child").set()
@@ -139,7 +139,7 @@ async def test_a_run_that_has_ended_its_code_is_closed_when_it_goes_on(env: Envi
 
 async def test_it_works_without_a_worker_and_survives_restarts(env: Environment) -> None:
     async with env:
-        run = await env.start(nods)
+        run = await env.start(nods_paused)
         await env.pass_time(20)
     async with Environment(env.path, clock=env.clock, worker=False) as client:
         there = await client.app.get(run.id)
@@ -189,7 +189,7 @@ async def test_timers_fire_when_the_run_goes_on_and_none_early(env: Environment)
 
 async def test_messages_wait_and_are_taken_in_their_order(env: Environment) -> None:
     async with env:
-        run = await env.start(nods)
+        run = await env.start(nods_paused)
         await env.settle()
         await run.pause()
         await env.settle()
@@ -204,7 +204,10 @@ async def test_messages_wait_and_are_taken_in_their_order(env: Environment) -> N
 
 async def test_the_timeout_of_a_paused_run_goes_on(env: Environment) -> None:
     async with env:
-        held, busy = await env.start(nods.options(timeout=60)), await env.start(two_steps.options(timeout=60))
+        held, busy = (
+            await env.start(nods_paused.options(timeout=60)),
+            await env.start(two_paused_steps.options(timeout=60)),
+        )
         await env.settle()
         await held.pause()
         await busy.pause()
@@ -216,8 +219,8 @@ async def test_the_timeout_of_a_paused_run_goes_on(env: Environment) -> None:
 
 async def test_cancel_waits_unless_it_has_a_deadline_or_force(env: Environment) -> None:
     async with env:
-        waits, dated, forced, busy = [await env.start(nods.options(id=f"n-{n}")) for n in range(3)] + [
-            await env.start(two_steps)
+        waits, dated, forced, busy = [await env.start(nods_paused.options(id=f"n-{n}")) for n in range(3)] + [
+            await env.start(two_paused_steps)
         ]
         await env.settle()
         for run in (waits, dated, forced, busy):
@@ -241,7 +244,7 @@ async def test_cancel_waits_unless_it_has_a_deadline_or_force(env: Environment) 
 
 async def test_a_cancel_that_came_before_the_end_of_the_last_step_waits_as_well(env: Environment) -> None:
     async with env:
-        run = await env.start(two_steps)
+        run = await env.start(two_paused_steps)
         await env.settle()
         await run.pause()
         await run.cancel("enough")
@@ -258,7 +261,7 @@ async def test_a_cancel_that_came_before_the_end_of_the_last_step_waits_as_well(
 
 async def test_a_paused_run_can_be_terminated(env: Environment) -> None:
     async with env:
-        held, busy = await env.start(nods), await env.start(two_steps)
+        held, busy = await env.start(nods_paused), await env.start(two_paused_steps)
         await env.settle()
         for run in (held, busy):
             await run.pause()
@@ -271,7 +274,7 @@ async def test_a_paused_run_can_be_terminated(env: Environment) -> None:
 
 async def test_pausing_twice_changes_the_reason(env: Environment) -> None:
     async with env:
-        held, busy = await env.start(nods), await env.start(two_steps)
+        held, busy = await env.start(nods_paused), await env.start(two_paused_steps)
         await env.settle()
         for run in (held, busy):
             await run.pause("first")
@@ -287,7 +290,7 @@ async def test_pausing_twice_changes_the_reason(env: Environment) -> None:
 
 async def test_activities_on_a_queue_that_have_not_begun_wait_with_it(env: Environment) -> None:
     async with env:
-        run = await env.start(wraps)
+        run = await env.start(wraps_paused)
         await env.pass_time(20)
         await run.pause()
         await env.settle()
@@ -301,7 +304,7 @@ async def test_activities_on_a_queue_that_have_not_begun_wait_with_it(env: Envir
 
 async def test_an_activity_on_a_queue_that_was_held_ends_with_its_run(env: Environment) -> None:
     async with env:
-        run = await env.start(wraps)
+        run = await env.start(wraps_paused)
         await env.pass_time(20)
         await run.pause()
         await env.settle()
@@ -328,7 +331,7 @@ async def test_children_are_not_paused_and_their_results_wait(env: Environment) 
 async def test_a_pause_that_has_not_come_about_is_taken_back(env: Environment) -> None:
     """The step was under way all the time: it is not lost, and nothing runs twice."""
     async with env:
-        run = await env.start(two_steps)
+        run = await env.start(two_paused_steps)
         await env.settle()
         await run.pause()
         await env.settle()
@@ -342,7 +345,7 @@ async def test_a_pause_that_has_not_come_about_is_taken_back(env: Environment) -
 
 async def test_a_run_that_is_not_paused_cannot_go_on(env: Environment) -> None:
     async with env:
-        run = await env.start(nods)
+        run = await env.start(nods_paused)
         await env.settle()
         with pytest.raises(RunNotHeld):
             await run.resume()
@@ -351,7 +354,7 @@ async def test_a_run_that_is_not_paused_cannot_go_on(env: Environment) -> None:
 async def test_an_only_attempt_that_is_about_to_begin_is_not_lost(env: Environment) -> None:
     """That it begins is on disk; a run that were held between would never know what became of it."""
     async with env:
-        run = await env.start(begins_once)
+        run = await env.start(begins_once_paused)
         await run.pause()
         await env.settle()
         gate("only").set()
@@ -363,7 +366,7 @@ async def test_an_only_attempt_that_is_about_to_begin_is_not_lost(env: Environme
 
 async def test_an_owner_in_another_process_holds_it(env: Environment) -> None:
     async with env:
-        run = await env.start(two_steps)
+        run = await env.start(two_paused_steps)
         await env.settle()
         async with Environment(env.path, clock=env.clock, worker=False) as client:
             there = await client.app.get(run.id)
@@ -381,7 +384,7 @@ async def test_an_owner_in_another_process_holds_it(env: Environment) -> None:
 async def test_a_pause_outlives_the_worker_that_was_to_do_it(env: Environment) -> None:
     """It waits in the inbox: whoever has the run next holds it before anything begins again."""
     async with env:
-        run = await env.start(two_steps)
+        run = await env.start(two_paused_steps)
         await env.settle()
         await run.pause()
         await env.settle()
@@ -397,7 +400,7 @@ async def test_a_pause_outlives_the_worker_that_was_to_do_it(env: Environment) -
 
 async def test_the_runs_of_a_worker_that_is_gone_are_paused_at_once(env: Environment) -> None:
     async with env:
-        run = await env.start(nods)
+        run = await env.start(nods_paused)
         await env.settle()
         async with Environment(env.path, clock=env.clock, worker=False) as client:
             there = await client.app.get(run.id)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from perdure.app import Perdure, Run
+from perdure.app import Bulk, Perdure, Run
 from perdure.errors import (
     AlreadyResolved,
     BadForkPoint,
@@ -23,6 +23,7 @@ from perdure.errors import (
     RunClosed,
     RunFailed,
     RunNotFound,
+    RunNotHeld,
     RunOpen,
     RunTerminated,
     RunTimedOut,
@@ -33,7 +34,7 @@ from tests.simulation.programs import Part, sim_deferreds, sim_request, sim_run,
 from tests.simulation.simulator import Node
 
 REFUSALS = (
-    *(RunClosed, RunNotFound, IdConflict, AlreadyResolved, NotAnswered, RunOpen, BadForkPoint),
+    *(RunClosed, RunNotFound, IdConflict, AlreadyResolved, NotAnswered, RunOpen, BadForkPoint, RunNotHeld),
     *(BadSchedule, ScheduleNotFound),
 )
 # What the id of a fork ends with.
@@ -168,6 +169,43 @@ class TerminateRun(OfRun):
     async def of(self, run: Run[Any]) -> str:
         await run.terminate("enough")
         return run.run_id
+
+
+class PauseOne(OfRun):
+    """Have a run begin nothing more."""
+
+    async def of(self, run: Run[Any]) -> str:
+        await run.pause("a while")
+        return run.run_id
+
+
+class ResumeOne(OfRun):
+    """Let a paused run go on."""
+
+    async def of(self, run: Run[Any]) -> str:
+        await run.resume()
+        return run.run_id
+
+
+class BroadcastAll(Request):
+    """Send a signal to all runs, under an id of its own; `open_runs` were there and open when it was last begun."""
+
+    name = "red"
+
+    def __init__(self, after_step: int, payload: str) -> None:
+        super().__init__("all", after_step)
+        self.payload = payload
+        self.open_runs: list[str] = []
+
+    async def ask(self, app: Perdure) -> Bulk:
+        return await app.broadcast(sim_signals[self.name], self.payload, where="true", id=self.payload)
+
+
+class PauseAll(Request):
+    """Pause all runs."""
+
+    async def ask(self, app: Perdure) -> Bulk:
+        return await app.pause_all(where="status != 'completed'", reason="a while")
 
 
 class OfEndedRun(OfRun):

@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.answers import Committed
-from perdure.stores.operations import Batch, StopChildren
+from perdure.stores.operations import Batch, ResumeRun, StopChildren
 from tests.simulation.programs import NOT_BEGUN, sim_enter, sim_enter_slowly, sim_once
 from tests.simulation.sight import Memory, Seen, SeenEntry, SeenEvent, SeenMessage, SeenRun, look
 from tests.simulation.simulator import Database, SqliteDatabase
@@ -265,7 +265,7 @@ class Witness:
                 raise Violation("I26", f"message {number} was taken by event {was.taken_by}, now by {message.taken_by}")
             else:
                 _check_kept(was, message)
-            if message.taken_by == 0:
+            if message.taken_by == 0 and message.kind not in {"PauseRequest", "ResumeRequest"}:
                 raise Violation("I26", f"message {number} was set aside, though nothing is wrong with it")
             run = now.runs[message.run_id]
             is_known = was is None and run.forked_from is not None and run.continued_from is not None
@@ -308,10 +308,18 @@ class Witness:
         if was is None and run.forked_from is not None:
             self._check_forked(run, now)
         self._check_owner(batch, was, run)
+        if was is not None and was.held == "paused" and run.held != "paused" and run.closed_at is None:
+            self._check_resumed(batch, run)
         if (run.closed_at is not None) != (run.status in CLOSED):
             raise Violation("I05", f"run {run.run_id} is {run.status} and closed at {run.closed_at}")
         if run.closed_at is not None and (was is None or was.closed_at is None):
             self._check_end(batch, was, run, now)
+
+    def _check_resumed(self, batch: Batch, run: SeenRun) -> None:
+        """Only somebody who says so lets a paused run go on, and with it the activities that were held for it."""
+        resumed = {op.run_id for group in batch.groups for op in group if type(op) is ResumeRun}
+        if run.run_id not in resumed and not (run.is_task and run.parent_id in resumed):
+            raise Violation("I58", f"run {run.run_id} was paused, and goes on though nobody said so")
 
     def _check_forked(self, run: SeenRun, now: Seen) -> None:
         """A run has one retry; whatever was sent to a run is there once in one that is made from it, taken or not."""
@@ -320,6 +328,9 @@ class Witness:
             raise Violation("I55", f"run {run.forked_from} was retried as {retries}")
         origin = [m for m in now.messages.values() if m.run_id == run.forked_from and m.kind in _SENT]
         found = [m for m in now.messages.values() if m.run_id == run.run_id]
+        if now.runs[run.forked_from or ""].closed_at is None:
+            # What came for an open run while its messages were being copied is not among them.
+            origin = [m for m in origin if m.number < min((copy.number for copy in found), default=m.number + 1)]
         if [m.message_id for m in found] != [m.message_id for m in origin]:
             raise Violation("I56", f"run {run.run_id} has {found}, and was made from one that has {origin}")
         history = self.histories.get(run.run_id, ())
@@ -553,4 +564,6 @@ _BECOMES: dict[str, set[Any]] = {
     "ChildFailure": {"ChildFailed"},
     "CancelRequest": {"CancelRequested"},
     "TerminateRequest": set(),
+    "PauseRequest": set(),
+    "ResumeRequest": set(),
 }

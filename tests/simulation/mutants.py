@@ -21,7 +21,7 @@ from perdure.engine.committer import CallbackGroup, Committer, OwnersGroup
 from perdure.engine.duties import duties
 from perdure.engine.leasing import claims, heartbeat, lease, takeover
 from perdure.engine.schedules import deciding
-from perdure.engine.steering import forking
+from perdure.engine.steering import bulk, forking
 from perdure.engine.transactions import transactor
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
@@ -46,7 +46,13 @@ from perdure.worker.outputs.snapshots import Snapshots
 from perdure.worker.program import Program
 from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
-from tests.simulation.memory import CodeTransaction, fork_statements, schedule_statements, worker_statements
+from tests.simulation.memory import (
+    CodeTransaction,
+    fork_statements,
+    run_statements,
+    schedule_statements,
+    worker_statements,
+)
 from tests.simulation.memory import executor as memory
 from tests.simulation.simulator.database import ProcessStore
 from tests.simulation.simulator.store import SimulatedStore
@@ -754,3 +760,47 @@ def _() -> list[Patch]:
         return await self._make(row, request, forking.RETRY, reason, None)
 
     return [(forking.StoreForker, "retry", again)]
+
+
+# Pausing, and many at once
+
+
+@mutant
+def _() -> list[Patch]:
+    """Pause freed at start."""
+    return [
+        changed("free_mismatches", "held = 'mismatch'", "held in ('mismatch', 'paused')"),
+        (run_statements, "TRIED_AGAIN", {"mismatch", "paused"}),
+    ]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Bulk that skips at a bite's border."""
+    real = bulk.StoreBulk.act
+
+    async def act(self: Any, namespace: str, action: Any, where: Any, told: Any) -> Any:
+        reader = self._reader
+        self._reader = _Skipping(reader)
+        try:
+            return await real(self, namespace, action, where, told)
+        finally:
+            self._reader = reader
+
+    return [(bulk.StoreBulk, "act", act)]
+
+
+class _Skipping:
+    """Reads pages, and forgets the first run of each but the first."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._pages = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    async def find_runs(self, wanted: Any) -> Any:
+        found = await self._reader.find_runs(wanted)
+        self._pages += 1
+        return found if self._pages == 1 else found._replace(rows=found.rows[1:])

@@ -7,11 +7,13 @@ Out:  a report: how many steps and faults, what was reached, a digest of all tha
 import asyncio
 import hashlib
 import json
+from collections import Counter
 from typing import Any
 
 import msgspec
 
 from perdure.engine.leasing.heartbeat import GIVE_UP_SECONDS
+from perdure.engine.steering import bulk
 from perdure.errors import IdConflict, NotAnswered
 from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.kernel.traits import TASK_PREFIX
@@ -23,11 +25,15 @@ from tests.simulation.clients import (
     FORKED,
     AskRun,
     AwaitResult,
+    BroadcastAll,
     CancelRun,
     ForkRunAt,
     OfRun,
+    PauseAll,
+    PauseOne,
     Request,
     ResolveDeferred,
+    ResumeOne,
     RetryRun,
     SendSignal,
     StartRun,
@@ -152,6 +158,9 @@ class Schedule:
 
     def run(self) -> Report:
         """Let it happen, and judge it."""
+        sizes = bulk.PAGE, bulk.BITE
+        # There are few runs: their pages and bites are to have borders.
+        bulk.PAGE, bulk.BITE = 3, 2
         try:
             self._draw()
             self._play()
@@ -160,6 +169,7 @@ class Schedule:
         except NeverCalm:
             raise Violation("I44", "a process ran on and on without waiting for anything") from None
         finally:
+            bulk.PAGE, bulk.BITE = sizes
             self._bury()
         return Report(
             self.tape.seed,
@@ -187,6 +197,11 @@ class Schedule:
         drawer = Drawer(tape)
         for number in range(tape.between(2, 4)):
             self._draw_run(f"run-{number}", drawer)
+        self._draw_steering()
+
+    def _draw_steering(self) -> None:
+        """What people do with runs beyond starting and stopping them."""
+        tape = self.tape
         for key, start in list(self.starts.items()):
             if tape.happens(300):
                 retry = RetryRun(key, start.after_step + tape.choose(150))
@@ -194,11 +209,26 @@ class Schedule:
                 if tape.choose(2) == 1:
                     # Another client wants the same at once or later, and each asks until it is answered.
                     self._ask(RetryRun(key, start.after_step + tape.choose(150), retry))
+            if tape.happens(250):
+                paused = start.after_step + tape.choose(200)
+                self._ask(PauseOne(key, paused))
+                if tape.choose(2) == 1:
+                    self._ask(ResumeOne(key, paused + tape.choose(60)))
             if tape.happens(200):
                 self._ask(ForkRunAt(key, start.after_step + tape.choose(250), 1 + tape.choose(6)))
         if tape.happens(250):
             for request in drawn_schedule(tape):
                 self._ask(request)
+        self._draw_bulk()
+
+    def _draw_bulk(self) -> None:
+        """What is asked of all runs at once."""
+        tape = self.tape
+        if tape.happens(150):
+            self._ask(PauseAll("all", tape.choose(250)))
+        if tape.happens(250):
+            self._signals += 1
+            self._ask(BroadcastAll(tape.choose(250), f"s{self._signals}"))
 
     def _draw_run(self, key: str, drawer: Drawer) -> None:
         tape = self.tape
@@ -319,9 +349,18 @@ class Schedule:
         node = ready[self.tape.choose(len(ready))]
         if isinstance(request, SendSignal | ResolveDeferred | AskRun):
             self.sent[request.key][request.name].add(request.payload)
+        if isinstance(request, BroadcastAll):
+            self._note_broadcast(request)
         self.world.say(lambda: f"node {node.number} is asked: {type(request).__name__} {request.key}")
         request.begin(node)
         self.world._after(node)
+
+    def _note_broadcast(self, request: BroadcastAll) -> None:
+        """Any run may get it that is there by now, or is started under an id that is known."""
+        runs = [run for run in self.witness.seen.runs.values() if not run.is_task]
+        request.open_runs = [run.run_id for run in runs if run.closed_at is None]
+        for key in (*self.starts, *(run.workflow_id for run in runs)):
+            self.sent.setdefault(key, {name: set() for name in model.SENT})[request.name].add(request.payload)
 
     # What is seen
 
@@ -402,7 +441,7 @@ class Schedule:
         except Violation as violation:
             self.violation = self.violation or violation
 
-    def _check_answer(self, request: Request) -> None:
+    def _check_answer(self, request: Request) -> None:  # noqa: C901 - a line for each kind of request
         refusal = request.refusal
         if request.is_surprised:
             raise Violation("I17", f"{type(request).__name__} of {request.key} was answered with {refusal!r}")
@@ -422,6 +461,10 @@ class Schedule:
                 self._check_result(request)
             case RetryRun() | ForkRunAt() if refusal is None:
                 self._check_forked(request)
+            case PauseOne() if refusal is None:
+                self._check_paused_run(request)
+            case BroadcastAll() | PauseAll():
+                self._check_bulk(request)
 
     def _check_word(self, request: SendSignal | ResolveDeferred | AskRun) -> None:
         refusal = request.refusal
@@ -474,6 +517,29 @@ class Schedule:
         if run is None or run.forked_from is None:
             raise Violation("I55", f"{request.key} was said to be made anew, but on disk is {run}")
         self.world.reach("a retry" if isinstance(request, RetryRun) else "a fork")
+
+    def _check_paused_run(self, request: PauseOne) -> None:
+        """It is held, has ended, or its owner was told; or it was let go on since."""
+        row = self._newest(request.answer)
+        asked = [m for m in self.witness.seen.messages.values() if m.run_id == row.run_id and m.kind == "PauseRequest"]
+        if row.closed_at is None and row.held is None and not asked and not self._is_resumed(request.key):
+            raise Violation("I58", f"{request.key} was said to be paused, but nothing is on disk: {row}")
+
+    def _is_resumed(self, key: str) -> bool:
+        return any(isinstance(other, ResumeOne) and other.tries and other.key == key for other in self.requests)
+
+    def _check_bulk(self, request: "BroadcastAll | PauseAll") -> None:
+        """Every run that was there at the beginning was asked, but for those that have ended; none was refused."""
+        if request.refusal is not None or request.answer.errors:
+            raise Violation("I59", f"{type(request).__name__} was answered with {request.refusal or request.answer}")
+        self.world.reach("all were asked")
+        if isinstance(request, PauseAll):
+            return
+        message_id, seen = f"signal:{request.payload}", self.witness.seen
+        told = Counter(m.run_id for m in seen.messages.values() if m.message_id == message_id)
+        for run_id in request.open_runs:
+            if told[run_id] != 1 and seen.runs[run_id].closed_at is None:
+                raise Violation("I59", f"run {run_id} was open, and was told {told[run_id]} times of {message_id}")
 
     def _check_stopped(self, request: Request) -> None:
         row = self._newest(request.answer)
@@ -552,6 +618,15 @@ class Schedule:
                 # Nobody will mend its code, or bring back the one that wrote its history.
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 self._ask(TerminateRun(run.workflow_id, 0))
+            is_asked = any(
+                m.run_id == run.run_id and m.kind == "PauseRequest" and m.taken_by is None
+                for m in self.witness.seen.messages.values()
+            )
+            if run.closed_at is None and not run.is_task and (run.held == "paused" or is_asked):
+                self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
+                # Whoever has asked for it waits for the answer.
+                if not any(isinstance(other, ResumeOne) and other.key == run.workflow_id for other in self._undone):
+                    self._ask(ResumeOne(run.workflow_id, 0))
             is_stopped = run.cancel_requested_at is not None and not model.may_be_stopped(_parts_of(run))
             if run.closed_at is None and run.held is None and not is_stopped and not run.is_task:
                 self.sent.setdefault(run.workflow_id, {name: set() for name in model.SENT})

@@ -14,7 +14,7 @@ from tests.simulation.memory.statements import changed, find_run, find_runs, nev
 from tests.simulation.memory.tables import InboxRow
 from tests.simulation.memory.view import Refused, Steps, View
 
-_MOVED_KINDS = (*SENT, "CancelRequest", "TerminateRequest")
+_MOVED_KINDS = (*SENT, "CancelRequest", "TerminateRequest", "PauseRequest", "ResumeRequest")
 _MOST_SIGNALS = 1000
 _MOST_REQUESTS = 10_000
 

@@ -71,7 +71,7 @@ class Many:
         with Progress(*columns, console=errors(), transient=True, disable=not errors().is_terminal) as bar:
             task = bar.add_task("runs", total=count)
             async with client(*self._at) as app:
-                return await asked(app, dry_run=False, progress=lambda found: bar.update(task, completed=found.matched))
+                return await asked(app, dry_run=False, progress=lambda found: bar.update(task, completed=_seen(found)))
 
     def _print(self, verb: str, found: Bulk) -> None:
         for kind, failed in found.errors.items():
@@ -82,6 +82,10 @@ class Many:
             screen().print(Text.assemble((verb, "bold"), f": {text}"), soft_wrap=True)
         else:
             print_json(found)
+
+
+def _seen(found: Bulk) -> int:
+    return found.done + found.skipped + sum(failed.count for failed in found.errors.values())
 
 
 def _confirm(verb: str, count: int, ids: list[str]) -> None:

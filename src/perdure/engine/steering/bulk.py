@@ -3,8 +3,8 @@
 In:   an action and a filter.
 Out:  what became of the runs: done, skipped, refused; after each bite, and in the end.
 
-Runs are walked from the newest that is on disk at the beginning to the oldest, so that each is met once and none that
-is started meanwhile. Those of a bite are asked together and go into one transaction, or a few. Each write holds only if
+Which runs are meant is read at the beginning, so that each is asked once and none that is started meanwhile. Those of
+a bite are read again, asked together and go into one transaction, or a few. Each write holds only if
 its run still is what was read; else it is read again, and left alone when it does not match any more. So a caller
 who is killed leaves whole writes behind, and the same call again does the rest.
 """
@@ -31,7 +31,8 @@ from perdure.errors import (
     RunUnreadable,
     StoreUnavailable,
 )
-from perdure.kernel.filters import Filter, matches
+from perdure.kernel.filters import Filter, all_of, matches
+from perdure.kernel.filters.syntax import Field, In, TextValue
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Closed, Full, Missing, Moved, Posted
 from perdure.stores.operations import ExpectRun, Operation, PostMessage
@@ -39,7 +40,7 @@ from perdure.stores.records import RunFilter, RunQuery, RunRow
 from perdure.stores.rules.filters import run_fields
 
 # So many runs are read at once, and so many of them are asked at once.
-PAGE, BITE = 500, 100
+PAGE, BITE = 1000, 100
 # A run that changes whenever it is looked at is asked without a condition in the end.
 TRIES = 5
 # So many ids of runs with an error are told.
@@ -71,23 +72,32 @@ class StoreBulk:
 
     async def act(self, namespace: str, action: BulkAction, where: Filter, told: Callable[[Tally], None]) -> Tally:
         """Do this to the runs that match and are on disk now."""
-        tally, began = Tally(), self._clock.latest()
+        meant = await self._meant(namespace, where)
+        tally = Tally(matched=len(meant))
+        for first in range(0, len(meant), BITE):
+            bite = meant[first : first + BITE]
+            among = all_of([where, In(Field("run_id"), tuple(map(TextValue, bite)))])
+            found = (await self._reader.find_runs(RunQuery(namespace, among, None, len(bite)))).rows
+            answers = await asyncio.gather(*(self._ask(row, action, where) for row in found))
+            tally = _added(tally, len(bite), found, answers)
+            told(tally)
+            # Others have their turn between two transactions.
+            await asyncio.sleep(0)
+        return tally
+
+    async def _meant(self, namespace: str, where: Filter) -> list[str]:
+        """The runs that match now, newest first; what is started from here on is not among them."""
         newest = await self._reader.list_runs(RunFilter(namespace, limit=1))
         # Its own id is still below this one.
         before = f"{newest[0].run_id} " if newest else ""
+        meant: list[str] = []
         is_last = not newest
         while not is_last:
             page = (await self._reader.find_runs(RunQuery(namespace, where, before, PAGE))).rows
-            found = [row for row in page if isinstance(row, RunUnreadable) or row.created_at <= began]
-            for first in range(0, len(found), BITE):
-                bite = found[first : first + BITE]
-                tally = _added(tally, bite, await asyncio.gather(*(self._ask(row, action, where) for row in bite)))
-                told(tally)
-                # Others have their turn between two transactions.
-                await asyncio.sleep(0)
+            meant += [row.run_id for row in page]
             is_last = len(page) < PAGE
-            before = page[-1].run_id if page else before
-        return tally
+            before = meant[-1] if meant else before
+        return meant
 
     async def _ask(self, row: RunRow | RunUnreadable, action: BulkAction, where: Filter) -> bool | PerdureError:
         """Whether it was done; False when it was skipped, or else the error."""
@@ -161,18 +171,19 @@ def _as_read(row: RunRow) -> ExpectRun:
     return ExpectRun(row.run_id, row.status, row.held, row.step, row.attributes, row.updated_at)
 
 
-def _added(tally: Tally, bite: Sequence[RunRow | RunUnreadable], answers: Sequence[bool | PerdureError]) -> Tally:
-    """The tally with a bite more."""
+def _added(
+    tally: Tally, asked: int, found: Sequence[RunRow | RunUnreadable], answers: Sequence[bool | PerdureError]
+) -> Tally:
+    """The tally with a bite more; what was not found does not match any more."""
     errors = dict(tally.errors)
-    for row, answer in zip(bite, answers, strict=True):
+    for row, answer in zip(found, answers, strict=True):
         if isinstance(answer, PerdureError):
             before = errors.get(type(answer).__name__, Failures(0, ()))
             id = row.id if isinstance(row, RunUnreadable) else row.workflow_id
             errors[type(answer).__name__] = Failures(before.count + 1, (*before.ids, id)[:FEW_IDS])
     return msgspec.structs.replace(
         tally,
-        matched=tally.matched + len(bite),
         done=tally.done + sum(answer is True for answer in answers),
-        skipped=tally.skipped + sum(answer is False for answer in answers),
+        skipped=tally.skipped + asked - len(found) + sum(answer is False for answer in answers),
         errors=errors,
     )

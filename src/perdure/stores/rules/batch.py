@@ -8,14 +8,16 @@ in bulk: one statement for all rows of a kind. What can be refused is done one b
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 from perdure.kernel.status import Status
-from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, answer_group, is_refused
-from perdure.stores.operations import Operation, PostMessage
+from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, Moved, answer_group, is_refused
+from perdure.stores.operations import Operation, PauseRun, PostMessage, ResumeRun
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.changes import log_shown
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
+from perdure.stores.rules.pausing import pause_runs, resume_runs
 from perdure.stores.rules.questions import Query, Release, Savepoint, Steps
 from perdure.stores.rules.table import TABLE, Rule, Stage
 
@@ -58,7 +60,10 @@ class Sorted:
 
     def shown(self) -> Iterator[tuple[int, Any]]:
         """What changes what people see of the run it names."""
-        rows = (rows for stage in _SHOWN for rows in self.stages[stage].values())
+        rows = chain(
+            (rows for stage in _SHOWN for rows in self.stages[stage].values()),
+            (self.stages[Stage.MESSAGES].get(apply, ()) for apply in (pause_runs, resume_runs)),
+        )
         return (numbered for each in rows for numbered in each if TABLE[type(numbered[1])].is_shown)
 
     def _add(self, index: int, operation: Any, rule: Rule) -> None:
@@ -79,7 +84,9 @@ class Sorted:
     def _add_late(self, index: int, operation: Operation) -> None:
         if isinstance(operation, PostMessage) and operation.message_id.startswith(OF_CALLERS):
             self.known_late.append((index, operation))
-        elif isinstance(operation, PostMessage):
+        elif isinstance(operation, ResumeRun):
+            answer_group(self.late, index, Moved())
+        elif isinstance(operation, PostMessage | PauseRun):
             answer_group(self.late, index, Closed(self._ended[operation.run_id]))
 
 

@@ -5,7 +5,7 @@ Out:  questions to the database; whether a message was posted to the owner inste
 """
 
 from perdure.kernel.messages import PauseRequest, ResumeRequest
-from perdure.stores.answers import Answer, Answers, Applied, Closed, Missing, Moved
+from perdure.stores.answers import Answer, Answers, Applied, Closed, Missing, Moved, answer_group
 from perdure.stores.operations import HoldTasks, PauseRun, PostMessage, ResumeRun
 from perdure.stores.rules.changes import log_changes
 from perdure.stores.rules.inbox import post_messages
@@ -20,7 +20,14 @@ def hold_tasks(hold: HoldTasks) -> Steps[None]:
     yield from log_changes([run_id for (run_id,) in held], hold.at)
 
 
-def pause_run(pause: PauseRun) -> Steps[Answer | None]:
+def pause_runs(pauses: list[tuple[int, PauseRun]], answers: Answers) -> Steps[None]:
+    """Pause runs, with the messages of a batch: what is posted to a run that is continued in it goes on with it."""
+    for index, pause in pauses:
+        if (answer := (yield from _pause_run(pause))) is not None:
+            answer_group(answers, index, answer)
+
+
+def _pause_run(pause: PauseRun) -> Steps[Answer | None]:
     """Hold a run that nobody owns; else its owner is told to."""
     if (yield from _is_held(pause)):
         return None
@@ -43,7 +50,14 @@ def _is_held(pause: PauseRun) -> Steps[bool]:
     return held.count > 0
 
 
-def resume_run(resume: ResumeRun) -> Steps[Answer | None]:
+def resume_runs(resumes: list[tuple[int, ResumeRun]], answers: Answers) -> Steps[None]:
+    """Let runs go on, with the messages of a batch, as above."""
+    for index, resume in resumes:
+        if (answer := (yield from _resume_run(resume))) is not None:
+            answer_group(answers, index, answer)
+
+
+def _resume_run(resume: ResumeRun) -> Steps[Answer | None]:
     """Let a held run go on; the owner of one that is still to be held is told not to."""
     if (yield from _is_freed(resume)):
         return None

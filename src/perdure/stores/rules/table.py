@@ -23,7 +23,7 @@ from perdure.stores.rules.forks import fork_run
 from perdure.stores.rules.inbox import move_messages, post_messages
 from perdure.stores.rules.namespaces import delete_namespace
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
-from perdure.stores.rules.pausing import hold_tasks, pause_run, resume_run
+from perdure.stores.rules.pausing import hold_tasks, pause_runs, resume_runs
 from perdure.stores.rules.progress import begin_attempts, record_beats
 from perdure.stores.rules.questions import Bulk, Query, Steps
 from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
@@ -170,6 +170,9 @@ TABLE: dict[type[Operation], Rule] = {
     ),
     operations.PostMessage: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
     operations.TellRun: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
+    # Its owner is told, or those who wait for it.
+    operations.PauseRun: Rule(Stage.MESSAGES, pause_runs, News.WORK | News.ENDS, is_shown=True),
+    operations.ResumeRun: Rule(Stage.MESSAGES, resume_runs, News.WORK, is_shown=True),
     operations.NoteCancel: Rule(Stage.CANCELS, note_cancels, is_shown=True),
     operations.AppendEvent: Rule(Stage.BULK, append_events, parts={"append_events": Part.PLAIN}),
     operations.TakeMessage: bulk("take_messages"),
@@ -195,9 +198,6 @@ TABLE: dict[type[Operation], Rule] = {
     operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS, is_shown=True),
     operations.StopChildren: single(stop_children, News.WORK | News.ENDS),
     operations.HoldTasks: single(hold_tasks),
-    # Its owner is told, or those who wait for it.
-    operations.PauseRun: single(pause_run, News.WORK | News.ENDS, is_shown=True),
-    operations.ResumeRun: single(resume_run, News.WORK, is_shown=True),
     operations.FreeMismatches: single(many_runs("free_mismatches"), News.WORK),
     # A claim is nobody's news: workers that told each other of theirs would never come to rest.
     operations.ClaimRuns: single(claim_runs),

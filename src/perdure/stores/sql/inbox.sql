@@ -6,7 +6,8 @@ update inbox
    set run_id = :to_run_id
  where run_id = :run_id
    and taken_by is null
-   and kind in ('SignalSent', 'DeferredResult', 'DeferredFailure', 'RequestSent', 'CancelRequest', 'TerminateRequest');
+   and kind in ('SignalSent', 'DeferredResult', 'DeferredFailure', 'RequestSent', 'CancelRequest', 'TerminateRequest',
+                'PauseRequest', 'ResumeRequest');
 
 -- move_known: so do the last signals and requests that were sent under an id and taken, so that none counts twice.
 -- A request that has no answer by now never gets one.
