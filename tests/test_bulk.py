@@ -224,3 +224,25 @@ async def test_a_caller_that_dies_half_way_leaves_the_rest_to_the_same_call(env:
         assert sorted(await statuses(runs)).count("paused") == 6
         assert (await env.app.pause_all(where="status = 'suspended' and held is null")).done == 6
         assert await statuses(runs) == ["paused"] * 12
+
+
+async def test_a_run_that_is_what_was_read_is_asked_at_the_first_try(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the action itself changes is no reason to read the run again."""
+    async with env:
+        await some(env, 6)
+        await env.pass_time(20)
+    asked: list[str] = []
+    real = bulk_part.StoreBulk._answer
+
+    async def answer(self: Any, row: Any, *rest: Any) -> Any:
+        asked.append(row.run_id)
+        return await real(self, row, *rest)
+
+    monkeypatch.setattr(bulk_part.StoreBulk, "_answer", answer)
+    async with Environment(env.path, clock=env.clock, worker=False) as client:
+        for act in (client.app.pause_all, client.app.resume_all, client.app.cancel_all, client.app.terminate_all):
+            asked.clear()
+            assert (await act(where="true")).done == 6
+            assert len(asked) == 6

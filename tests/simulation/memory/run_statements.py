@@ -397,23 +397,25 @@ def _paused(row: RunRow, report: str, at: int) -> RunRow:
 
 
 @statement
-def hold_free_run(view: View, *, run_id: str, report: str, at: int) -> Steps[Found]:
-    row = yield from find_run(view, run_id, lambda row: row.owner is None and row.closed_at is None)
-    if row is not None:
-        view.runs.put(run_id, _paused(row, report, at))
-    return changed(row is not None)
+def hold_free_runs(view: View, rows: Sequence[tuple[str, str, int]]) -> Steps[Found]:
+    def is_right(row: RunRow, _: object) -> bool:
+        return row.owner is None and row.closed_at is None
+
+    return (yield from update_each(view, rows, is_right, lambda row, hold: _paused(row, *hold[1:])))
 
 
 @statement
-def hold_tasks(view: View, *, run_id: str, report: str, at: int) -> Steps[Found]:
+def hold_tasks(view: View, rows: Sequence[tuple[str, str, int]]) -> Steps[Found]:
     def is_right(row: RunRow) -> bool:
         is_unbegun = row.owner is None and row.begun_at is None and row.closed_at is None
         return row.workflow.startswith(TASK_PREFIX) and is_unbegun and row.held is None
 
-    found = yield from find_runs(view, view.children_of(run_id), is_right)
-    for row in found:
-        view.runs.put(row.run_id, _paused(row, report, at))
-    return rows_of([(row.run_id,) for row in found])
+    held = []
+    for run_id, report, at in rows:
+        for row in (yield from find_runs(view, view.children_of(run_id), is_right)):
+            view.runs.put(row.run_id, _paused(row, report, at))
+            held.append((row.run_id,))
+    return rows_of(held)
 
 
 @statement

@@ -23,7 +23,7 @@ from perdure.stores.rules.forks import fork_run
 from perdure.stores.rules.inbox import move_messages, post_messages
 from perdure.stores.rules.namespaces import delete_namespace
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
-from perdure.stores.rules.pausing import hold_tasks, pause_runs, resume_runs
+from perdure.stores.rules.pausing import hold_tasks_of_one, pause_runs, resume_runs
 from perdure.stores.rules.progress import begin_attempts, record_beats
 from perdure.stores.rules.questions import Bulk, Query, Steps
 from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
@@ -164,6 +164,8 @@ POSTS = {"post_messages": Part.POSTING}
 TABLE: dict[type[Operation], Rule] = {
     operations.MoveSchedule: Rule(Stage.SCHEDULES, move_schedules, News.WORK, parts={"move_schedules": Part.RETURNING}),
     operations.SupersedeRun: Rule(Stage.SUPERSEDES, supersede_runs),
+    # Before anything of its group can change the run.
+    operations.ExpectRun: Rule(Stage.SUPERSEDES, expect_runs),
     operations.InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS),
     operations.InsertRichRun: Rule(
         Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS
@@ -184,7 +186,6 @@ TABLE: dict[type[Operation], Rule] = {
     operations.WriteSnapshot: Rule(Stage.BULK, write_snapshots, parts={"write_snapshots": Part.PLAIN}),
     operations.PublishValues: Rule(Stage.BULK, publish_values, parts=PUBLISHES),
     operations.NoteDecision: Rule(Stage.BULK, note_decisions, parts={"note_decisions": Part.PLAIN}),
-    operations.ExpectRun: Rule(Stage.UPDATES, expect_runs),
     operations.ParkRun: update("park_runs", News.WORK),
     operations.HoldRun: update("hold_runs", News.ENDS),
     operations.NoteWaiting: update("note_waiting"),
@@ -197,7 +198,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.ForkRun: single(fork_run),
     operations.CloseFreeRun: single(one_row("close_free_run"), News.ENDS, is_shown=True),
     operations.StopChildren: single(stop_children, News.WORK | News.ENDS),
-    operations.HoldTasks: single(hold_tasks),
+    operations.HoldTasks: single(hold_tasks_of_one),
     operations.FreeMismatches: single(many_runs("free_mismatches"), News.WORK),
     # A claim is nobody's news: workers that told each other of theirs would never come to rest.
     operations.ClaimRuns: single(claim_runs),

@@ -150,33 +150,6 @@ update runs
    and owner is null
    and closed_at is null;
 
--- hold_free_run: a run that nobody owns is paused; whatever held it before is found again when it goes on.
-update runs
-   set status = 'SUSPENDED',
-       wake_at = null,
-       held = 'paused',
-       held_report = :report,
-       updated_at = :at::bigint
- where run_id = :run_id
-   and owner is null
-   and closed_at is null;
-
--- hold_tasks: activities on queues that a paused run has called, and that no worker has begun.
-update runs
-   set status = 'SUSPENDED',
-       wake_at = null,
-       held = 'paused',
-       held_report = :report,
-       updated_at = :at::bigint
- where parent_id = :run_id
-   and workflow >= 'task:'
-   and workflow < 'task;'
-   and owner is null
-   and begun_at is null
-   and closed_at is null
-   and held is null
-returning run_id;
-
 -- free_tasks: those that were held with it.
 update runs
    set status = 'PENDING',

@@ -90,6 +90,36 @@ select run_id
    and updated_at = (r ->> 5)::bigint
    for no key update of runs;
 
+-- hold_free_runs: runs that nobody owns are paused; whatever held them before is found again when they go on.
+update runs
+   set status = 'SUSPENDED',
+       wake_at = null,
+       held = 'paused',
+       held_report = r ->> 1,
+       updated_at = (r ->> 2)::bigint
+  from jsonb_array_elements(:rows::jsonb) as r
+ where run_id = r ->> 0
+   and owner is null
+   and closed_at is null
+returning run_id;
+
+-- hold_tasks: activities on queues that paused runs have called, and that no worker has begun.
+update runs
+   set status = 'SUSPENDED',
+       wake_at = null,
+       held = 'paused',
+       held_report = r ->> 1,
+       updated_at = (r ->> 2)::bigint
+  from jsonb_array_elements(:rows::jsonb) as r
+ where parent_id = r ->> 0
+   and workflow >= 'task:'
+   and workflow < 'task;'
+   and owner is null
+   and begun_at is null
+   and closed_at is null
+   and held is null
+returning run_id;
+
 -- note_waiting: what live runs wait for, for people to see.
 update runs
    set waiting = r ->> 2,

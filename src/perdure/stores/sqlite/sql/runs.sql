@@ -105,6 +105,36 @@ select run_id
    and attributes is expected.column5
    and updated_at = expected.column6;
 
+-- hold_free_runs: runs that nobody owns are paused; whatever held them before is found again when they go on.
+update runs
+   set status = 'SUSPENDED',
+       wake_at = null,
+       held = 'paused',
+       held_report = hold.column2,
+       updated_at = hold.column3
+  from (values :rows) as hold
+ where run_id = hold.column1
+   and owner is null
+   and closed_at is null
+returning run_id;
+
+-- hold_tasks: activities on queues that paused runs have called, and that no worker has begun.
+update runs
+   set status = 'SUSPENDED',
+       wake_at = null,
+       held = 'paused',
+       held_report = hold.column2,
+       updated_at = hold.column3
+  from (values :rows) as hold
+ where parent_id = hold.column1
+   and workflow >= 'task:'
+   and workflow < 'task;'
+   and owner is null
+   and begun_at is null
+   and closed_at is null
+   and held is null
+returning run_id;
+
 -- note_waiting: what live runs wait for, for people to see.
 update runs
    set waiting = note.column3,
