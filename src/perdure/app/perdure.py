@@ -481,7 +481,7 @@ class Perdure:
 
     async def check(
         self,
-        *wanted: "Workflow[..., Any] | str",
+        *wanted: "Workflow[..., object] | str",
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         limit: int | None = None,

@@ -488,7 +488,7 @@ class SyncPerdure(SyncApp):
 
     def check(
         self,
-        *wanted: Workflow[..., Any] | str,
+        *wanted: Workflow[..., object] | str,
         where: str | None = None,
         params: Mapping[str, object] | None = None,
         limit: int | None = None,
