@@ -296,7 +296,7 @@ def test_a_run_that_its_owner_lets_go_of_just_then_is_paused_all_the_same() -> N
     """A message would wait for a worker that may never come, and the run would not be held until then."""
     world = World(a_run("r1"))
     pause = world.by(None, PauseRun("r1", "{}", "{}", "pause:1", "{}", 2000))
-    until(pause, "hold_free_run")
+    until(pause, "hold_free_runs")
     assert isinstance(world.by(WORKER, a_park("r1")).run(), Committed)
     assert answer(pause) == APPLIED
     assert (world.run("r1").status, world.run("r1").held) == ("SUSPENDED", "paused")
