@@ -71,12 +71,15 @@ class Caller:
         return await self("POST", url, {} if body is None else body, raw=None, **headers)
 
     async def frames(self, url: str, **headers: str) -> AsyncIterator[dict[str, Any]]:
-        """The frames of a stream, as a browser would read them; leaving it disconnects."""
+        """The frames of a stream, as a browser would read them; leaving it disconnects.
+
+        Signs of life are left out: how many there are depends on how long the database takes.
+        """
         async with aclosing(self.raw_frames(url, **headers)) as frames:
             async for data in frames:
                 for text in data.decode().split("\n\n"):
                     lines = dict(line.split(": ", 1) for line in text.splitlines() if not line.startswith(":"))
-                    if lines:
+                    if lines and lines.get("event") != "alive":
                         yield {**lines, "data": msgspec.json.decode(lines.get("data", "null"))}
 
     async def raw_frames(self, url: str, **headers: str) -> AsyncGenerator[bytes, None]:
