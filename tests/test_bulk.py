@@ -6,6 +6,7 @@ import pytest
 
 from perdure import BadFilter, BadOption, Bulk, Run, RunCancelled, Signal, Status, activity, workflow
 from perdure.engine.steering import bulk as bulk_part
+from perdure.stores.rules import finding
 from perdure.testing import Environment
 
 nod = Signal("nod", int)
@@ -41,7 +42,7 @@ async def goes_far() -> str:
 
 @pytest.fixture(autouse=True)
 def _small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_part, "PAGE", 6)
+    monkeypatch.setattr(finding, "LARGEST_BITE", 6)
     monkeypatch.setattr(bulk_part, "BITE", 3)
     fails[0] = True
 

@@ -791,16 +791,23 @@ def _() -> list[Patch]:
 
 
 class _Skipping:
-    """Reads pages, and forgets the first run of each but the first."""
+    """Reads bites, and forgets the first run of each but the first."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
-        self._pages = 0
+        self._bites = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 
-    async def find_runs(self, wanted: Any) -> Any:
-        found = await self._reader.find_runs(wanted)
-        self._pages += 1
-        return found if self._pages == 1 else found._replace(rows=found.rows[1:])
+    @property
+    def matching(self) -> Any:
+        return self
+
+    async def keys(self, wanted: Any) -> Any:
+        return await self._reader.matching.keys(wanted)
+
+    async def among(self, wanted: Any, keys: Any) -> Any:
+        found = await self._reader.matching.among(wanted, keys)
+        self._bites += 1
+        return found if self._bites == 1 else found[1:]

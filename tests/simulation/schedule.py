@@ -19,6 +19,7 @@ from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Committed
 from perdure.stores.operations import Batch, HoldRun, ParkRun, RaiseEpoch, RegisterWorker, SupersedeRun
+from perdure.stores.rules import finding
 from tests.simulation import model, plans
 from tests.simulation.clients import (
     ENDS,
@@ -158,9 +159,9 @@ class Schedule:
 
     def run(self) -> Report:
         """Let it happen, and judge it."""
-        sizes = bulk.PAGE, bulk.BITE
+        size, page = bulk.BITE, finding.LARGEST_BITE
         # There are few runs: their pages and bites are to have borders.
-        bulk.PAGE, bulk.BITE = 3, 2
+        bulk.BITE, finding.LARGEST_BITE = 2, 3
         try:
             self._draw()
             self._play()
@@ -169,7 +170,7 @@ class Schedule:
         except NeverCalm:
             raise Violation("I44", "a process ran on and on without waiting for anything") from None
         finally:
-            bulk.PAGE, bulk.BITE = sizes
+            bulk.BITE, finding.LARGEST_BITE = size, page
             self._bury()
         return Report(
             self.tape.seed,

@@ -31,6 +31,7 @@ class StoreReader:
         # What is answered as it is known.
         self.list_runs = store.reads.list_runs
         self.find_runs = store.reads.matching.page
+        self.matching = store.reads.matching
         self.count_runs = store.reads.matching.count
         self.held_counts = store.reads.held_counts
         self.last_event = store.reads.last_event

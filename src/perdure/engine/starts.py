@@ -76,8 +76,11 @@ def _dress(owned: OwnedRun, request: StartRequest, now: int) -> None:
     """Give a run what it was asked for with."""
     owned.queue = request.queue
     owned.priority = request.priority
-    if request.traits is not PLAIN or request.delay_ms:
-        traits, begins_at = request.traits, now + request.delay_ms
+    traits = request.traits
+    if traits.timeout_ms is traits.close_at is traits.delayed_until is None and not request.delay_ms:
+        owned.traits = traits
+    else:
+        begins_at = now + request.delay_ms
         owned.traits = msgspec.structs.replace(
             traits,
             delayed_until=begins_at if request.delay_ms else None,

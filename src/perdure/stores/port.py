@@ -107,6 +107,12 @@ class StoreMatching(Protocol):
     async def page(self, wanted: RunQuery) -> FoundRuns:
         """The newest of them; those that cannot be read are in their places."""
 
+    async def keys(self, wanted: RunQuery) -> list[object]:
+        """What all of them are found again by, newest first, whatever the limit."""
+
+    async def among(self, wanted: RunQuery, keys: Sequence[object]) -> list[RunRow | RunUnreadable]:
+        """Those that match among a few."""
+
     async def count(self, wanted: RunQuery, by: str | None = None) -> dict[object, int]:
         """How many there are, by the values of a field; without one there is one number."""
 

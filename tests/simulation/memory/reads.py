@@ -159,6 +159,12 @@ class MemoryMatching:
         found = self._found(wanted)[::-1]
         return FoundRuns([*found[: wanted.limit]], len(found))
 
+    async def keys(self, wanted: RunQuery) -> list[object]:
+        return [row.run_id for row in self._found(wanted)[::-1]]
+
+    async def among(self, wanted: RunQuery, keys: Sequence[object]) -> list[RunRow | RunUnreadable]:
+        return [row for row in self._found(wanted)[::-1] if row.run_id in keys]
+
     async def count(self, wanted: RunQuery, by: str | None = None) -> dict[object, int]:
         found = self._found(wanted)
         return {None: len(found)} if by is None else dict(Counter(getattr(row, by) for row in found))

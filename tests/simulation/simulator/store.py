@@ -252,6 +252,8 @@ class SimulatedMatching(SimulatedQuestions):
     """Reads by a filter."""
 
     page = _question("page")
+    keys = _question("keys")
+    among = _question("among")
     count = _question("count")
 
 

@@ -31,16 +31,15 @@ from perdure.errors import (
     RunUnreadable,
     StoreUnavailable,
 )
-from perdure.kernel.filters import Filter, all_of, matches
-from perdure.kernel.filters.syntax import Field, In, TextValue
+from perdure.kernel.filters import Filter, matches
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Closed, Full, Missing, Moved, Posted
 from perdure.stores.operations import ExpectRun, Operation, PostMessage
 from perdure.stores.records import RunFilter, RunQuery, RunRow
 from perdure.stores.rules.filters import run_fields
 
-# So many runs are read at once, and so many of them are asked at once.
-PAGE, BITE = 1000, 100
+# So many runs are read and asked at once.
+BITE = 100
 # A run that changes whenever it is looked at is asked without a condition in the end.
 TRIES = 5
 # So many ids of runs with an error are told.
@@ -76,8 +75,7 @@ class StoreBulk:
         tally = Tally(matched=len(meant))
         for first in range(0, len(meant), BITE):
             bite = meant[first : first + BITE]
-            among = all_of([where, In(Field("run_id"), tuple(map(TextValue, bite)))])
-            found = (await self._reader.find_runs(RunQuery(namespace, among, None, len(bite)))).rows
+            found = await self._reader.matching.among(RunQuery(namespace, where, None, len(bite)), bite)
             answers = await asyncio.gather(*(self._ask(row, action, where) for row in found))
             tally = _added(tally, len(bite), found, answers)
             told(tally)
@@ -85,19 +83,13 @@ class StoreBulk:
             await asyncio.sleep(0)
         return tally
 
-    async def _meant(self, namespace: str, where: Filter) -> list[str]:
+    async def _meant(self, namespace: str, where: Filter) -> list[object]:
         """The runs that match now, newest first; what is started from here on is not among them."""
         newest = await self._reader.list_runs(RunFilter(namespace, limit=1))
+        if not newest:
+            return []
         # Its own id is still below this one.
-        before = f"{newest[0].run_id} " if newest else ""
-        meant: list[str] = []
-        is_last = not newest
-        while not is_last:
-            page = (await self._reader.find_runs(RunQuery(namespace, where, before, PAGE))).rows
-            meant += [row.run_id for row in page]
-            is_last = len(page) < PAGE
-            before = meant[-1] if meant else before
-        return meant
+        return await self._reader.matching.keys(RunQuery(namespace, where, f"{newest[0].run_id} "))
 
     async def _ask(self, row: RunRow | RunUnreadable, action: BulkAction, where: Filter) -> bool | PerdureError:
         """Whether it was done; False when it was skipped, or else the error."""

@@ -90,11 +90,13 @@ class Sorted:
             answer_group(self.late, index, Closed(self._ended[operation.run_id]))
 
 
-def apply_groups(groups: Groups) -> Steps[Answers]:
-    """Apply all groups together, and log what changed for those who listen."""
+def apply_groups(groups: Groups, *, is_heard: bool = True) -> Steps[Answers]:
+    """Apply all groups together, and log what changed for those who listen; unless it is known that nobody does."""
     batch = Sorted(groups)
     answers = yield from apply_sorted(batch)
     if answers and is_torn(groups, answers):
+        return answers
+    if not is_heard:
         return answers
     # Last, when the transaction has written something: who begins to listen then sees that it is under way.
     if next(batch.shown(), None) is not None and (listeners := (yield Query("listeners", {})).rows):

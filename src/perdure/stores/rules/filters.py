@@ -195,10 +195,17 @@ def attribute_rows(run_id: str, namespace: str, attributes: str | None) -> list[
     """The rows of a run's attributes: each value with number 0, and the plain ones in a list with others."""
     found: list[tuple[object, ...]] = []
     for name, value in _attributes(attributes or "{}").items():
-        if value is None:
-            continue
-        found.append((run_id, namespace, name, 0, *_typed(value)))
-        if isinstance(value, list):
+        kind = type(value)
+        # Most are texts, whole numbers and truths, for which this is all there is to do.
+        if kind is str and "\0" not in value:
+            found.append((run_id, namespace, name, 0, TEXT, value, None, None))
+        elif kind is int and SMALLEST <= value <= LARGEST:
+            found.append((run_id, namespace, name, 0, NUMBER, None, float(value), value))
+        elif kind is bool:
+            found.append((run_id, namespace, name, 0, TRUTH, TRUTHS[value], None, None))
+        elif value is not None:
+            found.append((run_id, namespace, name, 0, *_typed(value)))
+        if kind is list:
             items = dict.fromkeys(_typed(item) for item in value if isinstance(item, str | int | float))
             found += [(run_id, namespace, name, n, *item) for n, item in enumerate(items, start=1)]
     return found

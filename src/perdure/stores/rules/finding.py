@@ -84,6 +84,25 @@ class MatchingReads:
                 return FoundRuns(found, read)
             before, bite = keys[-1][1], min(bite * 5, LARGEST_BITE)
 
+    async def keys(self, wanted: RunQuery) -> list[object]:
+        """What all runs that match are found again by, newest first, whatever the limit."""
+        leads = Leads(wanted, self.dialect)
+        lead = await self._chosen(leads)
+        found: list[object] = []
+        before = wanted.before
+        while True:
+            keys = await self.ask(lambda: _keys(leads.taken(lead, before, LARGEST_BITE)))  # noqa: B023 - asked at once
+            sql, parameters = _matching(wanted, self.dialect, [key for key, _ in keys], LARGEST_BITE, self.dialect.key)
+            found += await self.ask(lambda: _first_column(Text(sql, parameters)))  # noqa: B023 - as above
+            if len(keys) < LARGEST_BITE:
+                return found
+            before = keys[-1][1]
+
+    async def among(self, wanted: RunQuery, keys: Sequence[object]) -> list[RunRow | RunUnreadable]:
+        """Those that match among a few."""
+        question = Text(*_matching(wanted, self.dialect, keys, len(keys)))
+        return await self.ask(lambda: run_rows_of(question), lambda: each_run(self.url, question))
+
     async def count(self, wanted: RunQuery, by: str | None = None) -> dict[object, int]:
         """How many runs match, by the values of a field; without one there is one number."""
         leads = Leads(wanted, self.dialect)
@@ -290,12 +309,14 @@ def _one_of(name: str, dialect: Dialect) -> str:
     return f"in (select value from json_each({dialect.typed.format(f':{name}', 'text[]')}))"  # noqa: S608 - fixed pieces
 
 
-def _matching(wanted: RunQuery, dialect: Dialect, keys: Sequence[object], limit: int) -> tuple[str, dict[str, object]]:
+def _matching(
+    wanted: RunQuery, dialect: Dialect, keys: Sequence[object], limit: int, columns: str = "*"
+) -> tuple[str, dict[str, object]]:
     """The query for those among a few runs that match."""
     conditions = Conditions(dialect)
     condition = conditions.of(wanted.where)
     among = f"{dialect.key} {_one_of('keys', dialect)} and {dialect.beside.format('namespace')} = :namespace"
-    sql = f"select * from runs where {among} and ({condition}) order by run_id desc limit {limit:d}"  # noqa: S608
+    sql = f"select {columns} from runs where {among} and ({condition}) order by run_id desc limit {limit:d}"  # noqa: S608
     return sql, conditions.parameters | {"keys": list(keys), "namespace": wanted.namespace}
 
 
@@ -319,6 +340,10 @@ def _counting(
 def _keys(question: Text) -> Steps[list[tuple[object, str]]]:
     found = yield question
     return [(key, run_id) for key, run_id in found.rows]
+
+
+def _first_column(question: Text) -> Steps[list[object]]:
+    return [value for (value,) in (yield question).rows]
 
 
 def _number(question: Text) -> Steps[int]:

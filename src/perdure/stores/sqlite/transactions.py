@@ -75,7 +75,7 @@ class Transactions:
             return self._gone()
         try:
             self._begin(waits=True)
-            if self._is_fenced(fence):
+            if self._heard(fence) is None:
                 self.db.execute("rollback")
                 return Fenced()
         except sqlite3.DatabaseError as error:
@@ -104,10 +104,11 @@ class Transactions:
         try:
             if not self._begin(waits=waits):
                 return None
-            if self._is_fenced(batch):
+            is_heard = self._heard(batch)
+            if is_heard is None:
                 db.execute("rollback")
                 return Fenced()
-            answers = apply_together(db, batch.groups)
+            answers = apply_together(db, batch.groups, is_heard=is_heard)
         except Exception as error:  # noqa: BLE001 - the file is to blame, or one group, which is found and answered below
             self.roll_back()
             return Failed(self._file.unavailable(error)) if is_about_file(error) else self._transact_singly(batch)
@@ -116,19 +117,23 @@ class Transactions:
             return self._transact_singly(batch)
         return self.finish(Committed(answers))
 
-    def _is_fenced(self, fenced: Batch | Fence) -> bool:
-        """Whether the worker's epoch is not the batch's any more; asked in the transaction that writes."""
+    def _heard(self, fenced: Batch | Fence) -> bool | None:
+        """Whether anybody may listen for the batch; None when the worker's epoch is not the batch's any more.
+
+        Asked in the transaction that writes: nobody else can begin to listen before it has ended.
+        """
         if fenced.worker_id is None:
-            return False
+            return True
         fence = {"worker_id": fenced.worker_id, "epoch": fenced.epoch}
-        return self.db.execute(queries("sqlite")["fence"], fence).fetchone() is None
+        found = self.db.execute(queries("sqlite")["fence"], fence).fetchone()
+        return None if found is None else bool(found[0])
 
     def _transact_singly(self, batch: Batch) -> Outcome:
         """Each group for itself, so that one that fails, or is refused half-way, harms no other."""
         try:
             self.db.execute("begin immediate")
             # This is another transaction: what held in the first one may not hold in it.
-            if self._is_fenced(batch):
+            if self._heard(batch) is None:
                 self.db.execute("rollback")
                 return Fenced()
             answers = apply_singly(self.db, batch.groups)

@@ -17,9 +17,9 @@ from perdure.stores.sqlite.executor import answer
 from perdure.stores.sqlite.unreadable import bytes_for_garbage, hold_unclaimable, is_undecodable
 
 
-def apply_together(db: sqlite3.Connection, groups: Groups) -> Answers:
-    """Apply all groups at once."""
-    return answer(db, rules.apply_groups(groups))
+def apply_together(db: sqlite3.Connection, groups: Groups, *, is_heard: bool = True) -> Answers:
+    """Apply all groups at once; whether anybody listens may be known from the fence."""
+    return answer(db, rules.apply_groups(groups, is_heard=is_heard))
 
 
 def apply_singly(db: sqlite3.Connection, groups: Groups) -> Answers:

@@ -2,8 +2,8 @@
 -- unused ones are null and skipped. `at_once(…)` is ripe at once: the turn of this statement.
 -- A time that has come by the clock of who writes it means at once: that clock may be ahead of all others.
 
--- fence: does this worker still hold this epoch?
-select 1
+-- fence: does this worker still hold this epoch? And does anybody listen for what it is about to write?
+select exists (select 1 from listeners)
   from workers
  where worker_id = :worker_id
    and epoch = :epoch;
