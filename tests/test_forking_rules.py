@@ -123,9 +123,50 @@ RETRIES = {
         [],
     ),
     "calls with keys are told apart": (
-        history(("a(1)", 5, bad()), ("a(2)", 6, ok(1)), ("a(3)", 7, ok(6)), end=RunFailed(Failure("e", "1 failed"))),
+        history(("a(1)", 5, bad()), ("a(2)", 6, ok(1)), end=RunFailed(Failure("e", "1 failed"))),
         None,
         [3],
+    ),
+    "a failure after which another call was made was handled": (
+        history(("a(1)", 5, bad()), ("a(2)", 6, ok(1)), ("a(3)", 7, ok(6)), end=RunFailed(Failure("e", "1 failed"))),
+        None,
+        [2, 3, 4],
+    ),
+    "the failure of a race that the code went on from stays, with all that followed": (
+        history(
+            ("way/a", 5, bad(OTHER)),
+            ("way#3/a", 7, ok(6)),
+            ("way#4/c", 9, child(ChildCompleted, 5)),
+            end=FAILED,
+        ),
+        None,
+        [2, 3, 4],
+    ),
+    "a child of the same moment follows what alone happened in it": (
+        history(("x/a", 5, bad(OTHER)), ("y/c", 9, child(ChildCompleted, 5)), end=FAILED),
+        None,
+        [2, 3],
+    ),
+    "where more happened in that moment it may be from before": (
+        history(("z/a", 5, ok()), ("x/a", 5, bad(OTHER)), ("y/c", 9, child(ChildCompleted, 5)), end=FAILED),
+        None,
+        [2, 4],
+    ),
+    "a task that was there before goes on beside a failure": (
+        history(
+            ("y/a", 2, bad(OTHER)),
+            ("z/a", 3, ok(1)),
+            ("z/b", 12, ok(9)),
+            ("z/c/b", 14, ok(13)),
+            end=FAILED,
+        ),
+        None,
+        [3, 4, 5],
+    ),
+    "a timer beside it does not tell": (
+        history(("x/a", 5, bad(OTHER)), ("y/timer()", 6, TimerFired(6)), ("y/a", 8, ok(7)), end=FAILED),
+        None,
+        [],
     ),
     "a change noted before stays": (history(("", 1, Patched("p")), ("b", 2, bad()), end=FAILED), None, [2]),
     "a terminated run goes on where it was": (

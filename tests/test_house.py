@@ -129,6 +129,7 @@ PURE_KERNEL = {
     "enum",
     "functools",
     "hashlib",
+    "heapq",
     "itertools",
     "math",
     "msgspec",

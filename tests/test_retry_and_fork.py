@@ -284,6 +284,28 @@ async def test_the_timeout_begins_anew(env: Environment) -> None:
         assert await env.result(again) == [1]
 
 
+@workflow(name="fork_undoes_late")
+async def undoes_late(cents: int) -> str:
+    undo(release, await reserve("x"))
+    return f"got {await go.receive()} for {cents}"
+
+
+async def test_a_fork_after_the_timeout_has_a_time_of_its_own(env: Environment) -> None:
+    """That the old run's time was over is the last thing it heard; the new one waits again where that did."""
+    async with env:
+        run = await env.start(undoes_late.options(id="o-17", timeout=60), 1)
+        await env.pass_time(61)
+        with pytest.raises(RunTimedOut):
+            await run.result()
+        kinds = [kind for kind, _ in facts(await history(run))]
+
+        other = await run.fork(at=kinds.index("TimeoutReached") + 1, id="other")
+        await env.settle()
+        await other.signal(go, 5)
+
+        assert await env.result(other) == "got 5 for 1"
+
+
 @workflow(name="fork_cleans_up")
 async def cleans_up(order: str) -> str:
     hold = await reserve(order)

@@ -306,7 +306,7 @@ class Witness:
         if was is not None and was.closed_at is not None and was._replace(is_latest=0) != run._replace(is_latest=0):
             raise Violation("I11", f"run {run.run_id} was closed, and changed from {was} to {run}")
         if was is None and run.forked_from is not None:
-            self._check_forked(run, now)
+            self._check_forked(run, before, now)
         self._check_owner(batch, was, run)
         if was is not None and was.held == "paused" and run.held != "paused" and run.closed_at is None:
             self._check_resumed(batch, run)
@@ -321,7 +321,7 @@ class Witness:
         if run.run_id not in resumed and not (run.is_task and run.parent_id in resumed):
             raise Violation("I58", f"run {run.run_id} was paused, and goes on though nobody said so")
 
-    def _check_forked(self, run: SeenRun, now: Seen) -> None:
+    def _check_forked(self, run: SeenRun, before: Seen, now: Seen) -> None:
         """A run has one retry; whatever was sent to a run is there once in one that is made from it, taken or not."""
         retries = [r.run_id for r in now.runs.values() if r.forked_from == run.forked_from and r.fork_kind == "retry"]
         if len(retries) > 1:
@@ -329,8 +329,9 @@ class Witness:
         origin = [m for m in now.messages.values() if m.run_id == run.forked_from and m.kind in _SENT]
         found = [m for m in now.messages.values() if m.run_id == run.run_id]
         if now.runs[run.forked_from or ""].closed_at is None:
-            # What came for an open run while its messages were being copied is not among them.
-            origin = [m for m in origin if m.number < min((copy.number for copy in found), default=m.number + 1)]
+            # What comes for an open run in the same transaction may be copied or not: that run has it in any case.
+            copied = {m.message_id for m in found}
+            origin = [m for m in origin if m.number in before.messages or m.message_id in copied]
         if [m.message_id for m in found] != [m.message_id for m in origin]:
             raise Violation("I56", f"run {run.run_id} has {found}, and was made from one that has {origin}")
         history = self.histories.get(run.run_id, ())

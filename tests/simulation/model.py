@@ -66,7 +66,8 @@ def _one(part: Part, value: Any, sent: dict[str, set[str]]) -> str | None:  # no
         case ["enter", number, failures, queue], _:
             wanted = ["failed", number] if failures >= MOST_ATTEMPTS else outcome_of(number)
             given_up = [] if queue is None else [["no task"]]
-            return None if value in [wanted, *given_up] else f"{part} came to {value!r}"
+            # Its process may stand still for longer than a transaction may take.
+            return None if value in [wanted, ["too slow", number], *given_up] else f"{part} came to {value!r}"
         case ["hurried", number, _], _:
             return None if value == ["not begun", number] else _of_task(number, 0, value)
         case ["until stopped", _], ["stop", reason] if reason is None or isinstance(reason, str):

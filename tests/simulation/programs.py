@@ -346,6 +346,8 @@ async def _entered(number: int, fails: int, queue: str | None) -> Any:
         return await (step if queue is None else step.options(queue=queue))(number, fails, info().history_length)
     except WorkFailed:
         return ["failed", number]
+    except TimeoutError:
+        return ["too slow", number]
     except RunTerminated:
         return ["no task"]
 

@@ -615,9 +615,7 @@ class Schedule:
                 self._quarantined.add(run.run_id)
                 self.world.reach("a rest")
             is_poison = run.held == "quarantine" or rests
-            # What a retry keeps is decided without the code, and one that does not fit it is held for a person.
-            may_not_fit = model.changes_with_the_code(_parts_of(run)) or run.forked_from is not None
-            if is_poison or (run.held == "mismatch" and may_not_fit):
+            if is_poison or (run.held == "mismatch" and model.changes_with_the_code(_parts_of(run))):
                 # Nobody will mend its code, or bring back the one that wrote its history.
                 self.starts.setdefault(run.workflow_id, self._known(run.workflow_id))
                 self._ask(TerminateRun(run.workflow_id, 0))

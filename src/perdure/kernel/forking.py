@@ -9,7 +9,9 @@ same task. What cannot be told apart is left out, and its calls run again; kept 
 not fit the code.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
@@ -66,8 +68,8 @@ def retried(history: Sequence[Event], undo: str | None, made_at: Callable[[str],
         # It was stopped from outside: what it did once it was told to is no part of what it is for.
         stops = [event.seq for event in answers if isinstance(event.fact, CancelRequested)]
         return kept_up_to(stops[0] - 1 if stops else max((event.seq for event in answers), default=1))
-    causes = _causes(answers, end.failure)
-    return _ranges(_without(answers, causes, made_at, is_group=bool(end.failure.errors)))
+    calls = _Calls(history, made_at, is_group=bool(end.failure.errors))
+    return _ranges(_without(answers, _causes(answers, end.failure, calls), calls))
 
 
 def _is_undone(answers: Sequence[Event], undo: str | None, *, failed: bool) -> bool:
@@ -80,26 +82,28 @@ def _is_undone(answers: Sequence[Event], undo: str | None, *, failed: bool) -> b
     return failed or told_to_stop or '"state":"done"' in undo or '"state":"failed"' in undo
 
 
-def _causes(answers: Sequence[Event], failure: Failure) -> set[int]:
+def _causes(answers: Sequence[Event], failure: Failure, calls: "_Calls") -> set[int]:
     """The failed outcomes that led to this failure.
 
-    They are those that the failure is about, the last one of each; and those that nothing followed in their own task
-    or one above it, so that no code can have handled them.
+    They are those that the failure is about, the last one of each; and those after which nothing shows that the code
+    has gone on: no event of their own task or one above it, and no task that began with a call made afterwards.
     """
     followed: set[str] = set()
     named: set[str] = set()
     # Its own text, those of the errors in a group, and in the traceback those of the errors that it was raised from.
     texts = [*(each.summary for each in _members(failure)), *failure.traceback.splitlines()]
     causes: set[int] = set()
+    begun = _Begun(calls)
     for event in reversed(answers):
         if isinstance(event.fact, ActivityFailed | ChildFailed):
             told = event.fact.failure.summary
             is_named = told not in named and any(text.endswith(told) for text in texts)
-            if is_named or followed.isdisjoint(_tasks_of(event)):
+            if is_named or (followed.isdisjoint(_tasks_of(event)) and not begun.since(event)):
                 causes.add(event.seq)
                 named.add(told)
         if event.place:
             followed.add(_task_of(event))
+            begun.add(event)
     return causes
 
 
@@ -109,7 +113,7 @@ def _members(failure: Failure) -> Iterator[Failure]:
         yield from _members(each)
 
 
-def _without(answers: Sequence[Event], causes: set[int], made_at: Callable[[str], int], *, is_group: bool) -> list[int]:
+def _without(answers: Sequence[Event], causes: set[int], calls: "_Calls") -> list[int]:
     """The numbers of the events that do not depend on these."""
     first = min(causes, default=answers[-1].seq + 1 if answers else 0)
     kept = [event.seq for event in answers if event.seq < first]
@@ -122,35 +126,72 @@ def _without(answers: Sequence[Event], causes: set[int], made_at: Callable[[str]
             continue
         known = max(outlived.get(task, 0) for task in _tasks_of(event))
         others = islice(left_out, known, None)
-        if known == len(left_out) or _was_called_before(event, _called_at(event, made_at), others, is_group=is_group):
+        if known == len(left_out) or calls.was_made_before(event, others):
             kept.append(event.seq)
             outlived[_task_of(event)] = len(left_out)
     return kept
 
 
-def _was_called_before(event: Event, called_at: int | None, causes: Iterable[Event], *, is_group: bool) -> bool:
-    """Whether the call that the event answers was surely made before any of these failures was known to the code."""
-    if called_at is None:
-        return False
-    for cause in causes:
-        if cause.at > called_at:
-            return True
-        # In the same millisecond: another task did not wait for the failure, unless its group was cancelled by it.
-        is_beside = not is_group and "/" in event.place and _task_of(event) not in _tasks_of(cause)
-        if cause.at < called_at or not is_beside:
+class _Calls:
+    """When the calls of a history were made, as far as it tells: a time, and the number of an event of that time.
+
+    `is_group` says that the run failed with a group of errors: the first of them may have cancelled its tasks.
+    """
+
+    def __init__(self, history: Sequence[Event], made_at: Callable[[str], int], *, is_group: bool) -> None:
+        self._made_at = made_at
+        self._is_group = is_group
+        self._first_of = {event.at: event.seq for event in reversed(history)}
+
+    def made(self, event: Event) -> tuple[int, float] | None:
+        """The call that this event answers was made at this time, after that event or, below zero, before any of it."""
+        match event.fact:
+            case ActivityCompleted() | ActivityFailed():
+                # Another task did not wait for what failed in the same millisecond.
+                at, seq = event.fact.started_at, -1
+            case ChildCompleted() | ChildFailed():
+                # Its time is that of the event after which it was called.
+                at = self._made_at(event.fact.run_id)
+                seq = self._first_of.get(at, -1)
+            case _:
+                return None
+        return (at, math.inf) if self._is_group or "/" not in event.place else (at, seq)
+
+    def was_made_before(self, event: Event, causes: Iterable[Event]) -> bool:
+        """Whether the call that the event answers was surely made before the code knew of any of these failures."""
+        made = self.made(event)
+        if made is None:
             return False
-    return True
+        for cause in causes:
+            if cause.at > made[0]:
+                return True
+            if made >= (cause.at, cause.seq) or _task_of(event) in _tasks_of(cause):
+                return False
+        return True
 
 
-def _called_at(event: Event, made_at: Callable[[str], int]) -> int | None:
-    """When the call that the event answers was made, at the latest; None when that is not known."""
-    match event.fact:
-        case ActivityCompleted() | ActivityFailed():
-            return event.fact.started_at
-        case ChildCompleted() | ChildFailed():
-            return made_at(event.fact.run_id)
-        case _:
-            return None
+class _Begun:
+    """What tasks first did after an event; events are added from the last one to the first."""
+
+    def __init__(self, calls: _Calls) -> None:
+        self._calls = calls
+        self._first: dict[str, int] = {}
+        # The latest calls first, also those that are no longer the first ones of their tasks.
+        self._made: list[tuple[float, float, int, Event]] = []
+
+    def add(self, event: Event) -> None:
+        self._first[_task_of(event)] = event.seq
+        if (made := self._calls.made(event)) is not None:
+            heappush(self._made, (-made[0], -made[1], event.seq, event))
+
+    def since(self, failed: Event) -> bool:
+        """Whether a task first did something by a call that was made after this failure."""
+        while self._made:
+            at, number, seq, event = self._made[0]
+            if all(self._first.get(task, seq) >= seq for task in _tasks_of(event)):
+                return (-at, -number) >= (failed.at, failed.seq)
+            heappop(self._made)
+        return False
 
 
 def _task_of(event: Event) -> str:

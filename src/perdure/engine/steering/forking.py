@@ -22,7 +22,7 @@ from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.errors import BadForkPoint, IdConflict, NotOpen, RunClosed, RunNotFound, RunOpen, StoreError
 from perdure.ids import stamp_of
-from perdure.kernel.events import CancelRequested, Event, ResultGiven
+from perdure.kernel.events import CancelRequested, Event, ResultGiven, TimeoutReached
 from perdure.kernel.forking import (
     Kept,
     kept_events,
@@ -232,7 +232,8 @@ def _point(id: str, history: Sequence[Event], at: int | str) -> int:
     if isinstance(at, int):
         if not 1 <= at <= last:
             raise BadForkPoint(id, f"it has no event {at} that could be kept, only 1 to {last}", _places(history))
-        return at
+        # The new run has a time of its own: that the old one's is over is none of its past until something follows.
+        return at - 1 if isinstance(history[at - 1].fact, TimeoutReached) else at
     seq = point_before(history, at)
     if seq is None:
         raise BadForkPoint(id, f"it has no event of a place {at!r}", _places(history))
