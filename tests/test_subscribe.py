@@ -241,7 +241,7 @@ async def test_what_came_since_a_cursor_does_not_hide_what_came_later(env: Envir
 
         subscriber.offer(new, run_fields(new), late)
         subscriber.offer_first([(old, run_fields(old))], early)
-        told_first = subscriber._cursor()
+        told_first = subscriber.cursor
         change = await subscriber.next(no_more_pages)
 
         assert change.row.step == "middle"

@@ -1,8 +1,16 @@
 """A transport that calls an application without a socket, and may lose what it is told to."""
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import cast
 
+from perdure import Perdure
+from perdure.app.internals import connect_by
+from perdure.engine.ports import Engine
+from perdure.http.access import anybody
+from perdure.http.remote.engine import RemoteEngine
 from perdure.http.remote.transport import HttpAnswer
+from perdure.testing import Environment
 from tests.server.in_process import Caller
 
 
@@ -31,3 +39,14 @@ class AsgiTransport:
 
     async def close(self) -> None:
         pass
+
+
+@asynccontextmanager
+async def over_http(env: Environment) -> AsyncIterator[tuple[Perdure, AsgiTransport]]:
+    """A client whose requests are handed to the application over the environment's engine."""
+    async with env:
+        transport = AsgiTransport(Caller(env.app.asgi(authenticate=anybody)))
+        client = Perdure("http://server:7373", worker=False)
+        connect_by(client, lambda url, key: cast("Engine", RemoteEngine(url, transport, env.clock, key)))
+        async with client:
+            yield client, transport

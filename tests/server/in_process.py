@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from perdure.errors import PerdureError
 from perdure.http.access import AsgiApplication
+from perdure.http.problems import error_of
 
 
 class Answer(NamedTuple):
@@ -83,16 +85,23 @@ class Caller:
                         yield {**lines, "data": msgspec.json.decode(lines.get("data", "null"))}
 
     async def raw_frames(self, url: str, **headers: str) -> AsyncGenerator[bytes, None]:
-        """What comes of a stream, piece by piece."""
+        """What comes of a stream, piece by piece; an answer that is no stream raises its problem."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         gone = asyncio.Event()
+        statuses: list[int] = []
+        refusals: list[PerdureError] = []
 
         async def receive() -> MutableMapping[str, Any]:
             await gone.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.body":
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            elif statuses[0] != 200:
+                refusals.append(error_of(msgspec.json.decode(message["body"])))
+                await queue.put(None)
+            else:
                 await queue.put(message["body"] if message.get("more_body") else None)
 
         sent = {"accept": "text/event-stream"} | self._headers
@@ -101,6 +110,8 @@ class Caller:
         try:
             while (data := await queue.get()) is not None:
                 yield data
+            if refusals:
+                raise refusals[0]
         finally:
             gone.set()
             await task

@@ -15,6 +15,7 @@ from perdure.http.routes import ROUTES
 from perdure.http.table import Scope
 from perdure.testing import Environment
 from tests.server.in_process import Caller
+from tests.server.keyed import caller_with, key_for
 
 
 @workflow
@@ -31,17 +32,6 @@ async def http_secret(secret: str) -> str:
 @workflow
 async def http_parent() -> None:
     await http_owned.options(id="child", entity_id="npc-1")()
-
-
-async def key_for(env: Environment, **rights: Any) -> str:
-    engine = engine_of(env.app)
-    assert engine is not None
-    scopes = tuple(sorted(ROLES[rights.pop("role", "admin")]))
-    return (await engine.access_keys.create(KeyRequest("test", scopes, **rights))).key
-
-
-def caller_with(env: Environment, key: str) -> Caller:
-    return Caller(env.app.asgi(), authorization=f"Bearer {key}")
 
 
 async def test_a_key_is_made_used_and_revoked(env: Environment) -> None:

@@ -1,10 +1,8 @@
 """A Perdure over a server: the same methods, the same answers, the same errors."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -25,13 +23,8 @@ from perdure import (
     expose,
     workflow,
 )
-from perdure.app.internals import connect_by
-from perdure.engine.ports import Engine
-from perdure.http.access import anybody
-from perdure.http.remote.engine import RemoteEngine
 from perdure.testing import Environment
-from tests.server.asgi_transport import AsgiTransport
-from tests.server.in_process import Caller
+from tests.server.asgi_transport import over_http
 
 go = Signal("remote-go", int)
 decision = Deferred("remote-decision", bool)
@@ -73,17 +66,6 @@ async def remote_answering() -> None:
 @workflow
 async def remote_failing(order: str) -> None:
     raise OutOfStock(order)
-
-
-@asynccontextmanager
-async def over_http(env: Environment) -> AsyncIterator[tuple[Perdure, AsgiTransport]]:
-    """A client whose requests are handed to the application over the environment's engine."""
-    async with env:
-        transport = AsgiTransport(Caller(env.app.asgi(authenticate=anybody)))
-        client = Perdure("http://server:7373", worker=False)
-        connect_by(client, lambda url, key: cast("Engine", RemoteEngine(url, transport, env.clock, key)))
-        async with client:
-            yield client, transport
 
 
 async def test_a_run_is_started_signalled_and_awaited(env: Environment) -> None:
@@ -173,10 +155,8 @@ async def test_what_needs_the_database_says_so(env: Environment, tmp_path: Path)
     async with over_http(env) as (app, _):
         with pytest.raises(BadOption, match="inside a transaction"):
             await app.start_within(object(), remote_adding, 1)
-        run = await app.start(remote_adding.options(id="a"), 1)
-        for refused in (run.pause("x"), run.set_attributes(a=1), run.retry(), run.explain(), app.stuck()):
-            with pytest.raises(BadOption, match="over a server does not offer this"):
-                await refused
+        with pytest.raises(BadOption, match="on the URL of the database itself"):
+            await app.check()
 
 
 def test_a_file_with_a_key_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

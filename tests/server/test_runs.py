@@ -305,7 +305,7 @@ async def test_runs_are_found_and_counted_by_a_filter(env: Environment) -> None:
         counted = await call.get("/v1/runs/count?where=tier%20%3E%200&by=workflow")
 
         assert sorted(run["id"] for run in found.json["items"]) == ["w-1", "w-2"]
-        assert counted.json == {"count": 2, "by": {"http_sleeping": 2}}
+        assert counted.json == {"count": 2, "by": [{"value": "http_sleeping", "count": 2}]}
         assert (await call.get("/v1/runs?where=tier%20%3E")).json["error"] == "BadFilter"
 
 

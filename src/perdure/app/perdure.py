@@ -17,8 +17,10 @@ from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.network.remote import is_remote, remote_engine
+from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
 from perdure.app.nouns.schedules import Schedules, reconcile
+from perdure.app.nouns.workers import Queues, Workers
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, handle_of
 from perdure.app.run_results import NOTHING, broadcast_of, own_type, resolution, result_of
@@ -256,6 +258,21 @@ class Perdure:
     def schedules(self) -> Schedules:
         """What starts runs at times: create, put, update, pause, resume, trigger, backfill, delete, list, get."""
         return Schedules(self._home, self._checked)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys that callers of a server show: create, list, revoke."""
+        return Keys(self._home)
+
+    @property
+    def workers(self) -> Workers:
+        """The workers of the namespace: list."""
+        return Workers(self._home)
+
+    @property
+    def queues(self) -> Queues:
+        """The queues of the namespace: list."""
+        return Queues(self._home)
 
     async def duties(self) -> "list[DutyInfo]":
         """What one worker of the namespace does for all, who has it, and how it went."""

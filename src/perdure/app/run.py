@@ -4,14 +4,13 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from functools import partial
 from typing import Any, Generic, TypeVar, cast, overload
 from uuid import uuid4
 
 import msgspec
 
 from perdure.app import options
-from perdure.app.forking import fork_request
+from perdure.app.forking import fork_request, merged_input
 from perdure.app.open_apps import Home
 from perdure.app.run_results import (
     ANY,
@@ -25,7 +24,7 @@ from perdure.app.run_results import (
 )
 from perdure.authoring.deferreds import Deferred
 from perdure.authoring.durations import Duration, seconds, shown
-from perdure.authoring.options import changed_attributes, checked_reason
+from perdure.authoring.options import AttributesPatch, checked_reason
 from perdure.authoring.requests import Request
 from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
@@ -201,7 +200,7 @@ class Run(Generic[R_co]):
         The run is found by them at once. Its code does not see them: what it reads is what it was started with and
         what it has set itself, on every replay.
         """
-        change = partial(changed_attributes, patch)
+        change = AttributesPatch(patch)
         with self._told_by_id():
             await self._engine.client.set_attributes(self._home.namespace, self.run_id, change)
 
@@ -297,9 +296,9 @@ class Run(Generic[R_co]):
         `input` replaces arguments by name; `results` gives calls that wait at that point their results, by place.
         BadForkPoint; RunOpen for an open run without another `id`; IdConflict when another run has the id.
         """
-        given = (at, id, input, results, reason)
-        request = await fork_request(self._engine, self._home.namespace, self.run_id, *given)
-        made = await self._engine.forker.fork(self._home.namespace, self.run_id, self.id, request)
+        request = fork_request(self.workflow, at, id, input, results, reason)
+        where = (self._home.namespace, self.run_id, self.id)
+        made = await self._engine.forker.fork(*where, request, merged_input)
         return handle_of(self._home, made, self._result)
 
     async def events(

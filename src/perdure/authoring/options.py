@@ -133,9 +133,15 @@ def recorded_attributes(attributes: Mapping[str, object]) -> str:
     return data.decode()
 
 
-def changed_attributes(patch: Mapping[str, object], attributes: str | None) -> str:
-    """Attributes with a change made to them, as JSON; what is None in the change is taken away."""
-    return recorded_attributes(msgspec.json.decode(attributes or "{}", type=dict[str, Any]) | dict(patch))
+class AttributesPatch:
+    """A change to attributes: what is None in it is taken away."""
+
+    def __init__(self, patch: Mapping[str, object]) -> None:
+        self.patch = patch
+
+    def __call__(self, attributes: str | None) -> str:
+        """Attributes with the change made to them, as JSON."""
+        return recorded_attributes(msgspec.json.decode(attributes or "{}", type=dict[str, Any]) | dict(self.patch))
 
 
 def milliseconds(duration: Duration, what: str, least: int = 0) -> int:

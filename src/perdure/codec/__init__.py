@@ -6,8 +6,8 @@ What is handed to a workflow live is always what a replay would restore; a value
 that would come back as something else is refused where it is made. Knows nothing of runs.
 """
 
-from perdure.codec.signature import Arguments, Signature
+from perdure.codec.signature import Arguments, Signature, merged_arguments
 from perdure.codec.values import ValueType
 from perdure.codec.wire import LARGEST_VALUE, dump, load
 
-__all__ = ["LARGEST_VALUE", "Arguments", "Signature", "ValueType", "dump", "load"]
+__all__ = ["LARGEST_VALUE", "Arguments", "Signature", "ValueType", "dump", "load", "merged_arguments"]

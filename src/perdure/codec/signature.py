@@ -8,7 +8,7 @@ gets copies of its own. Calls that were written without them get the defaults of
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from inspect import Parameter
 from typing import Any, TypeAlias, cast
@@ -17,7 +17,7 @@ import msgspec
 
 from perdure.codec.annotations import Hints
 from perdure.codec.values import ValueType
-from perdure.codec.wire import LARGEST_VALUE, encode, encoded
+from perdure.codec.wire import LARGEST_VALUE, dump, encode, encoded
 from perdure.errors import BadArguments, BadValue
 
 # A call's arguments: as written, and by position and keyword as they will be restored.
@@ -224,6 +224,15 @@ class Signature:
         if left:
             raise BadArguments(self.name, f"{len(items)} given; it takes {self._signature}")
         return given
+
+
+def merged_arguments(workflow: str, signature: Signature | None, had: str, given: Mapping[str, msgspec.Raw]) -> str:
+    """Recorded arguments with others in the place of those of the same name; checked as far as the code is known."""
+    before = msgspec.json.decode(had, type=dict[str, msgspec.Raw])
+    if signature is None and (unknown := sorted(given.keys() - before.keys())):
+        raise BadArguments(workflow, f"the run has no argument {unknown[0]!r}, only {', '.join(before) or 'none'}")
+    data = dump({**before, **given}, f"the input of {workflow}")
+    return (data if signature is None else signature.from_json(data)[0]).decode()
 
 
 def _remedy(kind: ValueType, value: object) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -24,7 +24,7 @@ from perdure.errors import RunNotFound, RunUnreadable
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.records import RunRow
 from perdure.views.held import meaning_of, report_of
-from perdure.views.run import RunInfo, View, Wait, moment, run_view
+from perdure.views.run import Page, RunInfo, View, Wait, moment, run_view
 from perdure.views.words import counted, visible
 
 # So deep it is told what a child waits for, and what that one's child waits for.
@@ -80,8 +80,26 @@ class Explanation(View):
     why: "Explanation | None" = None
 
 
+class Diagnoses(Protocol):
+    """What a server finds out."""
+
+    async def explain(self, namespace: str, run_id: str) -> Explanation: ...
+
+    async def stuck(self, namespace: str, after_ms: int, cursor: str | None, limit: int) -> Page: ...
+
+
+@runtime_checkable
+class HasDiagnoses(Protocol):
+    """An engine over a server."""
+
+    @property
+    def diagnoses(self) -> Diagnoses: ...
+
+
 async def explain(engine: Engine, namespace: str, run_id: str, hint: Hint | None = None) -> Explanation:
     """Why this run does not move; RunNotFound, RunUnreadable."""
+    if isinstance(engine, HasDiagnoses):
+        return await engine.diagnoses.explain(namespace, run_id)
     row = await engine.reader.read(namespace, run_id)
     where = ("--namespace", namespace) if namespace != DEFAULT_NAMESPACE else ()
     return await _Explainer(engine, namespace, hint or (lambda *words: command(*words, *where))).explain(row, ())

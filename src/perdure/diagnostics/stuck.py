@@ -8,6 +8,7 @@ worker has code for, since it has its turn. They are found by the indexes of rip
 not read.
 """
 
+from perdure.diagnostics.explain import HasDiagnoses
 from perdure.engine.ports import Engine
 from perdure.views.run import Page, checked_limit, shown_page
 
@@ -15,4 +16,6 @@ from perdure.views.run import Page, checked_limit, shown_page
 async def stuck_page(engine: Engine, namespace: str, after_ms: int, cursor: str | None, limit: int) -> Page:
     """One page of the runs that have been stuck for so long, newest first."""
     limit = checked_limit(limit)
+    if isinstance(engine, HasDiagnoses):
+        return await engine.diagnoses.stuck(namespace, after_ms, cursor, limit)
     return await shown_page(engine, await engine.inspector.stuck(namespace, after_ms, cursor, limit + 1), limit)

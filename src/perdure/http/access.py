@@ -9,8 +9,10 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from perdure.errors import NotAllowed
+from perdure.engine.ports import KeyRequest
+from perdure.errors import BadOption, NotAllowed
 from perdure.http.table import Scope
+from perdure.ids import checked_id
 
 ALL_SCOPES = frozenset(scope for scope in Scope if scope is not Scope.OPEN)
 ROLES: dict[str, frozenset[Scope]] = {
@@ -50,6 +52,33 @@ class AsgiApplication(Protocol):
         send: Callable[[MutableMapping[str, object]], Awaitable[None]],
         /,
     ) -> None: ...
+
+
+def key_request(
+    label: str,
+    role: str | None,
+    scopes: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    queues: tuple[str, ...],
+    entity_id: str | None,
+    expires_in_ms: int | None,
+) -> KeyRequest:
+    """A key that is asked for, by a role or scope by scope; BadOption."""
+    if (role is None) == (not scopes):
+        raise BadOption(f"a key has a role ({', '.join(ROLES)}) or scopes; give one of them")
+    if role is not None and role not in ROLES:
+        raise BadOption(f"no role is named {role!r}; there are {', '.join(ROLES)}")
+    wanted = ROLES[role] if role is not None else frozenset(scopes)
+    if unknown := sorted(set(wanted) - ALL_SCOPES):
+        raise BadOption(f"no scope is named {unknown[0]!r}; there are {', '.join(sorted(ALL_SCOPES))}")
+    return KeyRequest(
+        checked_id("label", label),
+        tuple(sorted(wanted)),
+        tuple(checked_id("namespace", name) for name in namespaces),
+        tuple(checked_id("queue", name) for name in queues),
+        None if entity_id is None else checked_id("entity id", entity_id),
+        expires_in_ms,
+    )
 
 
 def check_scope(caller: Caller, scope: Scope) -> None:

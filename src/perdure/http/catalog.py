@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.workflow import Workflow
+from perdure.codec import merged_arguments
 from perdure.errors import UnknownWorkflow
+from perdure.stores.records import RunRow
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -35,3 +37,8 @@ class Catalog:
             raise UnknownWorkflow(workflow, self._names())
         data, args, kwargs = found.signature.from_json(bytes(given) or b"{}")
         return Arguments(data.decode(), found.signature.defaults, (args, kwargs))
+
+    def merged(self, row: RunRow, given: Mapping[str, msgspec.Raw]) -> str:
+        """The arguments of a run with those that are given in place of its own; BadArguments."""
+        known = self._get(row.workflow)
+        return merged_arguments(row.workflow, None if known is None else known.signature, row.input, given)

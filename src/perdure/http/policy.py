@@ -53,7 +53,7 @@ class Policy(msgspec.Struct, frozen=True):
             *CAREFUL,
             (b"access-control-allow-origin", origin.encode("latin-1")),
             (b"access-control-allow-headers", ALLOWED_HEADERS.encode()),
-            (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE"),
+            (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
             (b"access-control-expose-headers", b"idempotency-replayed, retry-after, etag"),
             (b"vary", b"origin"),
         ]

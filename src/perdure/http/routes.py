@@ -1,6 +1,18 @@
 """All routes of the server, from the files of `handlers/`."""
 
-from perdure.http.handlers import access_keys, history, messages, meta, namespaces, runs, steering
+from perdure.http.handlers import (
+    access_keys,
+    bulk,
+    changes,
+    history,
+    messages,
+    meta,
+    namespaces,
+    runs,
+    schedules,
+    steering,
+    workers,
+)
 from perdure.http.table import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -9,6 +21,10 @@ ROUTES: tuple[Route, ...] = (
     *history.ROWS.all,
     *messages.ROWS.all,
     *steering.ROWS.all,
+    *bulk.ROWS.all,
+    *changes.ROWS.all,
+    *schedules.ROWS.all,
+    *workers.ROWS.all,
     *namespaces.ROWS.all,
     *access_keys.ROWS.all,
 )

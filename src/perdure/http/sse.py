@@ -8,7 +8,7 @@ Out:  `id`, `event` and `data` lines; a sign of life with an id every few second
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -74,12 +74,25 @@ async def stream(
                     await response.part(encoded(Frame(last, {}, "stop")))
                     break
                 else:
+                    last = _cursor(frames) or last
                     await response.part(encoded(Frame(last, {}, "alive")) if last else b": alive\n\n")
             await response.part(b"", more=False)
         finally:
             for task in (coming, leaving, stops):
                 task.cancel()
             await asyncio.gather(coming, leaving, stops, return_exceptions=True)
+
+
+@runtime_checkable
+class HasCursor(Protocol):
+    """Frames that know where to go on after them, also when none has come for long."""
+
+    @property
+    def cursor(self) -> str: ...
+
+
+def _cursor(frames: object) -> str:
+    return frames.cursor if isinstance(frames, HasCursor) else ""
 
 
 async def _until_gone(receive: Callable[[], Awaitable[Any]]) -> None:

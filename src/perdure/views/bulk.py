@@ -6,11 +6,12 @@ Out:  how many runs matched, were done, skipped or refused; BadFilter, before an
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from perdure.engine.ports import Broadcast, BulkAction, Engine, Tally, Verb
 from perdure.errors import BadOption
 from perdure.kernel.filters import Filter, all_of, any_of, parse, required_values
-from perdure.kernel.filters.syntax import Field, In, IsNull, Like, Not, TextValue
+from perdure.kernel.filters.syntax import Compare, Field, In, IsNull, Like, Not, TextValue
 from perdure.kernel.status import OPEN, Status
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunQuery
@@ -40,6 +41,22 @@ class Bulk(View):
     errors: dict[str, BulkError]
 
 
+class BulkByText(Protocol):
+    """What is done to all runs that match the text of a filter, where the server reads that."""
+
+    async def act(
+        self, namespace: str, action: BulkAction, where: str, params: Mapping[str, object] | None, *, dry_run: bool
+    ) -> Bulk: ...
+
+
+@runtime_checkable
+class HasBulkByText(Protocol):
+    """An engine over a server."""
+
+    @property
+    def bulk_by_text(self) -> BulkByText: ...
+
+
 def bulk_view(tally: Tally) -> Bulk:
     errors = {name: BulkError(found.count, found.ids) for name, found in tally.errors.items()}
     return Bulk(tally.matched, tally.done, tally.skipped, errors)
@@ -54,11 +71,19 @@ async def act_on_all(
     progress: Callable[[Bulk], object] | None,
     *,
     dry_run: bool,
+    entity_id: str | None = None,
 ) -> Bulk:
-    """Ask this of all runs that match; with `dry_run` they are only counted."""
+    """Ask this of all runs that match, of one entity if that is given; with `dry_run` they are only counted."""
     if progress is not None and not callable(progress):
         raise BadOption(f"progress is {progress!r}; give a function that takes a Bulk")
+    if isinstance(engine, HasBulkByText):
+        found = await engine.bulk_by_text.act(namespace, action, _text(where), params, dry_run=dry_run)
+        if progress is not None and not dry_run:
+            progress(found)
+        return found
     meant = meant_by(action, where, params, engine.clock.now())
+    if entity_id is not None:
+        meant = all_of([Compare(Field("entity_id"), "=", TextValue(entity_id)), meant])
     if dry_run:
         return Bulk((await engine.reader.count_runs(RunQuery(namespace, meant))).get(None, 0), 0, 0, {})
 
@@ -74,14 +99,18 @@ def meant_by(action: BulkAction, where: object, params: Mapping[str, object] | N
 
     Activities on a queue are left out, unless they are asked for by the name of their workflow.
     """
-    if not isinstance(where, str):
-        raise BadOption(f"where is {where!r}; say which runs are meant, where='true' means all of them")
-    asked = parse(where, params, now=now)
+    asked = parse(_text(where), params, now=now)
     parts = [asked, _possible(action)]
     named = required_values(asked).get(Field("workflow"), ())
     if not named or not all(isinstance(name, TextValue) and name.text.startswith(TASK_PREFIX) for name in named):
         parts.append(Not(Like(Field("workflow"), f"{TASK_PREFIX}%")))
     return all_of(parts)
+
+
+def _text(where: object) -> str:
+    if not isinstance(where, str):
+        raise BadOption(f"where is {where!r}; say which runs are meant, where='true' means all of them")
+    return where
 
 
 def _possible(action: BulkAction) -> Filter:

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol, runtime_checkable
 
 from perdure import codec
 from perdure.engine.ports import Engine
-from perdure.kernel.schedules import Schedule, as_moment
+from perdure.errors import BadId
+from perdure.ids import checked_id
+from perdure.kernel.schedules import LONGEST_NAME, Schedule, as_moment
 from perdure.kernel.timetables import Timetable
 from perdure.stores.records import DecisionRow, DutyRow
 from perdure.views.run import View
@@ -79,6 +82,46 @@ def schedule_view(schedule: Schedule, decisions: list[DecisionRow], now: int) ->
         decisions=tuple(Decision(as_moment(row.time), row.kind, row.times, row.run_id) for row in decisions),
         source=schedule.source,
     )
+
+
+def checked_schedule_name(name: object) -> str:
+    """The name of a schedule, which the ids of its runs begin with; BadId."""
+    checked = checked_id("schedule name", name)
+    if len(checked) > LONGEST_NAME:
+        raise BadId("schedule name", name, f"has {len(checked)} characters, the most is {LONGEST_NAME}")
+    return checked
+
+
+class ScheduleViews(Protocol):
+    """Schedules as a server shows them."""
+
+    async def one(self, namespace: str, name: str) -> ScheduleInfo: ...
+
+    async def every(self, namespace: str) -> list[ScheduleInfo]: ...
+
+
+@runtime_checkable
+class HasScheduleViews(Protocol):
+    """An engine over a server."""
+
+    @property
+    def schedule_views(self) -> ScheduleViews: ...
+
+
+async def schedule_of(engine: Engine, namespace: str, name: str) -> ScheduleInfo:
+    """One of them, with its newest decisions; ScheduleNotFound."""
+    if isinstance(engine, HasScheduleViews):
+        return await engine.schedule_views.one(namespace, name)
+    schedule, decisions = await engine.schedules.get(namespace, name)
+    return schedule_view(schedule, decisions, engine.clock.now())
+
+
+async def schedules_of(engine: Engine, namespace: str) -> list[ScheduleInfo]:
+    """All of them, by name, without their decisions."""
+    if isinstance(engine, HasScheduleViews):
+        return await engine.schedule_views.every(namespace)
+    found = await engine.schedules.all(namespace)
+    return [schedule_view(schedule, [], engine.clock.now()) for schedule in found]
 
 
 def duty_view(row: DutyRow) -> DutyInfo:

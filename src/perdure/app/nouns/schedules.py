@@ -16,12 +16,11 @@ from perdure.authoring.options import WorkflowOptions
 from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.codec import ValueType
 from perdure.engine.ports import Backfilled, Declared, Engine
-from perdure.errors import BadId, BadOption, BadSchedule, PerdureError
-from perdure.ids import checked_id
+from perdure.errors import BadOption, BadSchedule, PerdureError
 from perdure.kernel.conflict import OnConflict
-from perdure.kernel.schedules import LONGEST_NAME, ScheduledCall
+from perdure.kernel.schedules import ScheduledCall
 from perdure.kernel.timetables import CatchUp, Overlap, Timetable, Timing
-from perdure.views.schedules import ScheduleInfo, schedule_view
+from perdure.views.schedules import ScheduleInfo, checked_schedule_name, schedule_of, schedules_of
 
 log = logging.getLogger("perdure.engine")
 
@@ -105,26 +104,14 @@ class Schedules:
 
     async def get(self, name: str) -> ScheduleInfo:
         """One of them, with its newest decisions; ScheduleNotFound."""
-        engine = self._home.engine
-        schedule, decisions = await engine.schedules.get(self._home.namespace, checked_schedule_name(name))
-        return schedule_view(schedule, decisions, engine.clock.now())
+        return await schedule_of(self._home.engine, self._home.namespace, checked_schedule_name(name))
 
     async def list(self) -> "list[ScheduleInfo]":
         """All of them, by name, without their decisions."""
-        engine = self._home.engine
-        found = await engine.schedules.all(self._home.namespace)
-        return [schedule_view(schedule, [], engine.clock.now()) for schedule in found]
+        return await schedules_of(self._home.engine, self._home.namespace)
 
     def _call(self, call: BoundCall[object]) -> ScheduledCall:
         return scheduled(bound(call, "a schedule starts"), self._checked)
-
-
-def checked_schedule_name(name: object) -> str:
-    """The name of a schedule, which the ids of its runs begin with; BadId."""
-    checked = checked_id("schedule name", name)
-    if len(checked) > LONGEST_NAME:
-        raise BadId("schedule name", name, f"has {len(checked)} characters, the most is {LONGEST_NAME}")
-    return checked
 
 
 def checked_timetable(when: object) -> Any:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
+from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
 from perdure.app.nouns.schedules import Schedules, TimetableChanges
+from perdure.app.nouns.workers import Queues, Workers
 from perdure.app.run import Run
 from perdure.app.run_results import NOTHING
 from perdure.app.sync.bridge import SyncApp, SyncHandle, SyncNoun
@@ -331,6 +333,24 @@ class SyncPerdure(SyncApp):
     def schedules(self) -> SyncSchedules:
         """What starts runs at times: create, put, update, pause, resume, trigger, backfill, delete, list, get."""
         return SyncSchedules(self._bridge, self._inner.schedules)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys that callers of a server show: create, list, revoke."""
+        found: Keys = self._inner.keys
+        return found
+
+    @property
+    def workers(self) -> Workers:
+        """The workers of the namespace: list."""
+        found: Workers = self._inner.workers
+        return found
+
+    @property
+    def queues(self) -> Queues:
+        """The queues of the namespace: list."""
+        found: Queues = self._inner.queues
+        return found
 
     def duties(self) -> list[DutyInfo]:
         """What one worker of the namespace does for all, who has it, and how it went."""

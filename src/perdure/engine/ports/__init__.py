@@ -24,7 +24,7 @@ from perdure.engine.ports.bulk import Broadcast, BulkAction, BulkActions, Failur
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
 from perdure.engine.ports.engine import Engine
-from perdure.engine.ports.forker import Forker, ForkRequest
+from perdure.engine.ports.forker import Forker, ForkRequest, MergeInput
 from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector, Liveness, WorkerLife
 from perdure.engine.ports.namespaces import NamespaceContent, NamespaceRegistry
@@ -50,7 +50,7 @@ from perdure.engine.ports.owned_run import (
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
 from perdure.engine.ports.schedules import Backfilled, Declared, ScheduleKeeper
-from perdure.engine.ports.subscriptions import RunChange, Subscriptions
+from perdure.engine.ports.subscriptions import RunChange, Subscription, Subscriptions
 from perdure.engine.ports.transactor import ActivityCode, Gone, Transacted, Transactor, Unwritten, Written
 
 __all__ = [
@@ -79,6 +79,7 @@ __all__ = [
     "KeyRequest",
     "Liveness",
     "MadeKey",
+    "MergeInput",
     "NamespaceContent",
     "NamespaceRegistry",
     "Outlet",
@@ -95,6 +96,7 @@ __all__ = [
     "ScheduleKeeper",
     "StartRequest",
     "Steering",
+    "Subscription",
     "Subscriptions",
     "Tally",
     "Tenure",

@@ -1,7 +1,7 @@
 """New runs with the past of others: retry, fork."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -12,14 +12,19 @@ from perdure.stores.records import RunRow
 class ForkRequest(msgspec.Struct, frozen=True):
     """A fork: the last event that it keeps, or the first place that it does not; what else is other than in the run.
 
-    Without an id it takes that of the run. `input` are all arguments, `results` those of calls by place, as JSON.
+    Without an id it takes that of the run. `input` are arguments by name in the place of those of the run, `results`
+    those of calls by place, as JSON.
     """
 
     at: int | str
     workflow_id: str | None = None
-    input: str | None = None
+    input: Mapping[str, msgspec.Raw] = {}
     results: Mapping[str, msgspec.Raw] = {}
     reason: str | None = None
+
+
+# The arguments of a run with others in their place, checked; BadArguments.
+MergeInput: TypeAlias = Callable[[RunRow, Mapping[str, msgspec.Raw]], str]
 
 
 class Forker(Protocol):
@@ -31,5 +36,7 @@ class Forker(Protocol):
         RunOpen; RunClosed when it is COMPLETED; IdConflict when a newer run has the id.
         """
 
-    async def fork(self, namespace: str, run_id: str, id: str, request: ForkRequest) -> RunRow | OwnedRun:
+    async def fork(
+        self, namespace: str, run_id: str, id: str, request: ForkRequest, merge: MergeInput
+    ) -> RunRow | OwnedRun:
         """Go on from a point; BadForkPoint, RunOpen, IdConflict; RunClosed when the run goes on as another one."""

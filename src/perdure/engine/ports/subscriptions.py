@@ -15,8 +15,24 @@ class RunChange(NamedTuple):
     left: bool
 
 
+class Subscription(Protocol):
+    """Somebody who follows runs, until it is closed; `cursor` goes on after all that it was told."""
+
+    @property
+    def cursor(self) -> str: ...
+
+    async def next(self) -> RunChange:
+        """The next change, once there is one."""
+
+    def close(self) -> None:
+        """Follow no longer."""
+
+
 class Subscriptions(Protocol):
     """Runs as they change."""
 
     def changes(self, namespace: str, filter: Filter, after: str | None) -> AsyncGenerator[RunChange, None]:
         """Every run that matches now, then each one that changes, for ever; after a cursor, what came since."""
+
+    async def follow(self, namespace: str, filter: Filter, after: str | None) -> Subscription:
+        """The same, begun when this returns; CursorExpired."""

@@ -17,7 +17,7 @@ from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals
 from perdure.engine.background import Background
 from perdure.engine.committer import Committer, Dropped, Settlement, Unavailable
-from perdure.engine.ports import ForkRequest, OwnedRun, StartRequest
+from perdure.engine.ports import ForkRequest, MergeInput, OwnedRun, StartRequest
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.errors import BadForkPoint, IdConflict, NotOpen, RunClosed, RunNotFound, RunOpen, StoreError
@@ -102,7 +102,9 @@ class StoreForker:
 
     # Fork
 
-    async def fork(self, namespace: str, run_id: str, id: str, request: ForkRequest) -> RunRow | OwnedRun:
+    async def fork(
+        self, namespace: str, run_id: str, id: str, request: ForkRequest, merge: MergeInput
+    ) -> RunRow | OwnedRun:
         """Go on from a point under the same id or another one."""
         row = await self._reader.read(namespace, run_id)
         if row.status == Status.CONTINUED:
@@ -120,8 +122,8 @@ class StoreForker:
         _check_results(id, history, seq, request.results)
         past = _past(history, kept_up_to(seq), tuple(request.results.items()))
         again = _again(row, workflow_id)
-        if request.input is not None:
-            again = msgspec.structs.replace(again, input=request.input)
+        if request.input:
+            again = msgspec.structs.replace(again, input=merge(row, request.input))
         return await self._make(row, again, FORK, request.reason, past)
 
     # Both

@@ -120,7 +120,7 @@ class Subscriber:
                 await self._turn_page(page_after, self._listed_to)
             elif self._waiting:
                 entry = self._waiting.pop(next(iter(self._waiting)))
-                return RunChange(entry.row, self._cursor(), entry.left)
+                return RunChange(entry.row, self.cursor, entry.left)
             else:
                 self._news.clear()
                 await self._news.wait()
@@ -138,8 +138,10 @@ class Subscriber:
     def _next_listed(self, row: RunRow) -> RunChange:
         self._remember(row, is_match=True)
         self._listed_to = row.run_id if self._page else self._page_ends
-        return RunChange(row, self._cursor(), left=False)
+        return RunChange(row, self.cursor, left=False)
 
-    def _cursor(self) -> str:
+    @property
+    def cursor(self) -> str:
+        """Where to go on after all that was told so far."""
         told_to = next(iter(self._waiting.values())).before if self._waiting else self.position
         return str(Cursor(told_to, self._clock.now(), self._listed_to))

@@ -61,12 +61,17 @@ class StoreSubscriptions:
 
     async def changes(self, namespace: str, filter: Filter, after: str | None) -> AsyncGenerator[RunChange, None]:
         """Every run that matches now, then each one that changes; after a cursor, what came since."""
-        subscriber = await self._joined(Selection(namespace, filter), None if after is None else Cursor.parse(after))
+        following = await self.follow(namespace, filter, after)
         try:
             while True:
-                yield await subscriber.next(self._page_after)
+                yield await following.next()
         finally:
-            self._leave(subscriber)
+            following.close()
+
+    async def follow(self, namespace: str, filter: Filter, after: str | None) -> "Following":
+        """The same, begun when this returns; CursorExpired."""
+        wanted = Selection(namespace, filter)
+        return Following(self, await self._joined(wanted, None if after is None else Cursor.parse(after)))
 
     def close(self) -> None:
         """Tell everybody that nothing more comes."""
@@ -89,7 +94,7 @@ class StoreSubscriptions:
         try:
             await self._begin(subscriber, after)
         except BaseException:
-            self._leave(subscriber)
+            self.leave(subscriber)
             raise
         self._set_alarm()
         return subscriber
@@ -108,7 +113,8 @@ class StoreSubscriptions:
             subscriber.offer_first(await self._read(bite), seen)
         subscriber.unlogged = Position.parse(since).open & seen.open
 
-    def _leave(self, subscriber: Subscriber) -> None:
+    def leave(self, subscriber: Subscriber) -> None:
+        """One follows no longer; after the last one nobody looks."""
         if subscriber in self._subscribers:
             self._subscribers.remove(subscriber)
         if not self._subscribers:
@@ -117,7 +123,7 @@ class StoreSubscriptions:
                 self._alarm.cancel()
                 self._alarm = None
 
-    async def _page_after(self, selection: Selection, after: str) -> ListPage:
+    async def page_after(self, selection: Selection, after: str) -> ListPage:
         """The next runs that match; of those that are listed first, open ones unless closed ones are asked for."""
         meant = selection.filter if is_about_closed(selection.filter) else all_of([selection.filter, ARE_OPEN])
         found = (await self._reads.matching.page(RunQuery(selection.namespace, meant, after or None, PAGE))).rows
@@ -224,6 +230,24 @@ class StoreSubscriptions:
         if isinstance(answer, Dropped):
             raise NotOpen
         return answer
+
+
+class Following:
+    """One who follows runs; the Subscription of an engine."""
+
+    def __init__(self, subscriptions: StoreSubscriptions, subscriber: Subscriber) -> None:
+        self._subscriptions = subscriptions
+        self._subscriber = subscriber
+
+    @property
+    def cursor(self) -> str:
+        return self._subscriber.cursor
+
+    async def next(self) -> RunChange:
+        return await self._subscriber.next(self._subscriptions.page_after)
+
+    def close(self) -> None:
+        self._subscriptions.leave(self._subscriber)
 
 
 def _readable(found: Iterable[RunRow | RunUnreadable]) -> Iterator[tuple[RunRow, RunFields]]:

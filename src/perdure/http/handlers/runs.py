@@ -1,7 +1,7 @@
 """Runs: start one or many, look at one, list and count them, wait for a result."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -193,6 +193,7 @@ class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entity_id: str | None = None
     correlation_id: str | None = None
     parent_id: str | None = None
+    schedule: str | None = None
     where: str | None = None
     params: str | None = None
     limit: int = 100
@@ -224,11 +225,12 @@ async def list_runs(call: Call[ListQuery, None]) -> Mapping[str, Any]:
         entity_id=entity_id,
         correlation_id=query.correlation_id,
         parent_id=query.parent_id,
+        schedule=query.schedule,
         before=query.after,
         limit=query.limit,
         without=None if asks_for_one else TASK_PREFIX,
     )
-    page = await page_of(call.engine, wanted, query.where, _params(query.params))
+    page = await page_of(call.engine, wanted, query.where, params_of(query.params))
     return {"items": [run_json(info) for info in page], "cursor": page.cursor}
 
 
@@ -240,23 +242,30 @@ class CountQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str | None = None
 
 
+class CountedValue(msgspec.Struct, frozen=True):
+    """How many runs have this value; null stands for those that have none."""
+
+    value: str | int | None
+    count: int
+
+
 class CountedRuns(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many runs match; by the values of a field, if one was asked for."""
 
     count: int
-    by: dict[str, int] | None = None
+    by: list[CountedValue] | None = None
 
 
 @ROWS.add("GET", "/v1/runs/count", Scope.READ, query=CountQuery, answer=CountedRuns, errors=(BadOption, BadFilter))
 async def count_runs(call: Call[CountQuery, None]) -> CountedRuns:
     """How many runs match a filter, all together or by the values of a field."""
     own = RunFilter(call.namespace, entity_id=call.caller.entity_id)
-    found = await count_where(call.engine, own, call.query.where, _params(call.query.params), call.query.by)
-    by = None if call.query.by is None else {str(value): count for value, count in found.items()}
+    found = await count_where(call.engine, own, call.query.where, params_of(call.query.params), call.query.by)
+    by = None if call.query.by is None else [CountedValue(cast("Any", value), count) for value, count in found.items()]
     return CountedRuns(sum(found.values()), by)
 
 
-def _params(given: str | None) -> dict[str, object] | None:
+def params_of(given: str | None) -> dict[str, object] | None:
     """The values in a filter, as JSON."""
     try:
         return None if given is None else msgspec.json.decode(given, type=dict[str, object])

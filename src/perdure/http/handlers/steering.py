@@ -1,15 +1,27 @@
 """How runs are stopped, and let go on, from outside."""
 
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from perdure.authoring.options import changed_attributes, checked_reason, milliseconds
-from perdure.errors import IdConflict, RunClosed, RunNotFound, RunNotHeld, RunOpen
+from perdure.authoring.options import AttributesPatch, checked_reason, milliseconds
+from perdure.engine.ports import ForkRequest
+from perdure.errors import (
+    BadArguments,
+    BadField,
+    BadForkPoint,
+    IdConflict,
+    RunClosed,
+    RunNotFound,
+    RunNotHeld,
+    RunOpen,
+)
 from perdure.http.calls import Call
 from perdure.http.table import NoQuery, RouteRows, Scope
-from perdure.http.values import run_json
+from perdure.http.values import checked_value, run_json
+from perdure.ids import checked_id
 from perdure.views.run import RunInfo, run_view
 
 ROWS = RouteRows()
@@ -96,15 +108,68 @@ async def pause(call: Call[NoQuery, ReasonBody]) -> msgspec.Raw:
 async def retry(call: Call[NoQuery, ReasonBody]) -> msgspec.Raw:
     """Run again what failed: another run under the same id, which is the answer. Recorded results stay."""
     row = await call.run()
-    made = await call.engine.forker.retry(call.namespace, row.run_id, row.workflow_id, checked_reason(call.body.reason))
+    with _without_others(call):
+        at = (call.namespace, row.run_id, row.workflow_id)
+        made = await call.engine.forker.retry(*at, checked_reason(call.body.reason))
     return await _as_it_stands(call, made.run_id)
+
+
+class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From where to go on: the last event that is kept, or the place whose first event is not.
+
+    `id` is that of the new run; `input` replaces arguments by name, `results` those of calls by place.
+    """
+
+    at: int | str
+    id: str | None = None
+    input: dict[str, msgspec.Raw] = {}
+    results: dict[str, msgspec.Raw] = {}
+    reason: str | None = None
+
+
+@ROWS.add(
+    "POST",
+    "/v1/runs/{id}/fork",
+    Scope.STEER,
+    body=ForkBody,
+    answer=RunInfo,
+    status=201,
+    errors=(RunNotFound, RunOpen, RunClosed, IdConflict, BadForkPoint, BadArguments),
+)
+async def fork(call: Call[NoQuery, ForkBody]) -> msgspec.Raw:
+    """Go on from a point of a run, in another run, which is the answer."""
+    row, body = await call.run(), call.body
+    if body.at == "":
+        raise BadField("the body", "at is empty; give the number of an event, or a place")
+    request = ForkRequest(
+        body.at,
+        None if body.id is None else checked_id("workflow id", body.id),
+        {name: checked_value(value, f"the argument {name!r}") for name, value in body.input.items()},
+        {place: checked_value(value, f"the result of {place!r}") for place, value in body.results.items()},
+        checked_reason(body.reason),
+    )
+    with _without_others(call):
+        at = (call.namespace, row.run_id, row.workflow_id)
+        made = await call.engine.forker.fork(*at, request, call.service.catalog.merged)
+    return await _as_it_stands(call, made.run_id)
+
+
+@contextmanager
+def _without_others(call: Call[Any, Any]) -> Iterator[None]:
+    """A key of an entity is told that an id is taken, and not by what: that may be a run of another."""
+    try:
+        yield
+    except IdConflict as error:
+        if call.caller.entity_id is None:
+            raise
+        raise IdConflict(error.id, "another run", error.wanted, "the id is taken") from None
 
 
 @ROWS.add("PATCH", "/v1/runs/{id}/attributes", Scope.STEER, body=AttributesBody, answer=RunInfo, errors=(RunNotFound,))
 async def set_attributes(call: Call[NoQuery, AttributesBody]) -> msgspec.Raw:
     """Merge into a run's attributes, open or closed; null takes one away."""
     row = await call.run()
-    change = partial(changed_attributes, call.body.attributes)
+    change = AttributesPatch(call.body.attributes)
     await call.engine.client.set_attributes(call.namespace, row.run_id, change)
     return await _as_it_stands(call, row.run_id)
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from perdure.authoring.options import AttributesPatch
 from perdure.engine.ports import Ending, OwnedRun, StartRequest
 from perdure.errors import BadOption, NotAnswered, RequestRefused
 from perdure.http.remote.connection import Connection, run_path
@@ -21,7 +22,6 @@ from perdure.tokens import Meant
 
 # So many seconds one request waits for an end, then it is asked again.
 POLL_SECONDS = 20
-NOT_OFFERED = "a Perdure over a server does not offer this so far; open one on the URL of the database itself"
 
 
 class RemoteRun(msgspec.Struct, frozen=True):
@@ -133,6 +133,18 @@ class RemoteClient:
         """Let a held run go on."""
         await self._connection.post(run_path(id, "resume"), {}, namespace=namespace, run_id=run_id)
 
+    async def pause(self, namespace: str, run_id: str, id: str, reason: str | None) -> None:
+        """Have a run begin nothing more."""
+        await self._connection.post(run_path(id, "pause"), {"reason": reason}, namespace=namespace, run_id=run_id)
+
+    async def set_attributes(self, namespace: str, run_id: str, change: Callable[[str | None], str]) -> None:
+        """Merge into a run's attributes."""
+        assert isinstance(change, AttributesPatch)
+        kept = msgspec.json.decode(change(None), type=dict[str, object])
+        body = msgspec.json.encode({"attributes": {name: kept.get(name) for name in change.patch}})
+        at = {"namespace": namespace, "run_id": run_id}
+        await self._connection.ask("PATCH", run_path("-", "attributes"), at, body)
+
     async def wait(self, namespace: str, run_id: str, owned: OwnedRun | None = None) -> Ending:
         """Until the run has ended, or the last of those that continue it."""
         while True:
@@ -142,11 +154,6 @@ class RemoteClient:
             found = msgspec.json.decode(data, type=RemoteResult)
             if found.status not in OPEN:
                 return _ending(found)
-
-    def __getattr__(self, verb: str) -> NoReturn:
-        if verb.startswith("_"):
-            raise AttributeError(verb)
-        raise BadOption(NOT_OFFERED)
 
 
 class RemoteError(msgspec.Struct, frozen=True):

@@ -9,10 +9,16 @@ from typing import NoReturn
 from perdure.clock import Clock
 from perdure.engine.ports import Host
 from perdure.errors import BadOption
-from perdure.http.remote.client import NOT_OFFERED, RemoteClient
+from perdure.http.remote.client import RemoteClient
 from perdure.http.remote.connection import Connection
+from perdure.http.remote.overview import RemoteChanges, RemoteDiagnoses, RemoteDuties, RemoteWorkers
+from perdure.http.remote.schedules import RemoteSchedules
+from perdure.http.remote.steering import RemoteBulk, RemoteForker
+from perdure.http.remote.tenancy import RemoteAccessKeys, RemoteNamespaces
 from perdure.http.remote.transport import Transport
 from perdure.http.remote.views import RemoteViews
+
+NOT_OFFERED = "a server does not give this; open a Perdure on the URL of the database itself"
 
 
 class RemoteEngine:
@@ -23,6 +29,15 @@ class RemoteEngine:
         self._connection = connection = Connection(url, transport, clock, key)
         self.client = RemoteClient(connection)
         self.views = RemoteViews(connection)
+        self.forker = RemoteForker(connection)
+        self.bulk_by_text = RemoteBulk(connection)
+        self.changes_by_text = RemoteChanges(connection)
+        self.diagnoses = RemoteDiagnoses(connection)
+        self.worker_views = RemoteWorkers(connection)
+        self.duties = RemoteDuties(connection)
+        self.schedules = self.schedule_views = RemoteSchedules(connection)
+        self.namespaces = RemoteNamespaces(connection)
+        self.access_keys = RemoteAccessKeys(connection)
 
     @property
     def url(self) -> str:

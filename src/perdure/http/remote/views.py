@@ -42,11 +42,18 @@ class RemoteMessages(msgspec.Struct, frozen=True):
     set_aside: list[UnreadMessage]
 
 
+class RemoteCounted(msgspec.Struct, frozen=True):
+    """How many runs have a value, as the server tells it."""
+
+    value: str | int | None
+    count: int
+
+
 class RemoteCount(msgspec.Struct, frozen=True):
     """How many runs match, as the server tells it."""
 
     count: int
-    by: dict[str, int] | None = None
+    by: list[RemoteCounted] | None = None
 
 
 class RemoteViews:
@@ -81,8 +88,9 @@ class RemoteViews:
             "entity_id": wanted.entity_id,
             "correlation_id": wanted.correlation_id,
             "parent_id": wanted.parent_id,
+            "schedule": wanted.schedule,
             "where": where,
-            "params": _params(params),
+            "params": params_text(params),
             "limit": wanted.limit,
             "after": wanted.before,
         }
@@ -93,10 +101,10 @@ class RemoteViews:
         self, namespace: str, where: str, params: Mapping[str, object] | None, by: str | None
     ) -> dict[object, int]:
         data = await self._connection.get(
-            "/v1/runs/count", namespace=namespace, where=where, params=_params(params), by=by
+            "/v1/runs/count", namespace=namespace, where=where, params=params_text(params), by=by
         )
         found = msgspec.json.decode(data, type=RemoteCount)
-        return {None: found.count} if found.by is None else {value: count for value, count in found.by.items()}  # noqa: C416 - its keys are wider
+        return {None: found.count} if found.by is None else {each.value: each.count for each in found.by}
 
     async def events(self, namespace: str, run_id: str, wanted: WantedEvents) -> AsyncGenerator[RunEvent, None]:
         path, at = run_path(ANY_ID, "events"), {"namespace": namespace, "run_id": run_id}
@@ -157,5 +165,6 @@ class RemoteItem(msgspec.Struct, frozen=True):
     at: datetime
 
 
-def _params(given: Mapping[str, object] | None) -> str | None:
+def params_text(given: Mapping[str, object] | None) -> str | None:
+    """The values in a filter, as a query has them."""
     return None if given is None else msgspec.json.encode(given).decode()
