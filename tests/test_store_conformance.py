@@ -50,6 +50,7 @@ from perdure.stores.operations import (
     Operation,
     ParkRun,
     PauseRun,
+    PostDelayed,
     PostMessage,
     PublishValues,
     RaiseEpoch,
@@ -163,6 +164,9 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     events,
     a_post(PostMessage),
     a_post(TellRun),
+    st.builds(
+        PostDelayed, runs, message_ids, st.just("SignalSent"), st.just(SIGNAL), times, st.sampled_from([None, 2]), times
+    ),
     st.builds(SupersedeRun, runs, owners),
     st.builds(MoveMessages, runs, runs),
     st.builds(
@@ -263,7 +267,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
 
 def one_post_at_most(group: list[Operation]) -> list[Operation]:
     """A group has one answer, which cannot tell of two messages."""
-    posts = [operation for operation in group if isinstance(operation, PostMessage | TellRun)]
+    posts = [operation for operation in group if isinstance(operation, PostMessage | PostDelayed | TellRun)]
     return [operation for operation in group if operation not in posts[1:] or operation is posts[0]]
 
 

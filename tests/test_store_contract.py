@@ -45,6 +45,7 @@ from perdure.stores.operations import (
     NoteWaiting,
     Operation,
     ParkRun,
+    PostDelayed,
     PostMessage,
     RaiseEpoch,
     RecordAttempt,
@@ -308,6 +309,34 @@ async def test_a_run_with_many_unread_messages_takes_no_more_of_those_that_can_w
         assert isinstance(await write(store, a_signal(6)), Applied)
         assert await write(store, a_signal(7)) == Full(3)
         assert await write(store, a_message("nobody")._replace(most=3)) == Missing()
+
+
+async def test_a_message_that_is_due_later_wakes_its_run_then(store: Store) -> None:
+    """It is in the inbox at once and under its id once; a run that sleeps wakes for it, and for no other reason."""
+
+    def delayed(run_id: str, message_id: str, due_at: int) -> PostDelayed:
+        return PostDelayed(*a_message(run_id, message_id)[:5], 3, due_at)
+
+    async def wake_at(run_id: str) -> int | None:
+        row = await store.reads.run("main", run_id)
+        assert row is not None
+        return row.wake_at
+
+    async with opened(store):
+        for run_id in ("r1", "r2"):
+            await write(store, a_run(run_id)._replace(owner=WORKER))
+        for run_id, wakes in (("r1", None), ("r2", 4000)):
+            await write(store, ParkRun(run_id, WORKER, "SUSPENDED", wakes, "[]", 0, 2000))
+        told = await answers(store, [delayed("r1", "a", 9000)], [delayed("r1", "b", 8000)], [delayed("r2", "a", 9000)])
+        assert [posted.value.count for posted in told] == [1, 2, 1]  # type: ignore[union-attr]
+        assert (await wake_at("r1"), await wake_at("r2")) == (8000, 4000)
+        again = await answers(store, [delayed("r1", "a", 3000)], [a_message("r1", "b")])
+        assert [posted.value.count for posted in again] == [None, None]  # type: ignore[union-attr]
+        assert await wake_at("r1") == 8000
+        assert isinstance(await write(store, delayed("r1", "c", 9000)), Applied)
+        assert await write(store, delayed("r1", "d", 9000)) == Full(3)
+        assert await write(store, delayed("nobody", "a", 9000)) == Missing()
+        assert [message.message_id for message in await store.reads.unread("r1")] == ["a", "b", "c"]
 
 
 async def test_a_run_that_reads_its_messages_never_seems_full(store: Store) -> None:

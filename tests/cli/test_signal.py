@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime, timedelta
 
 from tests.cli.shell import Shell, until
 
@@ -27,6 +28,18 @@ def test_a_payload_that_the_run_does_not_accept_is_not_sent(shell: Shell) -> Non
     assert shell("show", "o-1").json["unread"] == []
     assert shell("signal", "o-1", "approved", '"true"', "--force").json["payload"] == "true"
     assert len(shell("show", "o-1").json["unread"]) == 1
+
+
+def test_a_signal_with_a_delay_is_shown_with_its_time(shell: Shell) -> None:
+    """Whoever sees it unread would wonder why."""
+    shell.waits_for_approval("o-1")
+    assert shell("signal", "o-1", "approved", "true", "--delay", "3h").code == 0
+    (unread,) = shell("show", "o-1").json["unread"]
+    waits = datetime.fromisoformat(unread["due_at"]) - datetime.fromisoformat(unread["at"])
+    assert round(waits / timedelta(hours=1)) == 3
+    assert "due in 3 h" in shell.at_terminal("show", "o-1")[1]
+    assert shell("signal", "o-1", "approved", "true", "--delay", "soon").code == 64
+    assert shell("signal", "approved", "true", "--delay", "2h", "--where", "step = 'x'").code == 64
 
 
 def test_a_signal_that_was_set_aside_is_shown(shell: Shell) -> None:

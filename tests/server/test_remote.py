@@ -89,6 +89,20 @@ async def test_a_run_is_started_signalled_and_awaited(env: Environment) -> None:
         assert [(item.n, item.value) async for item in run.stream(parts)] == [(1, "a"), (2, "b")]
 
 
+async def test_a_signal_with_a_delay_is_received_later(env: Environment) -> None:
+    async with over_http(env) as (app, _):
+        run = await app.start(remote_adding.options(id="later"), 3)
+        sent_at = env.clock.now()
+        await run.signal(go, 4, delay=60)
+        (unread,) = await run.unread()
+        assert unread.due_at is not None
+        assert unread.due_at.timestamp() * 1000 == sent_at + 60_000
+        with pytest.raises(BadOption, match="delay"):
+            await run.signal(go, 4, delay=-1)
+        assert await env.alive(run.result()) == 10
+        assert env.clock.now() >= sent_at + 60_000
+
+
 async def test_errors_are_those_of_the_engine(env: Environment) -> None:
     async with over_http(env) as (app, _):
         failed = await app.start(remote_failing.options(id="f"), "o-1")

@@ -126,9 +126,17 @@ class Run(Generic[R_co]):
             raise RunNotFound(self.id, error.namespace, NOT_THERE) from None
 
     async def signal(
-        self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None
+        self,
+        signal: Signal[T] | str,
+        payload: T,
+        *,
+        id: str | None = None,
+        delay: Duration = 0,
+        connection: object = None,
     ) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
+
+        With a `delay` it is received that much later, and never earlier, whoever works then.
 
         RunClosed when the run has ended, InboxFull when it has as many unread messages as it may.
         With a connection that is in a transaction of your own on Postgres it is sent when you commit.
@@ -137,8 +145,9 @@ class Run(Generic[R_co]):
         name, kind = named(signal, Signal)
         data, _ = kind.record(payload, f"the signal {name!r}")
         message_id = None if id is None else f"signal:{checked_id('signal id', id)}"
-        sent = SignalSent(name, msgspec.Raw(data))
-        await client.post(self._home.namespace, self.run_id, self.id, sent, message_id, within=connection)
+        sent, delay_ms = SignalSent(name, msgspec.Raw(data)), math.ceil(seconds(delay, "delay") * 1000)
+        at = (self._home.namespace, self.run_id, self.id)
+        await client.post(*at, sent, message_id, within=connection, delay_ms=delay_ms)
 
     async def resolve(
         self, deferred: Deferred[T] | str, value: T = NOTHING, *, error: str | None = None, connection: object = None

@@ -31,12 +31,12 @@ from perdure.errors import (
     RunUnreadable,
 )
 from perdure.ids import Ids
-from perdure.kernel.messages import DeferredFailure, DeferredResult, Message, RequestSent, Sent
+from perdure.kernel.messages import DeferredFailure, DeferredResult, Message, RequestSent, Sent, SignalSent
 from perdure.kernel.requests import RequestAnswer
 from perdure.kernel.status import OPEN, Status
 from perdure.stores import rows
 from perdure.stores.answers import APPLIED, Applied, Closed, Differs, Full, Missing, Moved, Posted, Taken
-from perdure.stores.operations import PostMessage, SetAttributes
+from perdure.stores.operations import PostDelayed, PostMessage, SetAttributes
 from perdure.stores.port import Store
 from perdure.stores.records import RunRow
 from perdure.tokens import Meant, check, meant_by
@@ -136,8 +136,11 @@ class StoreClient:
         *,
         within: object = None,
         to_heir: bool = False,
+        delay_ms: int = 0,
     ) -> None:
         """Send a message; RunNotFound or RunClosed when nobody can ever receive it, InboxFull when nobody does now."""
+        if delay_ms > 0 and isinstance(sent, SignalSent):
+            sent = msgspec.structs.replace(sent, due_at=self._clock.latest() + delay_ms)
         try:
             post, posted = await self._send(namespace, run_id, id, sent, message_id, within)
         except RunClosed:
@@ -167,7 +170,7 @@ class StoreClient:
 
     async def _send(
         self, namespace: str, run_id: str, id: str, sent: Sent, message_id: str | None, within: object
-    ) -> tuple[PostMessage, Posted | None]:
+    ) -> tuple[PostMessage | PostDelayed, Posted | None]:
         """Put a message into the inbox of a run, or of the one that continues it."""
         if self._background.is_closed:
             raise NotOpen
@@ -179,7 +182,10 @@ class StoreClient:
             self._refuse_if_full(run_id, id, now)
         message_id = message_id or self._ids.token()
         write = self._committer.apply if within is None else partial(self._write_within, within)
+        post: PostMessage | PostDelayed
         post = PostMessage(run_id, message_id, type(sent).__name__, rows.message_body(sent), now, self._max_unread)
+        if isinstance(sent, SignalSent) and sent.due_at is not None:
+            post = PostDelayed(*post, sent.due_at)
         answer = await write(post)
         while isinstance(answer, Closed) and answer.status == Status.CONTINUED:
             post = post._replace(run_id=(await self._reader.newest(namespace, post.run_id)).run_id)
@@ -194,7 +200,7 @@ class StoreClient:
         posted = answer.value if within is None and isinstance(answer, Applied) else None
         return post, posted if isinstance(posted, Posted) else None
 
-    def _notice(self, post: PostMessage, posted: Posted | None, sent: Sent) -> None:
+    def _notice(self, post: PostMessage | PostDelayed, posted: Posted | None, sent: Sent) -> None:
         """Let the run know at once, if it lives here."""
         if posted is not None and posted.count is not None:
             message = Message(posted.number, post.message_id, sent, post.at)
@@ -221,7 +227,7 @@ class StoreClient:
         check(secret_there(self._store.url, self._secret), namespace, token, meant)
         return meant
 
-    async def _write_within(self, connection: object, post: PostMessage) -> Settlement:
+    async def _write_within(self, connection: object, post: PostMessage | PostDelayed) -> Settlement:
         return await self._store.write_within(connection, [post])
 
     def _refuse_if_full(self, run_id: str, id: str, now: int) -> None:

@@ -11,11 +11,12 @@ import msgspec
 from perdure.kernel.failure import Failure
 
 
-class SignalSent(msgspec.Struct, frozen=True, gc=False):
-    """Somebody sent the run a signal."""
+class SignalSent(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Somebody sent the run a signal; one that has a `due_at` is not received before that time is over."""
 
     name: str
     payload: msgspec.Raw
+    due_at: int | None = None
 
 
 class DeferredResult(msgspec.Struct, frozen=True, gc=False):

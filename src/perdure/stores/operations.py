@@ -298,6 +298,18 @@ class PostMessage(NamedTuple):
     most: int | None = None
 
 
+class PostDelayed(NamedTuple):
+    """The same for a message that its run receives later: it is in the inbox at once, and wakes the run when due."""
+
+    run_id: str
+    message_id: str
+    kind: str
+    body: str
+    at: int
+    most: int | None
+    due_at: int
+
+
 class ParkRun(NamedTuple):
     """Let go of a run. Refused when it has another number of messages than the owner knows of, if it says one."""
 
@@ -622,6 +634,7 @@ Operation: TypeAlias = (
     | PublishValues
     | MoveStreams
     | PostMessage
+    | PostDelayed
     | ParkRun
     | ExpectRun
     | HoldRun

@@ -130,12 +130,16 @@ class RunEvent(View):
 
 @dataclass(frozen=True, slots=True)
 class UnreadMessage(View):
-    """A message in a run's inbox that its code has not taken yet; `name` is that of a signal or a child."""
+    """A message in a run's inbox that its code has not taken yet; `name` is that of a signal or a child.
+
+    One that was sent with a delay is `due_at` a time, and not received before.
+    """
 
     kind: str
     name: str | None
     payload: object
     at: datetime
+    due_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +259,10 @@ def message_view(message: Message) -> UnreadMessage:
     kind = type(body).__name__
     match body:
         case SignalSent(name, payload) | DeferredResult(name, payload) | RequestSent(name, payload):
-            return UnreadMessage(kind, name, msgspec.json.decode(payload), at)
+            due_at = body.due_at if isinstance(body, SignalSent) else None
+            return UnreadMessage(
+                kind, name, msgspec.json.decode(payload), at, None if due_at is None else moment(due_at)
+            )
         case DeferredFailure(name, error):
             return UnreadMessage(kind, name, error, at)
         case ChildResult(child_id=child_id, result=result):

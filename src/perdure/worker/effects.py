@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 from perdure.engine.ports import Engine
 from perdure.worker.activities import ActivityRunner
 from perdure.worker.calls.call import Commits, DurableCall
+from perdure.worker.inbox import Inbox
 from perdure.worker.live_run import LiveRun
 from perdure.worker.timers import Alarms
 
@@ -26,6 +27,15 @@ class RunEnd:
 END = RunEnd()
 
 
+class DueMessage:
+    """What stands for the time of a message in a run's inbox."""
+
+    is_waiting = True
+
+
+DUE = DueMessage()
+
+
 class CallPart(Protocol):
     """What calls of a kind share in a worker."""
 
@@ -39,7 +49,8 @@ class CallPart(Protocol):
 class Effects:
     """Starts, rings and cancels calls, and does for them what they ask for.
 
-    `advance` gets what comes of them, `fail` what must not be, `expire` a run whose time may be over;
+    `advance` gets what comes of them, `fail` what must not be, `expire` a run whose time may be over, `settle` one
+    of which a message has come due;
     `advance` takes the live run and the step, and for an activity its result as a replay would restore it. `commits`
     is who goes on with a run when the transaction of an activity is over.
     """
@@ -51,6 +62,7 @@ class Effects:
         advance: Callable[..., None],
         fail: Callable[[LiveRun, Exception], None],
         expire: Callable[[LiveRun], None],
+        settle: Callable[[LiveRun, None], None],
         commits: Commits,
     ) -> None:
         self.engine = engine
@@ -59,6 +71,7 @@ class Effects:
         self.advance = advance
         self.fail = fail
         self._expire = expire
+        self._settle = settle
         self.commits = commits
         self._alarms = Alarms(engine.clock, self._ring)
         self.ring_at = self._alarms.add
@@ -135,10 +148,21 @@ class Effects:
         """The run has to end by this time."""
         self._alarms.add(at, live, END)
 
+    def release_due(self, live: LiveRun, inbox: Inbox) -> bool:
+        """Let a run have the messages whose time has come, and ring for the next one; answers whether any is unread."""
+        at = inbox.release(self.clock.is_over)
+        if at is not None:
+            self._alarms.add(at, live, DUE)
+        return bool(inbox.unread)
+
     def _ring(self, live: LiveRun, call: Any) -> None:
-        """A time has come that a call wanted to be told of, or the end of the run."""
+        """A time has come that a call wanted to be told of, the end of the run, or the time of a message for it."""
         if call is END:
             self._expire(live)
+            return
+        if call is DUE:
+            if not live.is_leaving and not live.is_committing:
+                self._settle(live, None)
             return
         # After a rebuild the one that waits is another one at the same place.
         waiting = live.program.pending.get(call.place)

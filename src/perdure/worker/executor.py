@@ -88,7 +88,7 @@ class Executor:
         self._holding = holding
         self.runner = ActivityRunner(self._clock, settings.max_threads)
         self.snapshots = Snapshots(engine)
-        self.effects = Effects(engine, self.runner, self.advance, self.fail, self.expire, self)
+        self.effects = Effects(engine, self.runner, self.advance, self.fail, self.expire, self.settle, self)
         self.pausing = Pausing(engine, self.effects, self.snapshots)
 
     # One fact at a time
@@ -143,7 +143,7 @@ class Executor:
                 self._close(live)
                 return
             inbox = live.inbox
-            if inbox is None or not inbox.unread:
+            if inbox is None or not (inbox.unread if inbox.delayed is None else self.effects.release_due(live, inbox)):
                 break
             read = self._read(live, inbox)
             if read is Read.PAUSED:

@@ -187,6 +187,8 @@ class LiveRun:
         if self.program.runtime.undos is not None and self.has_undos:
             # Nobody else may end it when its time is over.
             times.append(self.deadline)
+        if self.inbox is not None and self.inbox.delayed is not None:
+            times.append(self.inbox.delayed.next_at)
         return min((at for at in times if at is not None), default=None)
 
     def is_waiting_outside(self) -> bool:

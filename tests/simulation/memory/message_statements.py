@@ -63,6 +63,18 @@ def count_posted(view: View, rows: Sequence[tuple[str, int, bool, int]]) -> Step
     return rows_of(told)
 
 
+@statement
+def count_delayed(view: View, *, run_id: str, count: int, due_at: int) -> Steps[Found]:
+    row = yield from find_run(view, run_id, lambda _: True)
+    if row is None:
+        return rows_of([])
+    begins_later = row.begun_at is None and row.delayed_until is not None and row.wake_at is not None
+    stays = row.held is not None or begins_later
+    wakes = row.wake_at if stays else due_at if row.wake_at is None else min(row.wake_at, due_at)
+    view.runs.put(run_id, replace(row, messages=row.messages + count, wake_at=wakes))
+    return rows_of([(row.messages + count,)])
+
+
 @never_waiting
 def unread_pause(view: View, *, run_id: str) -> Found:
     found = [row for row in view.messages_of(run_id) if row.taken_by is None and row.kind == "PauseRequest"]

@@ -149,13 +149,23 @@ class SyncRun(SyncHandle[R_co]):
         """Why the run does not move: the cause, one sentence, since when, the evidence, and advice."""
         return self._bridge.wait(self._inner.explain())
 
-    def signal(self, signal: Signal[T] | str, payload: T, *, id: str | None = None, connection: object = None) -> None:
+    def signal(
+        self,
+        signal: Signal[T] | str,
+        payload: T,
+        *,
+        id: str | None = None,
+        delay: Duration = 0,
+        connection: object = None,
+    ) -> None:
         """Send a signal; it is on disk when this returns. Sent twice under one `id` it counts once.
+
+        With a `delay` it is received that much later, and never earlier, whoever works then.
 
         RunClosed when the run has ended, InboxFull when it has as many unread messages as it may.
         With a connection that is in a transaction of your own on Postgres it is sent when you commit.
         """
-        self._bridge.wait(self._inner.signal(signal, payload, id=id, connection=connection))
+        self._bridge.wait(self._inner.signal(signal, payload, id=id, delay=delay, connection=connection))
 
     def resolve(
         self, deferred: Deferred[T] | str, value: T = NOTHING, *, error: str | None = None, connection: object = None

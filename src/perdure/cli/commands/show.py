@@ -196,7 +196,8 @@ def _shown(detail: RunDetail) -> list[Text]:
 
 
 def _message(message: UnreadMessage) -> str:
-    return f"{_spoken(message.kind)} {message.name or ''} {compact(message.payload)}, {distance(message.at)}"
+    due = "" if message.due_at is None else f", due {distance(message.due_at)}"
+    return f"{_spoken(message.kind)} {message.name or ''} {compact(message.payload)}, {distance(message.at)}{due}"
 
 
 SPOKEN = {

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -13,16 +14,17 @@ from perdure.cli.input.database import client, found
 from perdure.cli.input.many import Many
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where, Yes
 from perdure.cli.input.schemas import misfit
-from perdure.cli.input.values import json_given, parameters
+from perdure.cli.input.values import duration, json_given, parameters
 from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.views.run import Wait
-from perdure.views.words import compact
+from perdure.views.words import compact, span
 
 EXAMPLES = {
     "signal": """\
 perdure signal o-17 approved true
 perdure signal o-17 address @address.json
+perdure signal o-17 remind '"pay"' --delay 2h
 perdure signal approved true --where "tenant = 'acme'" --id friday"""
 }
 
@@ -44,6 +46,10 @@ def send(
     id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Your own key: a signal sent twice under it counts once.")
     ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option("--delay", metavar="DURATION", parser=duration, help="Have the run receive it so much later."),
+    ] = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     force: Annotated[
@@ -56,6 +62,8 @@ def send(
         # Nobody is named: the words are those of the signal.
         if payload is not None:
             raise Mistake("--where says which runs; give the signal's name and its payload, and no run")
+        if delay is not None:
+            raise Mistake("--delay is for one run; with --where a signal is received at once")
         value = _value(signal)
         many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
         given = {"where": where, "params": parameters(parameter), "id": id}
@@ -64,9 +72,10 @@ def send(
     if signal is None:
         raise Mistake("name the run and the signal: `perdure signal ID NAME PAYLOAD`; or --where for many runs")
     value = _value(payload)
-    run, awaited = asyncio.run(_send(url, namespace, name, signal, value, id, force=force))
+    run, awaited = asyncio.run(_send(url, namespace, name, signal, value, id, delay or 0, force=force))
     if is_for_people(as_json=as_json):
-        text = Text.assemble(("✉ ", "magenta"), f"sent {signal} {compact(value)} to ", (run.id, "bold"))
+        later = f", received in {span(timedelta(seconds=delay))}" if delay else ""
+        text = Text.assemble(("✉ ", "magenta"), f"sent {signal} {compact(value)} to ", (run.id, "bold"), later)
         screen().print(text, soft_wrap=True)
     else:
         print_json({"id": run.id, "run_id": run.run_id, "signal": signal, "payload": value})
@@ -80,7 +89,7 @@ def _value(payload: str | None) -> object:
 
 
 async def _send(
-    url: str, namespace: str, name: str, signal: str, value: object, id: str | None, *, force: bool
+    url: str, namespace: str, name: str, signal: str, value: object, id: str | None, delay: float, *, force: bool
 ) -> "tuple[perdure.Run[Any], list[str]]":
     """The run, and the signals it waited for when this one was sent."""
     async with client(url, namespace) as app:
@@ -88,7 +97,7 @@ async def _send(
         waits = (await run.describe()).waiting_for
         if not force:
             _refuse_misfit(run.id, signal, value, waits)
-        await run.signal(signal, value, id=id)
+        await run.signal(signal, value, id=id, delay=delay)
         return run, [wait.name for wait in waits if wait.kind == "signal" and wait.name is not None]
 
 

@@ -29,8 +29,11 @@ class Client(Protocol):
         *,
         within: object = None,
         to_heir: bool = False,
+        delay_ms: int = 0,
     ) -> None:
         """Send a signal, or resolve a deferred; RunNotFound or RunClosed when no run can ever receive it; InboxFull.
+
+        A signal with a delay is in the inbox at once, and is received when that is over.
 
         With `to_heir` that is also the retry or the fork of a closed run that has its id by now.
 

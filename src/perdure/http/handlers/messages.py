@@ -5,7 +5,7 @@ from uuid import uuid4
 import msgspec
 
 from perdure.authoring.durations import seconds
-from perdure.authoring.options import checked_text
+from perdure.authoring.options import checked_text, milliseconds
 from perdure.errors import (
     AlreadyResolved,
     BadField,
@@ -31,11 +31,12 @@ ACCEPTED = 202
 
 
 class SignalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A signal; sent twice under one `id` it counts once."""
+    """A signal; sent twice under one `id` it counts once. With a `delay` in seconds it is received that much later."""
 
     name: str
     payload: msgspec.Raw = absent()
     id: str | None = None
+    delay: float | None = None
 
 
 class RequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +83,8 @@ async def send_signal(call: Call[NoQuery, SignalBody]) -> Sent:
     name = checked_id("signal name", body.name)
     message_id = None if body.id is None else f"signal:{checked_id('signal id', body.id)}"
     sent = SignalSent(name, checked_value(body.payload, f"the signal {name!r}"))
-    await call.engine.client.post(call.namespace, row.run_id, row.workflow_id, sent, message_id)
+    delay_ms = 0 if body.delay is None else milliseconds(body.delay, "delay")
+    await call.engine.client.post(call.namespace, row.run_id, row.workflow_id, sent, message_id, delay_ms=delay_ms)
     return Sent(row.workflow_id, row.run_id)
 
 

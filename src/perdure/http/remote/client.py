@@ -71,6 +71,7 @@ class RemoteClient:
         *,
         within: object = None,
         to_heir: bool = False,
+        delay_ms: int = 0,
     ) -> None:
         """Send a signal, or resolve a deferred."""
         _refuse_connection(within)
@@ -78,7 +79,7 @@ class RemoteClient:
         match sent:
             case SignalSent(name, payload):
                 given = None if message_id is None else message_id.removeprefix("signal:")
-                body = {"name": name, "payload": payload, "id": given}
+                body = {"name": name, "payload": payload, "id": given, "delay": delay_ms / 1000 or None}
                 await self._connection.post(run_path(id, "signals"), body, **at)
             case DeferredResult(name, value):
                 await self._connection.post(run_path(id, "deferreds", name), {"value": value}, **at)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, Moved, answer_group, is_refused
-from perdure.stores.operations import Operation, PauseRun, PostMessage, ResumeRun
+from perdure.stores.operations import Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.changes import log_shown
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
@@ -40,7 +40,7 @@ class Sorted:
         self._touched: set[str] = set()
         self.late: Answers = {}
         # Those among them that may be there already, for they have ids of their callers.
-        self.known_late: list[tuple[int, PostMessage]] = []
+        self.known_late: list[tuple[int, PostMessage | PostDelayed]] = []
         bulk = self.stages[Stage.BULK]
         for index, group in enumerate(groups):
             for operation in group:
@@ -82,11 +82,11 @@ class Sorted:
         self.stages[stage].setdefault(apply, []).append((index, operation))
 
     def _add_late(self, index: int, operation: Operation) -> None:
-        if isinstance(operation, PostMessage) and operation.message_id.startswith(OF_CALLERS):
+        if isinstance(operation, PostMessage | PostDelayed) and operation.message_id.startswith(OF_CALLERS):
             self.known_late.append((index, operation))
         elif isinstance(operation, ResumeRun):
             answer_group(self.late, index, Moved())
-        elif isinstance(operation, PostMessage | PauseRun):
+        elif isinstance(operation, PostMessage | PostDelayed | PauseRun):
             answer_group(self.late, index, Closed(self._ended[operation.run_id]))
 
 

@@ -4,7 +4,8 @@ In:   operations on messages.
 Out:  questions to the database; for each message its number, or why it was not put there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -22,7 +23,7 @@ from perdure.stores.answers import (
     Posted,
     answer_group,
 )
-from perdure.stores.operations import MoveMessages, PostMessage, TellRun
+from perdure.stores.operations import MoveMessages, PostDelayed, PostMessage, TellRun
 from perdure.stores.rules.questions import Bulk, Query, Steps
 
 # What callers send to code that waits for it; it does not end a delay.
@@ -34,15 +35,30 @@ ASKED = RequestSent.__name__
 # What a run gets once: another one is refused, the same one again changes nothing.
 WRITE_ONCE = frozenset(kind.__name__ for kind in (DeferredResult, DeferredFailure))
 
+Post: TypeAlias = PostMessage | PostDelayed | TellRun
+# The messages that came for each run.
+New: TypeAlias = dict[str, list[Post]]
 
-def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
+
+def post_messages(posts: Sequence[tuple[int, Post]], answers: Answers) -> Steps[None]:
     """Put messages into inboxes and make their runs ripe; each is answered with its number, or why it is not there."""
+    yield from _post(posts, answers, _count_posted)
+
+
+def post_delayed(posts: Sequence[tuple[int, Post]], answers: Answers) -> Steps[None]:
+    """The same with messages that are due later: their runs sleep until then, at the longest."""
+    yield from _post(posts, answers, _count_delayed)
+
+
+def _post(
+    posts: Sequence[tuple[int, Post]], answers: Answers, count: Callable[[New], Steps[dict[str, int]]]
+) -> Steps[None]:
     found = yield Bulk("post_messages", _with_room(posts))
     inserted = {(run_id, message_id): number for number, run_id, message_id, *_ in found.rows}
     # Of a message that is posted twice in one batch the first is answered with its number.
-    new: dict[str, list[PostMessage | TellRun]] = {}
+    new: New = {}
     posted: list[tuple[int, str, int, int]] = []
-    unposted: list[tuple[int, PostMessage | TellRun]] = []
+    unposted: list[tuple[int, Post]] = []
     for index, post in posts:
         number = inserted.pop((post.run_id, post.message_id), None)
         if number is None:
@@ -52,7 +68,7 @@ def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answe
             to_run.append(post)
             posted.append((index, post.run_id, number, len(to_run)))
     if new:
-        counts = dict((yield Bulk("count_posted", _told(new))).rows)
+        counts = yield from count(new)
         for index, run_id, number, nth in posted:
             before = counts[run_id] - len(new[run_id])
             answer_group(answers, index, Applied(Posted(number, before + nth)))
@@ -60,13 +76,28 @@ def post_messages(posts: list[tuple[int, PostMessage | TellRun]], answers: Answe
         yield from answer_unposted(unposted, answers)
 
 
-def _with_room(posts: list[tuple[int, PostMessage | TellRun]]) -> list[Sequence[object]]:
+def _count_posted(new: New) -> Steps[dict[str, int]]:
+    """How many messages each run has had, now that these have come; they are ripe for them."""
+    return dict((yield Bulk("count_posted", _told(new))).rows)
+
+
+def _count_delayed(new: New) -> Steps[dict[str, int]]:
+    """The same where they are ripe when the first of these is due."""
+    counts: dict[str, int] = {}
+    for run_id, posts in new.items():
+        due_at = min(post.due_at for post in posts if isinstance(post, PostDelayed))
+        told = {"run_id": run_id, "count": len(posts), "due_at": due_at}
+        ((counts[run_id],),) = (yield Query("count_delayed", told)).rows
+    return counts
+
+
+def _with_room(posts: Sequence[tuple[int, Post]]) -> list[Sequence[object]]:
     """The rows of messages, in order; of those that may be refused how many others may be unread, at most."""
     earlier: dict[str, int] = {}
     rows: list[Sequence[object]] = []
     for place, (_, post) in enumerate(posts):
         room = None
-        if type(post) is PostMessage and post.most is not None:
+        if not isinstance(post, TellRun) and post.most is not None:
             before = earlier.get(post.run_id, 0)
             earlier[post.run_id] = before + 1
             room = post.most - before
@@ -74,7 +105,7 @@ def _with_room(posts: list[tuple[int, PostMessage | TellRun]]) -> list[Sequence[
     return rows
 
 
-def _told(new: dict[str, list[PostMessage | TellRun]]) -> list[Sequence[object]]:
+def _told(new: New) -> list[Sequence[object]]:
     """Of each run how many messages came, whether all of them are what callers send, and when the first of them did."""
     return [
         (run_id, len(posts), all(post.kind in SENT for post in posts), min(post.at for post in posts))
@@ -82,9 +113,9 @@ def _told(new: dict[str, list[PostMessage | TellRun]]) -> list[Sequence[object]]
     ]
 
 
-def answer_unposted(unposted: Sequence[tuple[int, PostMessage | TellRun]], answers: Answers) -> Steps[None]:
+def answer_unposted(unposted: Sequence[tuple[int, Post]], answers: Answers) -> Steps[None]:
     """Why messages were not put into inboxes; those whose run turns out to have room after all are put there now."""
-    again: list[tuple[int, PostMessage | TellRun]] = []
+    again: list[tuple[int, Post]] = []
     counted: dict[str, bool] = {}
     for index, post in unposted:
         answer = yield from _unposted(post)
@@ -95,11 +126,13 @@ def answer_unposted(unposted: Sequence[tuple[int, PostMessage | TellRun]], answe
                 again.append((index, post))
                 continue
         answer_group(answers, index, answer)
-    if again:
-        yield from post_messages(again, answers)
+    if at_once := [each for each in again if not isinstance(each[1], PostDelayed)]:
+        yield from post_messages(at_once, answers)
+    if delayed := [each for each in again if isinstance(each[1], PostDelayed)]:
+        yield from post_delayed(delayed, answers)
 
 
-def _unposted(post: PostMessage | TellRun) -> Steps[Answer]:
+def _unposted(post: Post) -> Steps[Answer]:
     """Why a message was not put into an inbox: it is there already, nobody is there to read it, or it may be full."""
     found = (yield Query("find_message", {"run_id": post.run_id, "message_id": post.message_id})).first
     if found is not None and post.kind == ASKED and not _is_same(post, *found[1:]):
@@ -118,7 +151,7 @@ def _unposted(post: PostMessage | TellRun) -> Steps[Answer]:
     return Closed(status) if has_ended or post.most is None else Full(post.most)
 
 
-def _is_same(post: PostMessage | TellRun, kind: str, body: str) -> bool:
+def _is_same(post: Post, kind: str, body: str) -> bool:
     """Whether a message says what another one said, in whatever order."""
     return post.kind == kind and (post.body == body or _in_order(post.body) == _in_order(body))
 

@@ -20,7 +20,7 @@ from perdure.stores.rules.changes import forget_changes, listen, log_changes
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
 from perdure.stores.rules.forks import fork_run
-from perdure.stores.rules.inbox import move_messages, post_messages
+from perdure.stores.rules.inbox import move_messages, post_delayed, post_messages
 from perdure.stores.rules.namespaces import delete_namespace
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
 from perdure.stores.rules.pausing import hold_tasks_of_one, pause_runs, resume_runs
@@ -172,6 +172,7 @@ TABLE: dict[type[Operation], Rule] = {
     ),
     operations.PostMessage: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
     operations.TellRun: Rule(Stage.MESSAGES, post_messages, News.WORK, parts=POSTS),
+    operations.PostDelayed: Rule(Stage.MESSAGES, post_delayed, News.WORK),
     # Its owner is told, or those who wait for it.
     operations.PauseRun: Rule(Stage.MESSAGES, pause_runs, News.WORK | News.ENDS, is_shown=True),
     operations.ResumeRun: Rule(Stage.MESSAGES, resume_runs, News.WORK, is_shown=True),

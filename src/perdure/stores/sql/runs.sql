@@ -45,6 +45,18 @@ update runs
    set messages = messages + (select count(*) from inbox where run_id = :to_run_id)
  where run_id = :to_run_id;
 
+-- count_delayed: tell a run how many messages came that are due later, and have it sleep until then at the longest.
+-- As any signal, these do not end a delay.
+update runs
+   set messages = messages + :count::bigint,
+       wake_at = case
+                   when held is not null then wake_at
+                   when begun_at is null and delayed_until is not null and wake_at is not null then wake_at
+                   else least(coalesce(wake_at, :due_at::bigint), :due_at::bigint)
+                 end
+ where run_id = :run_id
+returning messages;
+
 -- close_free_run: close a run that nobody owns, for ever, and not before its last event, whatever the clock says.
 update runs
    set status = :status,
