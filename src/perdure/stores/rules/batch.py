@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, Moved, answer_group, is_refused
-from perdure.stores.operations import Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
+from perdure.stores.operations import Listen, Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.changes import log_shown
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
@@ -58,6 +58,11 @@ class Sorted:
         """The messages for runs."""
         return self.stages[Stage.MESSAGES].get(post_messages, [])
 
+    @property
+    def has_listener(self) -> bool:
+        """Whether somebody begins to listen in this very batch."""
+        return any(isinstance(each, Listen) for rows in self.stages[Stage.SINGLE].values() for _, each in rows)
+
     def shown(self) -> Iterator[tuple[int, Any]]:
         """What changes what people see of the run it names."""
         rows = chain(
@@ -96,7 +101,7 @@ def apply_groups(groups: Groups, *, is_heard: bool = True) -> Steps[Answers]:
     answers = yield from apply_sorted(batch)
     if answers and is_torn(groups, answers):
         return answers
-    if not is_heard:
+    if not is_heard and not batch.has_listener:
         return answers
     # Last, when the transaction has written something: who begins to listen then sees that it is under way.
     if next(batch.shown(), None) is not None and (listeners := (yield Query("listeners", {})).rows):
