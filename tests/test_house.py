@@ -99,7 +99,7 @@ INSIDE = {
         "stopping",
         "starts tenancy watch",
         "client ownership schedules steering transactions",
-        "duties",
+        "duties keys",
         "engine",
     ],
 }

@@ -64,7 +64,7 @@ TWINS = (
         "SyncApp",
         "A durable workflow engine for code that does not await: `with Perdure(url).sync() as app:`.\n\n"
         "The methods are those of Perdure, and wait. The engine runs on a thread of its own; any thread may use this.",
-        frozenset({"asgi", "sync"}),
+        frozenset({"asgi", "sync", "with_key"}),
         "_app",
     ),
 )

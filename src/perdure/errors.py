@@ -42,6 +42,8 @@
     ├── ScheduleNotFound
     ├── ScheduleExists            another schedule has this name
     ├── IdConflict                the id is taken by another workflow or other arguments
+    ├── KeyConflict               the idempotency key was used with other arguments
+    ├── KeyInProgress             the command is under way under this idempotency key
     ├── RunEnded                  how result() reports an end that is not a success
     │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
     ├── ActivityFailed            an activity's error whose own type is not at hand
@@ -667,6 +669,39 @@ class IdConflict(PerdureError):
         return (
             f"id {self.id!r} is taken by {self.existing}, wanted for {self.wanted}: {self.why}; "
             f"use {', or '.join(['another id', *ways])}"
+        )
+
+
+class KeyConflict(PerdureError):
+    """The idempotency key was used for the same command with other arguments; `kept` and `given` are their digests."""
+
+    def __init__(self, key: str, command: str, kept: str, given: str) -> None:
+        super().__init__(key, command, kept, given)
+        self.key = key
+        self.command = command
+        self.kept = kept
+        self.given = given
+
+    def __str__(self) -> str:
+        return (
+            f"the key {self.key!r} was used for {self.command} with other arguments (their digest is {self.kept}, that "
+            f"of these {self.given}), and nothing was done; use another key for another command"
+        )
+
+
+class KeyInProgress(PerdureError):
+    """The command is under way under this idempotency key, or its caller died not long ago."""
+
+    def __init__(self, key: str, command: str, since_ms: int) -> None:
+        super().__init__(key, command, since_ms)
+        self.key = key
+        self.command = command
+        self.since_ms = since_ms
+
+    def __str__(self) -> str:
+        return (
+            f"{self.command} under the key {self.key!r} was begun {self.since_ms / 1000:g} s ago and is under way; ask "
+            "again later for its answer. If its caller has died, one of those who ask takes it over after stale_after"
         )
 
 

@@ -120,8 +120,9 @@ REFUSED: dict[str, Asked] = {
     "Perdure.start_within": lambda app, _: app.start_within(object(), parity_flow, 1),
     "Perdure.check": lambda app, _: app.check(),
 }
-# What is about the object itself, or shown by other tests: tokens in test_remote, mounting and the bridge are local.
-LOCAL = {"Perdure.sync", "Perdure.asgi", "Perdure.resolve"}
+# What is about the object itself, or shown by other tests: tokens in test_remote, keys in
+# test_idempotency_keys, mounting and the bridge are local.
+LOCAL = {"Perdure.sync", "Perdure.asgi", "Perdure.resolve", "Perdure.with_key", "Run.with_key"}
 
 
 async def _then(found: Awaitable[Any], act: Callable[[Any], Awaitable[object]]) -> object:

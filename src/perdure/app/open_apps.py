@@ -9,7 +9,7 @@ from asyncio.events import _get_running_loop
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from perdure.authoring.runtime import current
-from perdure.engine.ports import Engine
+from perdure.engine.ports import CommandKey, Engine
 from perdure.errors import AnotherLoop, NotAllowedInWorkflow, NotOpen
 
 
@@ -21,6 +21,8 @@ class Home:
         self.namespace = namespace
         self._engine: Engine | None = None
         self._loop: AbstractEventLoop | None = None
+        # The home of handles that come of what is asked here.
+        self.plain = self
 
     @property
     def engine(self) -> Engine:
@@ -41,10 +43,27 @@ class Home:
         self._loop = _get_running_loop()
         _open.append(self)
 
+    def with_key(self, key: CommandKey) -> "Home":
+        """The same, whose engine does commands once under this key."""
+        return KeyedHome(self, key)
+
     def close(self) -> None:
         self._engine = None
         if self in _open:
             _open.remove(self)
+
+
+class KeyedHome(Home):
+    """A database and a namespace, asked under a key; the handles of runs that come of it are without."""
+
+    def __init__(self, home: Home, key: CommandKey) -> None:
+        super().__init__(home.url, home.namespace)
+        self.plain = home
+        self.key = key
+
+    @property
+    def engine(self) -> Engine:
+        return self.plain.engine.with_key(self.key)
 
 
 _open: list[Home] = []

@@ -7,6 +7,7 @@ Puts the parts together: store, engine, worker.
 
 import asyncio
 import contextlib
+import copy
 from asyncio.events import _get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
@@ -16,6 +17,7 @@ from perdure.app import checking
 from perdure.app import options as checks
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
+from perdure.app.keys import DAY, TEN_MINUTES, command_key, start_each
 from perdure.app.network.remote import is_remote, remote_engine
 from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
@@ -38,7 +40,7 @@ from perdure.engine.endings import final_ending
 from perdure.engine.engine import StoreEngine
 from perdure.engine.held import tell_how_many
 from perdure.engine.leasing.heartbeat import Heartbeat
-from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, Steering, Verb
+from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, StartedRun, Steering, Verb
 from perdure.errors import (
     AnotherLoop,
     BadOption,
@@ -127,6 +129,8 @@ class Perdure:
         self._resources = checks.resources(resources)
         self._store = store_for("sqlite://" if self._is_remote else url)
         self._home = Home(url if url != "sqlite://" else f"sqlite://#{id(self)}", namespace)
+        # The same, under a key if there is one.
+        self._asked = self._home
         self._clock: Clock = self._store.clock()
         self._ids: Ids = RandomIds()
         self._heartbeat: type[Heartbeat] | None = Heartbeat
@@ -247,22 +251,35 @@ class Perdure:
             raise NotOpen(self.url)
         return self._engine
 
+    def with_key(self, key: str, *, keep: Duration = DAY, stale_after: Duration = TEN_MINUTES) -> Self:
+        """The same Perdure, whose commands are done once under this key: asked again they are answered as at first.
+
+        `with_key("refund-17").start(refund, 17)`. Other arguments under a key are a KeyConflict; a key is one of a
+        command and a namespace, kept for a day. KeyInProgress while a command of several transactions is under way;
+        `stale_after` says when a caller of one that has died is followed by another.
+        """
+        twin = copy.copy(self)
+        wanted = command_key(self.namespace, key, keep, stale_after)
+        twin._engine = None if self._engine is None else self._engine.with_key(wanted)
+        twin._asked = self._home.with_key(wanted)
+        return twin
+
     # Nouns
 
     @property
     def namespaces(self) -> Namespaces:
         """The namespaces of this database: create, list, get, delete."""
-        return Namespaces(self._home)
+        return Namespaces(self._asked)
 
     @property
     def schedules(self) -> Schedules:
         """What starts runs at times: create, put, update, pause, resume, trigger, backfill, delete, list, get."""
-        return Schedules(self._home, self._checked)
+        return Schedules(self._asked, self._checked)
 
     @property
     def keys(self) -> Keys:
         """The keys that callers of a server show: create, list, revoke."""
-        return Keys(self._home)
+        return Keys(self._asked)
 
     @property
     def workers(self) -> Workers:
@@ -359,6 +376,8 @@ class Perdure:
         and harms no other.
         """
         wanted = [(self._checked(bound(call).workflow), call._take_arguments()) for call in calls]
+        if self._opened.once is not None:
+            return await start_each(self, wanted)
         answers: list[Run[R] | PerdureError] = []
         for first in range(0, len(wanted), MANY):
             starts = [self._start_or_error(*call) for call in wanted[first : first + MANY]]
@@ -374,7 +393,7 @@ class Perdure:
     async def _start(self, wanted: Workflow[..., Any], arguments: Arguments) -> Run[Any]:
         request = request_of(wanted, arguments)
         if request.is_plain:
-            found = await self._opened.client.start(self.namespace, request)
+            found: StartedRun = await self._opened.client.start(self.namespace, request)
         else:
             policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
             found = await starts.start(self._opened, self.namespace, request, policy, defaults)
@@ -385,7 +404,7 @@ class Perdure:
         wanted, engine = self._checked(workflow), self._opened
         request = request_of(wanted, recorded(wanted, args, kwargs))
         if request.is_plain:
-            found = await engine.client.start(self.namespace, request)
+            found: StartedRun = await engine.client.start(self.namespace, request)
         else:
             policy, defaults = wanted.settings.on_conflict, wanted.signature.defaults
             found = await starts.start(engine, self.namespace, request, policy, defaults)

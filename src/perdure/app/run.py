@@ -11,7 +11,8 @@ import msgspec
 
 from perdure.app import options
 from perdure.app.forking import fork_request, merged_input
-from perdure.app.open_apps import Home
+from perdure.app.keys import DAY, TEN_MINUTES, command_key
+from perdure.app.open_apps import Home, KeyedHome
 from perdure.app.run_results import (
     ANY,
     NOTHING,
@@ -84,6 +85,13 @@ class Run(Generic[R_co]):
 
     def __await__(self) -> Generator[Any, None, R_co]:
         return self.result().__await__()
+
+    def with_key(self, key: str, *, keep: Duration = DAY, stale_after: Duration = TEN_MINUTES) -> "Run[R_co]":
+        """The same handle, whose commands are done once under this key, as those of `app.with_key`."""
+        wanted = command_key(self._home.namespace, key, keep, stale_after)
+        twin: Run[R_co] = Run(self._home.plain.with_key(wanted), self.id, self.run_id, self.workflow, self._result)
+        twin._owned = self._owned
+        return twin
 
     async def result(self, timeout: Duration | None = None) -> R_co:
         """What the workflow returned, once it has, in this run or one that continues it.
@@ -190,6 +198,8 @@ class Run(Generic[R_co]):
         answers = request.answers if isinstance(request, Request) else ANY
         # Nobody asks again under an id that was not given: it is not one of those that go on with the run.
         message_id = uuid4().hex if id is None else f"request:{checked_id('request id', id)}"
+        if id is None and isinstance(self._home, KeyedHome):
+            message_id = f"request:key:{self._home.key.text}"
         asking = self._engine.client.ask(
             self._home.namespace, self.run_id, self.id, RequestSent(name, msgspec.Raw(data)), message_id
         )
@@ -289,7 +299,7 @@ class Run(Generic[R_co]):
         RunOpen when the run has not ended, RunClosed when it is COMPLETED, IdConflict when a newer run has the id.
         """
         at = (self._home.namespace, self.run_id, self.id)
-        return handle_of(self._home, await self._engine.forker.retry(*at, checked_reason(reason)), self._result)
+        return handle_of(self._home.plain, await self._engine.forker.retry(*at, checked_reason(reason)), self._result)
 
     async def fork(
         self,
@@ -308,7 +318,7 @@ class Run(Generic[R_co]):
         request = fork_request(self.workflow, at, id, input, results, reason)
         where = (self._home.namespace, self.run_id, self.id)
         made = await self._engine.forker.fork(*where, request, merged_input)
-        return handle_of(self._home, made, self._result)
+        return handle_of(self._home.plain, made, self._result)
 
     async def events(
         self,

@@ -6,6 +6,7 @@ Knows nothing of workflow code; a Host runs that. The rules are in the parts.
 """
 
 from contextlib import suppress
+from typing import cast
 
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals
@@ -13,9 +14,11 @@ from perdure.engine.background import Background
 from perdure.engine.client import StoreClient
 from perdure.engine.committer import Committer
 from perdure.engine.duties.duties import Duties
+from perdure.engine.duties.housekeeping import HousekeepingDuty
 from perdure.engine.duties.schedules import ScheduleDuty
 from perdure.engine.hindrances import Hindered
 from perdure.engine.inspector import StoreInspector
+from perdure.engine.keys.keyed import Base, KeyedEngine
 from perdure.engine.leasing.claims import StoreClaimer
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.leasing.lease import Lease
@@ -24,7 +27,7 @@ from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.outputs.outputs import StoreOutputs
 from perdure.engine.ownership import Ownership
-from perdure.engine.ports import MAX_UNREAD, Host
+from perdure.engine.ports import MAX_UNREAD, CommandKey, Engine, Host
 from perdure.engine.reads import StoreReader
 from perdure.engine.schedules.deciding import Deciding
 from perdure.engine.schedules.declared import DeclaredSchedules
@@ -48,6 +51,9 @@ from perdure.stores.port import Store
 class StoreEngine:
     """Runs, kept in a store."""
 
+    # No key: what is asked twice is done twice.
+    once = None
+
     def __init__(
         self,
         store: Store,
@@ -60,6 +66,7 @@ class StoreEngine:
     ) -> None:
         self.clock = clock
         self._store = store
+        self._ids = ids
         # What all others stand on
         self.committer = committer = Committer(store, clock)
         self._background = background = Background(clock)
@@ -104,6 +111,7 @@ class StoreEngine:
         self._declared = declared = DeclaredSchedules(rows, deciding)
         self.schedules = StoreSchedules(clock, ids, rows, declared, deciding, arrivals)
         duties.add(ScheduleDuty(store, arrivals, deciding))
+        duties.add(HousekeepingDuty(store, committer))
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)
         self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping, duties)
@@ -117,6 +125,12 @@ class StoreEngine:
     def worker_id(self) -> str:
         """The id of this process's worker; empty when it is none."""
         return self.lease.worker_id
+
+    def with_key(self, key: CommandKey) -> Engine:
+        """The same engine, whose commands are done once under this key, and answered alike each time."""
+        base = Base(self, self._store, self.committer, self.clock, self._ids)
+        # What is no command it has from this one.
+        return cast("Engine", KeyedEngine(base, key))
 
     async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
         """Open the store; with a host, also become a worker for these queues of the namespace.

@@ -15,7 +15,7 @@ import msgspec
 from perdure import codec
 from perdure.engine.arrivals import Arrivals
 from perdure.engine.leasing.lease import Lease
-from perdure.engine.ports import Client, Engine, OwnedRun, Reader, StartRequest
+from perdure.engine.ports import Client, Engine, OwnedRun, Reader, StartedRun, StartRequest
 from perdure.engine.stopping import Deadlines
 from perdure.errors import BadOption, IdConflict, RunClosed
 from perdure.ids import Ids, stamp_of
@@ -137,13 +137,16 @@ async def start(
     defaults: Defaults,
     within: object = None,
     may_see: Callable[[RunRow], bool] = lambda _: True,
-) -> RunRow | OwnedRun:
+) -> StartedRun:
     """Start a run as its policy says: a new one, or the one that has the id; IdConflict.
 
     Arguments are compared with the defaults in the place of those that are missing. Within a connection
     of the caller's, everything happens in the transaction that is in. A run that the caller may not see
     keeps its id, and the refusal tells nothing of it.
     """
+    if engine.once is not None:
+        begin_again = partial(start, namespace=namespace, request=request, policy=policy, defaults=defaults)
+        return await engine.once.start(request, within, partial(begin_again, may_see=may_see))
     client = engine.client
     begin = client.start if within is None else partial(client.start_within, connection=within)
     found = await begin(namespace, request)

@@ -41,6 +41,8 @@ STATUSES: dict[type[BaseException], int] = {
     errors.RunOpen: 409,
     errors.RunNotHeld: 409,
     errors.IdConflict: 409,
+    errors.KeyConflict: 422,
+    errors.KeyInProgress: 409,
     errors.AlreadyResolved: 409,
     errors.RequestRefused: 409,
     errors.NotAnswered: 409,

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from perdure.errors import StoreUnavailable
-from perdure.stores.records import RunRow
+from perdure.stores.records import KeyRow, RunRow
 
 # Answers to groups.
 
@@ -60,7 +60,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class Remaining(msgspec.Struct, frozen=True):
-    """How many runs, counted up to a number, workers and schedules are left in a namespace."""
+    """A namespace is not empty: how many runs, counted up to a number, workers and schedules are left in it."""
 
     runs: int
     workers: int
@@ -71,6 +71,12 @@ class Taken(msgspec.Struct, frozen=True):
     """The workflow_id belongs to this run."""
 
     run: RunRow
+
+
+class KeptKey(msgspec.Struct, frozen=True):
+    """The idempotency key is taken: what is kept under it."""
+
+    row: KeyRow
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -109,7 +115,7 @@ class Busy(msgspec.Struct, frozen=True):
     trouble: str
 
 
-Answer: TypeAlias = Applied | Taken | Missing | Closed | Differs | Full | Moved | Broken | Busy
+Answer: TypeAlias = Applied | Taken | KeptKey | Remaining | Missing | Closed | Differs | Full | Moved | Broken | Busy
 APPLIED = Applied()
 
 

@@ -6,6 +6,8 @@ Tuples, because a store binds them to its statements as they are.
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from perdure.stores.records import KeyRow
+
 
 class InsertRun(NamedTuple):
     """A new run. Refused with the run that has its workflow_id already."""
@@ -549,6 +551,71 @@ class ForgetChanges(NamedTuple):
     limit: int
 
 
+class TakeKey(NamedTuple):
+    """Keep the answer of a command under a key, with what else its group does; no answer while it is under way.
+
+    Refused with what is kept under it, unless that is not kept any more, or its holder takes too long.
+    """
+
+    holder: str
+    namespace: str
+    command: str
+    key: str
+    digest: str
+    answer: str | None
+    at: int
+    stale_at: int
+    keep_until: int
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What there is one of."""
+        return self.namespace, self.command, self.key
+
+    @property
+    def row(self) -> KeyRow:
+        """What is kept once it is taken."""
+        return KeyRow(self.digest, self.holder, self.answer, self.at, self.keep_until)
+
+
+class FinishKey(NamedTuple):
+    """The answer of a command that was under way. Refused when another caller has taken it over."""
+
+    namespace: str
+    command: str
+    key: str
+    holder: str
+    answer: str
+    keep_until: int
+
+
+class NoteReply(NamedTuple):
+    """What a server has answered, to be answered again. Refused when another caller has the key by now."""
+
+    namespace: str
+    command: str
+    key: str
+    holder: str
+    reply: str
+
+
+class ReleaseKey(NamedTuple):
+    """A command failed, and leaves no key. Refused when another caller has taken it over."""
+
+    namespace: str
+    command: str
+    key: str
+    holder: str
+
+
+class ForgetKeys(NamedTuple):
+    """Delete keys that are not kept any more, a bite at a time. Answered with whether there may be more."""
+
+    namespace: str
+    now: int
+    limit: int
+
+
 class InsertSchedule(NamedTuple):
     """A new schedule. Refused when its name is taken."""
 
@@ -659,6 +726,11 @@ Operation: TypeAlias = (
     | Listen
     | MoveLog
     | ForgetChanges
+    | TakeKey
+    | FinishKey
+    | NoteReply
+    | ReleaseKey
+    | ForgetKeys
     | InsertSchedule
     | MoveSchedule
     | NoteDecision

@@ -27,6 +27,7 @@ from perdure.stores.records import (
     DecisionRow,
     DutyRow,
     FoundRuns,
+    KeyRow,
     ListenerRow,
     LoadedRun,
     NamespaceRow,
@@ -174,6 +175,16 @@ class StoreScheduleReads(Protocol):
         """The duties of a namespace that somebody has or had."""
 
 
+class StoredKeys(Protocol):
+    """What commands were answered under idempotency keys."""
+
+    async def kept(self, namespace: str, command: str, key: str) -> KeyRow | None:
+        """What is known of a command under a key."""
+
+    async def oldest(self, namespace: str) -> int | None:
+        """Until when the first that will be forgotten is kept."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
 
@@ -204,6 +215,10 @@ class StoreReads(Protocol):
     @property
     def access_keys(self) -> StoredAccessKeys:
         """The keys of callers."""
+
+    @property
+    def keys(self) -> StoredKeys:
+        """What commands were answered under idempotency keys."""
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:
         """Everything about those of the given runs that this worker owns."""

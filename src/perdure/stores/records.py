@@ -209,6 +209,18 @@ class AccessKeyRow(msgspec.Struct, frozen=True):
     revoked_at: int | None
 
 
+class KeyRow(NamedTuple):
+    """What is kept of a command under an idempotency key; no answer while it is under way."""
+
+    digest: str
+    holder: str
+    answer: str | None
+    taken_at: int
+    keep_until: int
+    # What a server has answered.
+    reply: str | None = None
+
+
 class ScheduleRow(msgspec.Struct, frozen=True):
     """A schedule as it stands in its row, and whether runs of it are open; `body` is JSON."""
 

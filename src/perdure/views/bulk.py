@@ -91,6 +91,9 @@ async def act_on_all(
         if progress is not None:
             progress(bulk_view(tally))
 
+    if engine.once is not None:
+        # The filter has the time of now in it.
+        engine = engine.once.about(action.sent if isinstance(action, Broadcast) else action, where, params)
     return bulk_view(await engine.bulk.act(namespace, action, meant, told))
 
 

@@ -20,6 +20,7 @@ from perdure.stores.records import (
     CallProgress,
     Census,
     FoundRuns,
+    KeyRow,
     ListenerRow,
     LoadedRun,
     NamespaceRow,
@@ -51,6 +52,21 @@ class MemoryAccessKeys:
 
     async def all(self) -> list[AccessKeyRow]:
         return []
+
+
+class MemoryKeys:
+    """What is kept under idempotency keys."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    async def kept(self, namespace: str, command: str, key: str) -> KeyRow | None:
+        found = self.tables.keys.rows.get((namespace, command, key))
+        return None if found is None else found[0]
+
+    async def oldest(self, namespace: str) -> int | None:
+        kept = (row.keep_until for (home, *_), (row, _) in self.tables.keys.rows.items() if home == namespace)
+        return min(kept, default=None)
 
 
 class MemoryChannels:
@@ -236,6 +252,7 @@ class MemoryReads:
         self.namespaces = MemoryNamespaces(tables)
         self.matching = MemoryMatching(tables)
         self.access_keys = MemoryAccessKeys()
+        self.keys = MemoryKeys(tables)
         self.changelog = MemoryChangelog(tables)
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:

@@ -16,6 +16,7 @@ from perdure.stores.operations import AppendEvent, NoteDecision, RecordAttempt
 from perdure.stores.records import (
     CallProgress,
     DutyRow,
+    KeyRow,
     ListenerRow,
     RunRow,
     ScheduleRow,
@@ -226,6 +227,8 @@ class Tables:
         self.namespaces.publish("main", 0)
         # The keys of callers, by column as the database has them.
         self.access_keys: Table[str, dict[str, object]] = Table()
+        # What is kept under idempotency keys, by namespace, command and key, and when it may be taken over.
+        self.keys: Table[tuple[str, str, str], tuple[KeyRow, int]] = Table()
         # Who listens, and which runs have changed by which transaction.
         self.listeners: Table[str, ListenerRow] = Table()
         self.changes: Table[tuple[int, str], bool] = Table()
@@ -262,6 +265,7 @@ class Tables:
             "workers": _sorted(self.workers),
             "namespaces": _sorted(self.namespaces),
             "access_keys": _sorted(self.access_keys),
+            "idempotency_keys": _sorted(self.keys),
             "listeners": _sorted(self.listeners),
             "changes": _sorted(self.changes),
             "schedules": _sorted(self.schedules),

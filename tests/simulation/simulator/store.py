@@ -280,6 +280,13 @@ class SimulatedSchedules(SimulatedQuestions):
     duties = _question("duties")
 
 
+class SimulatedKeys(SimulatedQuestions):
+    """What is asked of idempotency keys."""
+
+    kept = _question("kept")
+    oldest = _question("oldest")
+
+
 class SimulatedReads(SimulatedQuestions):
     """All other reads, beside those."""
 
@@ -290,6 +297,7 @@ class SimulatedReads(SimulatedQuestions):
         self.namespaces = SimulatedNamespaces(process, inner.namespaces)
         self.matching = SimulatedMatching(process, inner.matching)
         self.access_keys = inner.access_keys
+        self.keys = SimulatedKeys(process, inner.keys)
         self.changelog = SimulatedChangelog(process, inner.changelog)
         self.schedules = SimulatedSchedules(process, inner.schedules)
 

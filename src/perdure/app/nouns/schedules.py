@@ -88,7 +88,7 @@ class Schedules:
     async def trigger(self, name: str) -> Run[object]:
         """Start a run of it now, whatever overlap says, paused or not."""
         run = await self._home.engine.schedules.trigger(self._home.namespace, checked_schedule_name(name))
-        return handle_of(self._home, run, ValueType(Any))
+        return handle_of(self._home.plain, run, ValueType(Any))
 
     async def backfill(self, name: str, start: datetime, end: datetime, overlap: Overlap = "queue_all") -> Backfilled:
         """Start runs for its times from start to end, both in the past, that have no run yet.

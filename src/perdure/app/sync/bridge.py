@@ -5,6 +5,7 @@ Out:  values and plain iterators.
 """
 
 import asyncio
+import copy
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -12,10 +13,12 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from perdure.app.keys import DAY, TEN_MINUTES
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run
 from perdure.app.shutdown import shutdown
 from perdure.app.sync.thread import AsyncApp, Left, LoopThread, look_at
+from perdure.authoring.durations import Duration
 from perdure.errors import BadOption, NotOpen
 
 T = TypeVar("T")
@@ -173,6 +176,17 @@ class SyncApp:
         # Of any type: the twin's methods are made of those of Perdure, which imports this.
         self._inner: Any = inner
         self._bridge = Bridge(inner)
+
+    def with_key(self, key: str, *, keep: Duration = DAY, stale_after: Duration = TEN_MINUTES) -> Self:
+        """The same Perdure, whose commands are done once under this key: asked again they are answered as at first.
+
+        `with_key("refund-17").start(refund, 17)`. Other arguments under a key are a KeyConflict; a key is one of a
+        command and a namespace, kept for a day. KeyInProgress while a command of several transactions is under way;
+        `stale_after` says when a caller of one that has died is followed by another.
+        """
+        twin = copy.copy(self)
+        twin._inner = self._inner.with_key(key, keep=keep, stale_after=stale_after)
+        return twin
 
     def open(self) -> Self:
         """Open it where there is no place for a `with`; it may be left open until the program ends."""

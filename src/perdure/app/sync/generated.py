@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
+from perdure.app.keys import DAY, TEN_MINUTES
 from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
 from perdure.app.nouns.schedules import Schedules, TimetableChanges
@@ -133,6 +134,10 @@ class SyncRun(SyncHandle[R_co]):
     @property
     def workflow(self) -> str:
         return self._inner.workflow
+
+    def with_key(self, key: str, *, keep: Duration = DAY, stale_after: Duration = TEN_MINUTES) -> SyncRun[R_co]:
+        """The same handle, whose commands are done once under this key, as those of `app.with_key`."""
+        return SyncRun(self._bridge, self._inner.with_key(key, keep=keep, stale_after=stale_after))
 
     def result(self, timeout: Duration | None = None) -> R_co:
         """What the workflow returned, once it has, in this run or one that continues it.

@@ -27,6 +27,7 @@ from perdure.engine.ports.engine import Engine
 from perdure.engine.ports.forker import Forker, ForkRequest, MergeInput
 from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector, Liveness, WorkerLife
+from perdure.engine.ports.keys import KEEP_MS, STALE_MS, CommandKey, KeptRun, Once, StartedRun
 from perdure.engine.ports.namespaces import NamespaceContent, NamespaceRegistry
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owned_run import (
@@ -54,8 +55,10 @@ from perdure.engine.ports.subscriptions import RunChange, Subscription, Subscrip
 from perdure.engine.ports.transactor import ActivityCode, Gone, Transacted, Transactor, Unwritten, Written
 
 __all__ = [
+    "KEEP_MS",
     "MAX_UNREAD",
     "NO_TENURE",
+    "STALE_MS",
     "AccessKeys",
     "ActivityCode",
     "Advance",
@@ -65,6 +68,7 @@ __all__ = [
     "BulkActions",
     "Claimer",
     "Client",
+    "CommandKey",
     "Declared",
     "Ending",
     "Engine",
@@ -76,12 +80,14 @@ __all__ = [
     "Hold",
     "Host",
     "Inspector",
+    "KeptRun",
     "KeyRequest",
     "Liveness",
     "MadeKey",
     "MergeInput",
     "NamespaceContent",
     "NamespaceRegistry",
+    "Once",
     "Outlet",
     "Outputs",
     "OwnedRun",
@@ -95,6 +101,7 @@ __all__ = [
     "RunChange",
     "ScheduleKeeper",
     "StartRequest",
+    "StartedRun",
     "Steering",
     "Subscription",
     "Subscriptions",

@@ -10,6 +10,7 @@ from perdure.engine.ports.client import Client
 from perdure.engine.ports.forker import Forker
 from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector
+from perdure.engine.ports.keys import CommandKey, Once
 from perdure.engine.ports.namespaces import NamespaceRegistry
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owner import Owner
@@ -76,6 +77,13 @@ class Engine(Protocol):
 
     @property
     def namespaces(self) -> NamespaceRegistry: ...
+
+    @property
+    def once(self) -> Once | None:
+        """What is asked is done once, under a key; None when there is none."""
+
+    def with_key(self, key: CommandKey) -> "Engine":
+        """The same engine, whose commands are done once under this key, and answered alike each time."""
 
     async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
         """Begin, and see to the ends by the clock in a namespace; with a host, become a worker for its queues."""

@@ -74,11 +74,10 @@ class StoreNamespaceRegistry:
         answer = await self._committer.apply(DeleteNamespace(name))
         if isinstance(answer, Moved):
             raise await self._not_found(name)
-        if not isinstance(answer, Applied) or not isinstance(answer.value, Remaining):
+        if isinstance(answer, Remaining):
+            raise NamespaceNotEmpty(name, answer.runs, answer.workers, answer.schedules)
+        if not isinstance(answer, Applied):
             raise refusal_of(answer, self._store.url)
-        left = answer.value
-        if left.runs or left.workers or left.schedules:
-            raise NamespaceNotEmpty(name, left.runs, left.workers, left.schedules)
 
     async def find(self, name: str) -> NamespaceRow:
         """The namespace of this name; NamespaceNotFound, with the nearest."""

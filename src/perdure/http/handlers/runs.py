@@ -14,7 +14,7 @@ from perdure.authoring.options import (
 )
 from perdure.engine import starts
 from perdure.engine.endings import final_ending
-from perdure.engine.ports import Ending, OwnedRun, StartRequest
+from perdure.engine.ports import Ending, KeptRun, OwnedRun, StartedRun, StartRequest
 from perdure.errors import (
     BadArguments,
     BadField,
@@ -35,7 +35,7 @@ from perdure.ids import checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import HELD, HOLDS, Status
 from perdure.kernel.traits import PLAIN, TASK_PREFIX, Traits
-from perdure.stores.records import RunFilter, RunRow
+from perdure.stores.records import RunFilter
 from perdure.views.finding import count_where, page_of
 from perdure.views.run import RunInfo, run_view
 
@@ -134,7 +134,8 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     body = run_json(await run_view(call.engine, await call.engine.reader.read(call.namespace, found.run_id)))
     if "result" in ended:
         body = msgspec.Raw(bytes(body)[:-1] + b',"result":' + bytes(ended["result"]) + b"}")
-    return Reply(body, CREATED if isinstance(found, OwnedRun) else 200)
+    is_new = found.is_new if isinstance(found, KeptRun) else isinstance(found, OwnedRun)
+    return Reply(body, CREATED if is_new else 200)
 
 
 @ROWS.add("POST", "/v1/runs/batch", Scope.START, body=StartBatch, answer=StartAnswers, errors=(StoreUnavailable,))
@@ -154,7 +155,7 @@ async def _started(call: Call[NoQuery, StartBatch], start: StartBody) -> dict[st
         return {"problem": problem_of(error, call.request_id)[1]}
 
 
-async def _start(call: Call[Any, Any], start: StartBody) -> RunRow | OwnedRun:
+async def _start(call: Call[Any, Any], start: StartBody) -> StartedRun:
     if start.on_conflict == "terminate":
         # It ends the run that has the id, which is more than to start one.
         check_scope(call.caller, Scope.STEER)

@@ -5,6 +5,7 @@ Out:  the bytes of the answer; the error of its own class; StoreUnavailable when
 A change that is asked for again carries the same Idempotency-Key, so that it is made once.
 """
 
+import copy
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple, cast
@@ -40,9 +41,16 @@ class Connection:
         self.url = url
         self.clock = clock
         self._transport = transport
+        self._idempotency_key: str | None = None
         self._headers = {"accept": "application/json"}
         if key is not None:
             self._headers["authorization"] = f"Bearer {key}"
+
+    def with_key(self, key: str) -> "Connection":
+        """The same, whose changes are asked for under this idempotency key."""
+        twin = copy.copy(self)
+        twin._idempotency_key = key
+        return twin
 
     async def get(self, path: str, **query: object) -> bytes:
         """What there is to read."""
@@ -65,8 +73,8 @@ class Connection:
         headers = dict(self._headers)
         if body is not None:
             headers["content-type"] = "application/json"
-        if method == "POST":
-            headers["idempotency-key"] = key or uuid4().hex
+        if method != "GET":
+            headers["idempotency-key"] = key or self._idempotency_key or uuid4().hex
         address = path + _query(query)
         ends_at, wait = self.clock.monotonic() + PATIENCE_MS, FIRST_PAUSE_MS
         while True:

@@ -4,10 +4,12 @@ In:   the address of a server, a key.
 Out:  a client, views, namespaces; what needs the database itself says so.
 """
 
-from typing import NoReturn
+import copy
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
 
 from perdure.clock import Clock
-from perdure.engine.ports import Host
+from perdure.engine.ports import KEEP_MS, STALE_MS, CommandKey, Host, StartedRun, StartRequest
 from perdure.errors import BadOption
 from perdure.http.remote.client import RemoteClient
 from perdure.http.remote.connection import Connection
@@ -24,9 +26,14 @@ NOT_OFFERED = "a server does not give this; open a Perdure on the URL of the dat
 class RemoteEngine:
     """Runs, kept by a server."""
 
+    once: "RemoteOnce | None" = None
+
     def __init__(self, url: str, transport: Transport, clock: Clock, key: str | None) -> None:
-        self.clock = clock
-        self._connection = connection = Connection(url, transport, clock, key)
+        self._speak_over(Connection(url, transport, clock, key))
+
+    def _speak_over(self, connection: Connection) -> None:
+        self.clock = connection.clock
+        self._connection = connection
         self.client = RemoteClient(connection)
         self.views = RemoteViews(connection)
         self.forker = RemoteForker(connection)
@@ -38,6 +45,20 @@ class RemoteEngine:
         self.schedules = self.schedule_views = RemoteSchedules(connection)
         self.namespaces = RemoteNamespaces(connection)
         self.access_keys = RemoteAccessKeys(connection)
+
+    def with_key(self, key: CommandKey) -> "RemoteEngine":
+        """The same engine, whose commands the server does once under this key."""
+        if (key.keep_ms, key.stale_ms) != (KEEP_MS, STALE_MS):
+            raise BadOption("how long a key is kept is decided by the server; leave keep= and stale_after= away")
+        twin = self.plain_with(key.text)
+        twin.once = RemoteOnce(self, key.text)
+        return twin
+
+    def plain_with(self, key: str) -> "RemoteEngine":
+        """The same engine, which shows a key with every change."""
+        twin = copy.copy(self)
+        twin._speak_over(self._connection.with_key(key))
+        return twin
 
     @property
     def url(self) -> str:
@@ -63,3 +84,27 @@ class RemoteEngine:
         if noun.startswith("_"):
             raise AttributeError(noun)
         raise BadOption(NOT_OFFERED)
+
+
+class RemoteOnce:
+    """What is asked of a server under a key."""
+
+    is_replayed = False
+
+    def __init__(self, engine: RemoteEngine, key: str) -> None:
+        self._engine = engine
+        self._key = key
+
+    async def start(self, _: StartRequest, within: object, begin: Callable[[Any], Awaitable[StartedRun]]) -> StartedRun:
+        """Start a run once, by this function of an engine."""
+        if within is not None:
+            raise BadOption("a key does not go with connection=: what is in your transaction is done when you commit")
+        return await begin(self._engine.plain_with(self._key))
+
+    def about(self, *_: object) -> RemoteEngine:
+        """The server itself tells what a command is asked with."""
+        return self._engine.plain_with(self._key)
+
+    def numbered(self, number: int) -> RemoteEngine:
+        """The engine for one of the commands that are asked together under the key."""
+        return self._engine.plain_with(f"{self._key}#{number}")

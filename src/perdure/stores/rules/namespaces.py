@@ -8,7 +8,7 @@ from collections import Counter
 
 from perdure.kernel.status import OPEN
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores.answers import Answer, Applied, Moved, Remaining
+from perdure.stores.answers import Answer, Moved, Remaining
 from perdure.stores.operations import DeleteNamespace
 from perdure.stores.records import Census, NamespaceRow
 from perdure.stores.rules.questions import Ask, Query, Steps
@@ -19,15 +19,17 @@ MOST_COUNTED = 10_000
 FEW_RUNS = 1000
 
 
-def delete_namespace(delete: DeleteNamespace) -> Steps[Answer]:
+def delete_namespace(delete: DeleteNamespace) -> Steps[Answer | None]:
     """Delete a namespace that nothing is left in; its row is taken first, so that no worker begins there meanwhile."""
     named = {"namespace": delete.namespace}
     if not (yield Query("reach_namespace", named)).rows:
         return Moved()
     ((runs, workers, schedules),) = (yield Query("left_in_namespace", named | {"most": MOST_COUNTED + 1})).rows
-    if not runs and not workers and not schedules:
-        yield Query("delete_namespace", named)
-    return Applied(Remaining(runs, workers, schedules))
+    if runs or workers or schedules:
+        return Remaining(runs, workers, schedules)
+    yield Query("delete_keys", named)
+    yield Query("delete_namespace", named)
+    return None
 
 
 class NamespaceReads:

@@ -39,6 +39,7 @@ from perdure.stores.rows import Garbled
 from perdure.stores.rules.access_keys import AccessKeyReads
 from perdure.stores.rules.changelog import Changelog
 from perdure.stores.rules.finding import MatchingReads
+from perdure.stores.rules.idempotency_keys import KeyReads
 from perdure.stores.rules.inspection import InspectionReads
 from perdure.stores.rules.namespaces import NamespaceReads
 from perdure.stores.rules.questions import Ask, Query, Question, Several, Steps, Text
@@ -65,6 +66,7 @@ class Reads:
         self.namespaces = NamespaceReads(ask)
         self.matching = MatchingReads(url, ask, dialect)
         self.access_keys = AccessKeyReads(ask)
+        self.keys = KeyReads(ask)
         self.changelog = Changelog(ask, self._runs)
         self.schedules = ScheduleReads(ask)
 

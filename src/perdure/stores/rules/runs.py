@@ -7,7 +7,7 @@ Out:  questions to the database; the answers of groups that are not plainly appl
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.stores.answers import Answers, Moved, Taken
+from perdure.stores.answers import Answers, KeptKey, Moved, Taken, answer_group
 from perdure.stores.operations import AppendEvent, EndRun, InsertRichRun, InsertRun, NoteCancel, SupersedeRun
 from perdure.stores.rules.attributes import put_attributes
 from perdure.stores.rules.questions import Bulk, Query, Steps
@@ -24,7 +24,7 @@ def supersede_runs(supersedes: list[tuple[int, SupersedeRun]], answers: Answers)
     """Make way for other runs under the same workflow_ids; Moved where a run may not."""
     for index, supersede in supersedes:
         if (yield Query("supersede_run", supersede._asdict())).count != 1:
-            answers[index] = Moved()
+            answer_group(answers, index, Moved())
 
 
 def insert_runs(inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: Answers) -> Steps[None]:
@@ -49,6 +49,9 @@ def insert_runs(inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: A
         yield from put_attributes(told)
     if owners:
         for index, run in inserts:
+            if isinstance(answers.get(index), KeptKey):
+                # It is a start that was made before.
+                continue
             yield from _answer_insert(index, run, owners[run.run_id, run.namespace], answers)
 
 

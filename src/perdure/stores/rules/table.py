@@ -20,6 +20,7 @@ from perdure.stores.rules.changes import forget_changes, listen, log_changes
 from perdure.stores.rules.children import stop_children
 from perdure.stores.rules.claims import claim_runs
 from perdure.stores.rules.forks import fork_run
+from perdure.stores.rules.idempotency_keys import forget_keys, take_keys
 from perdure.stores.rules.inbox import move_messages, post_delayed, post_messages
 from perdure.stores.rules.namespaces import delete_namespace
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
@@ -37,7 +38,8 @@ class Stage(IntEnum):
     But before any start comes what a start is conditional on.
     """
 
-    SCHEDULES = 0
+    KEYS = 0
+    SCHEDULES = auto()
     SUPERSEDES = auto()
     STARTS = auto()
     MESSAGES = auto()
@@ -162,6 +164,8 @@ PUBLISHES = {"open_runs": Part.RETURNING, "move_heads": Part.PLAIN, "append_valu
 POSTS = {"post_messages": Part.POSTING}
 
 TABLE: dict[type[Operation], Rule] = {
+    # Before everything that may be refused: who has done a command learns what it was answered.
+    operations.TakeKey: Rule(Stage.KEYS, take_keys, parts={"take_keys": Part.RETURNING}),
     operations.MoveSchedule: Rule(Stage.SCHEDULES, move_schedules, News.WORK, parts={"move_schedules": Part.RETURNING}),
     operations.SupersedeRun: Rule(Stage.SUPERSEDES, supersede_runs),
     # Before anything of its group can change the run.
@@ -218,6 +222,10 @@ TABLE: dict[type[Operation], Rule] = {
     operations.Listen: single(listen),
     operations.MoveLog: single(one_row("move_log")),
     operations.ForgetChanges: single(forget_changes),
+    operations.FinishKey: single(one_row("finish_key")),
+    operations.NoteReply: single(one_row("note_reply")),
+    operations.ReleaseKey: single(one_row("release_key")),
+    operations.ForgetKeys: single(forget_keys),
     operations.InsertSchedule: single(one_row("insert_schedule"), News.WORK),
     operations.DeleteSchedule: single(delete_schedule),
     operations.TakeDuty: single(one_row("take_duty")),
