@@ -20,6 +20,8 @@ SEEDS_TO_FIND = 1000
 # Planted bugs that need a rare moment; `make mutants` looks for all of them.
 RARE = {
     "Rescue that ignores what it read",
+    "> for >= in timers",
+    "Decision without its condition",
     "Lease renewed by a stalled loop",
     "Unknown commit of an activity's rows taken for a failed one",
 }
