@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "Backfilled Bulk BulkError Change Check Decision DeferredInfo DutyInfo Explanation FailedAttempt "
-        "NamespaceDetail NamespaceInfo Namespaces Page Perdure Run RunEvent RunInfo ScheduleInfo Schedules Snapshot "
-        "StreamItem SyncNamespaces SyncPerdure SyncRun SyncSchedules UndoInfo UnreadMessage Wait"
+        "Backfilled Bulk BulkError Change Check Decision DeferredInfo DutyInfo Explanation FailedAttempt KeyInfo "
+        "Keys MadeKey NamespaceDetail NamespaceInfo Namespaces Page Perdure QueueInfo Queues Run RunEvent RunInfo "
+        "ScheduleInfo Schedules Snapshot StreamItem SyncKeys SyncNamespaces SyncPerdure SyncQueues SyncRun "
+        "SyncSchedules SyncWorkers UndoInfo UnreadMessage Wait WorkerInfo Workers"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -70,11 +71,16 @@ if TYPE_CHECKING:
     from perdure.app import DutyInfo as DutyInfo
     from perdure.app import Explanation as Explanation
     from perdure.app import FailedAttempt as FailedAttempt
+    from perdure.app import KeyInfo as KeyInfo
+    from perdure.app import Keys as Keys
+    from perdure.app import MadeKey as MadeKey
     from perdure.app import NamespaceDetail as NamespaceDetail
     from perdure.app import NamespaceInfo as NamespaceInfo
     from perdure.app import Namespaces as Namespaces
     from perdure.app import Page as Page
     from perdure.app import Perdure as Perdure
+    from perdure.app import QueueInfo as QueueInfo
+    from perdure.app import Queues as Queues
     from perdure.app import Run as Run
     from perdure.app import RunEvent as RunEvent
     from perdure.app import RunInfo as RunInfo
@@ -82,13 +88,18 @@ if TYPE_CHECKING:
     from perdure.app import Schedules as Schedules
     from perdure.app import Snapshot as Snapshot
     from perdure.app import StreamItem as StreamItem
+    from perdure.app import SyncKeys as SyncKeys
     from perdure.app import SyncNamespaces as SyncNamespaces
     from perdure.app import SyncPerdure as SyncPerdure
+    from perdure.app import SyncQueues as SyncQueues
     from perdure.app import SyncRun as SyncRun
     from perdure.app import SyncSchedules as SyncSchedules
+    from perdure.app import SyncWorkers as SyncWorkers
     from perdure.app import UndoInfo as UndoInfo
     from perdure.app import UnreadMessage as UnreadMessage
     from perdure.app import Wait as Wait
+    from perdure.app import WorkerInfo as WorkerInfo
+    from perdure.app import Workers as Workers
     from perdure.authoring.activity import Activity as Activity
     from perdure.authoring.activity import activity as activity
     from perdure.authoring.activity_context import Attempt as Attempt

@@ -28,12 +28,15 @@ from perdure import (
     Explanation,
     FailedAttempt,
     Info,
+    KeyInfo,
+    MadeKey,
     NamespaceDetail,
     NamespaceInfo,
     Namespaces,
     Page,
     Perdure,
     PerdureError,
+    QueueInfo,
     Request,
     Retry,
     Run,
@@ -46,13 +49,16 @@ from perdure import (
     Status,
     Stream,
     StreamItem,
+    SyncKeys,
     SyncNamespaces,
     SyncPerdure,
     SyncRun,
     SyncSchedules,
+    SyncWorkers,
     Undo,
     UndoInfo,
     UnreadMessage,
+    WorkerInfo,
     Workflow,
     activity,
     at,
@@ -349,6 +355,10 @@ async def everything(cursor: int = 0) -> list[int]:
 
 async def nouns(app: Perdure) -> None:
     assert_type(app.namespaces, Namespaces)
+    assert_type(await app.keys.create("ci", role="reader"), MadeKey)
+    assert_type(await app.keys.list(), list[KeyInfo])
+    assert_type(await app.workers.list(), list[WorkerInfo])
+    assert_type(await app.queues.list(), list[QueueInfo])
     assert_type(await app.namespaces.create("blue"), NamespaceInfo)
     assert_type(await app.namespaces.list(), list[NamespaceInfo])
     assert_type(await app.namespaces.get("blue"), NamespaceDetail)
@@ -391,6 +401,14 @@ def looks_around() -> str:
 
 
 # For code that does not await.
+
+
+def blocking_nouns() -> None:
+    with Perdure("sqlite://").sync() as app:
+        assert_type(app.keys, SyncKeys)
+        assert_type(app.keys.list(), list[KeyInfo])
+        assert_type(app.workers, SyncWorkers)
+        assert_type(app.queues.list(), list[QueueInfo])
 
 
 def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:

@@ -1,15 +1,23 @@
 """Perdure, the object a program opens, and Run, the handle of a run; their twins for code that does not await."""
 
+from perdure.app.nouns.keys import Keys as Keys
 from perdure.app.nouns.namespaces import Namespaces as Namespaces
 from perdure.app.nouns.schedules import Schedules as Schedules
+from perdure.app.nouns.workers import Queues as Queues
+from perdure.app.nouns.workers import Workers as Workers
 from perdure.app.perdure import Perdure as Perdure
 from perdure.app.run import Run as Run
+from perdure.app.sync.generated import SyncKeys as SyncKeys
 from perdure.app.sync.generated import SyncNamespaces as SyncNamespaces
 from perdure.app.sync.generated import SyncPerdure as SyncPerdure
+from perdure.app.sync.generated import SyncQueues as SyncQueues
 from perdure.app.sync.generated import SyncRun as SyncRun
 from perdure.app.sync.generated import SyncSchedules as SyncSchedules
+from perdure.app.sync.generated import SyncWorkers as SyncWorkers
 from perdure.diagnostics.explain import Explanation as Explanation
 from perdure.engine.ports import Backfilled as Backfilled
+from perdure.engine.ports import MadeKey as MadeKey
+from perdure.views.access_keys import KeyInfo as KeyInfo
 from perdure.views.bulk import Bulk as Bulk
 from perdure.views.bulk import BulkError as BulkError
 from perdure.views.changes import Change as Change
@@ -29,3 +37,5 @@ from perdure.views.run import Wait as Wait
 from perdure.views.schedules import Decision as Decision
 from perdure.views.schedules import DutyInfo as DutyInfo
 from perdure.views.schedules import ScheduleInfo as ScheduleInfo
+from perdure.views.workers import QueueInfo as QueueInfo
+from perdure.views.workers import WorkerInfo as WorkerInfo

@@ -40,6 +40,7 @@ SECTIONS = {
         "schedule": Entry(
             "schedule:schedule", "Make, show, change, trigger, backfill or delete schedules; see times beforehand."
         ),
+        "dev": Entry("dev:dev", "Serve and work on this machine, and begin anew when a source file changes."),
         "serve": Entry("serve:serve", "Serve runs over HTTP until Ctrl-C or SIGTERM."),
     },
     "Look": {
@@ -72,6 +73,7 @@ SECTIONS = {
         "doctor": Entry("doctor:doctor", "Check that Perdure can work well here; changes nothing."),
         "audit": Entry("audit:audit", "Check that everything in the database is consistent; changes nothing."),
         "namespace": Entry("namespace:namespace", "Make, list, show or delete namespaces."),
+        "key": Entry("key:key", "Make, list or revoke the keys that callers of a server show."),
         "migrate": Entry("migrate:migrate", "Bring the tables of a database up to date."),
         "completion": Entry("completion:completion", "Print the script that lets a shell complete commands."),
     },

@@ -25,11 +25,12 @@ from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
 from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.diagnostics.explain import Explanation
-from perdure.engine.ports import Backfilled
+from perdure.engine.ports import Backfilled, MadeKey
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.kernel.timetables import Overlap, Timetable
+from perdure.views.access_keys import KeyInfo
 from perdure.views.bulk import Bulk
 from perdure.views.changes import Change
 from perdure.views.check import Check
@@ -37,6 +38,7 @@ from perdure.views.namespaces import NamespaceDetail, NamespaceInfo
 from perdure.views.outputs import Snapshot, StreamItem
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
 from perdure.views.schedules import DutyInfo, ScheduleInfo
+from perdure.views.workers import QueueInfo, WorkerInfo
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -115,6 +117,58 @@ class SyncNamespaces(SyncNoun[Namespaces]):
     def delete(self, name: str) -> None:
         """Delete a namespace that nothing is left in; NamespaceNotEmpty says what is."""
         self._bridge.wait(self._inner.delete(name))
+
+
+class SyncKeys(SyncNoun[Keys]):
+    """The keys of a database, for code that does not await."""
+
+    def create(
+        self,
+        label: str,
+        *,
+        role: str | None = None,
+        scopes: Sequence[str] = (),
+        namespaces: Sequence[str] = (),
+        queues: Sequence[str] = (),
+        entity_id: str | None = None,
+        expires: Duration | None = None,
+    ) -> MadeKey:
+        """Make a key, by a role (reader, operator, worker, admin) or scope by scope; no namespaces mean every one."""
+        return self._bridge.wait(
+            self._inner.create(
+                label,
+                role=role,
+                scopes=scopes,
+                namespaces=namespaces,
+                queues=queues,
+                entity_id=entity_id,
+                expires=expires,
+            )
+        )
+
+    def list(self) -> list[KeyInfo]:
+        """All keys, those that are revoked as well, the oldest first."""
+        return self._bridge.wait(self._inner.list())
+
+    def revoke(self, key_id: str) -> None:
+        """End a key, everywhere within a second; KeyNotFound, or LastAdminKey when nobody could make another one."""
+        self._bridge.wait(self._inner.revoke(key_id))
+
+
+class SyncWorkers(SyncNoun[Workers]):
+    """The workers of a namespace, for code that does not await."""
+
+    def list(self) -> list[WorkerInfo]:
+        """Where they run, what they work, and how they are."""
+        return self._bridge.wait(self._inner.list())
+
+
+class SyncQueues(SyncNoun[Queues]):
+    """The queues of a namespace, for code that does not await."""
+
+    def list(self) -> list[QueueInfo]:
+        """Those that workers work or open runs are on: runs by status, and living workers."""
+        return self._bridge.wait(self._inner.list())
 
 
 class SyncRun(SyncHandle[R_co]):
@@ -350,22 +404,19 @@ class SyncPerdure(SyncApp):
         return SyncSchedules(self._bridge, self._inner.schedules)
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> SyncKeys:
         """The keys that callers of a server show: create, list, revoke."""
-        found: Keys = self._inner.keys
-        return found
+        return SyncKeys(self._bridge, self._inner.keys)
 
     @property
-    def workers(self) -> Workers:
+    def workers(self) -> SyncWorkers:
         """The workers of the namespace: list."""
-        found: Workers = self._inner.workers
-        return found
+        return SyncWorkers(self._bridge, self._inner.workers)
 
     @property
-    def queues(self) -> Queues:
+    def queues(self) -> SyncQueues:
         """The queues of the namespace: list."""
-        found: Queues = self._inner.queues
-        return found
+        return SyncQueues(self._bridge, self._inner.queues)
 
     def duties(self) -> list[DutyInfo]:
         """What one worker of the namespace does for all, who has it, and how it went."""

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.input.database import refuse_memory
+from perdure.cli.input.database import refuse_memory, refuse_server
 from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output.errors import FAILED, OK
 from perdure.cli.output.suggestions import hint
@@ -26,6 +26,7 @@ EXAMPLES = {"doctor": "perdure doctor --url sqlite:///shop.db\nperdure doctor --
 def doctor(*, url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     """Check that Perdure can work well here; changes nothing."""
     refuse_memory(url)
+    refuse_server(url)
     perdure.Perdure(url, worker=False)  # refuses a URL that names no database
     findings = list(check_all(url, hint))
     is_well = not any(finding.state == State.TROUBLE for finding in findings)

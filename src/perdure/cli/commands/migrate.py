@@ -14,7 +14,7 @@ import typer
 import perdure
 from perdure.app.database import file_of, is_postgres, location
 from perdure.app.migration import migrated, planned, roles
-from perdure.cli.input.database import existing, refuse_memory
+from perdure.cli.input.database import existing, refuse_memory, refuse_server
 from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import is_for_people, print_json, screen
@@ -40,6 +40,7 @@ def migrate(
 ) -> None:
     """Bring the tables of a database up to date."""
     refuse_memory(url)
+    refuse_server(url)
     perdure.Perdure(url, worker=False)  # refuses a URL that names no database
     if print_roles:
         _print(_roles(url))

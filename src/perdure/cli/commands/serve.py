@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -19,6 +19,9 @@ from perdure.cli.input.modules import load
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, AsJson, Namespace, Url
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import LogFormatter, is_for_people, print_json_line, screen
+
+if TYPE_CHECKING:
+    from perdure.app.network.serving import ServerOptions
 
 GRACE_SECONDS = 10
 EXAMPLES = {
@@ -63,14 +66,17 @@ def serve(
 ) -> None:
     """Serve runs over HTTP until Ctrl-C or SIGTERM."""
     refuse_memory(url)
-    try:
-        from perdure.app.network.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
-        from perdure.app.network.serving import ServerOptions, checked_address  # noqa: PLC0415 - as above
-    except ImportError as error:
-        raise Mistake(f"the server needs {error.name}; install it with: pip install 'perdure[server]'") from None
-    hosts, origins = tuple(allow_host or ()), tuple(allow_origin or ())
-    options = ServerOptions(listen, tls_cert, tls_key, behind_proxy, hosts, origins, no_auth, prefix, reuse_port)
-    checked_address(options)
+    options = loaded_server(
+        listen,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        behind_proxy=behind_proxy,
+        allow_hosts=tuple(allow_host or ()),
+        allow_origins=tuple(allow_origin or ()),
+        no_auth=no_auth,
+        prefix=prefix,
+        reuse_port=reuse_port,
+    )
     for module in modules or ():
         load(module)
     handler = logging.StreamHandler()
@@ -79,6 +85,8 @@ def serve(
     app = perdure.Perdure(
         url, namespace=namespace, worker=bool(modules), queues=queue or [DEFAULT_QUEUE], grace=GRACE_SECONDS
     )
+
+    from perdure.app.network.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
 
     async def work() -> None:
         async with app:
@@ -91,6 +99,18 @@ def serve(
                 await server.end(GRACE_SECONDS)
 
     asyncio.run(work())
+
+
+def loaded_server(listen: str, **how: Any) -> "ServerOptions":
+    """How to listen, checked; Mistake where what a server needs is not installed."""
+    try:
+        import perdure.app.network.server  # noqa: F401, PLC0415 - it needs the extra `server`
+        from perdure.app.network.serving import ServerOptions, checked_address  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise Mistake(f"the server needs {error.name}; install it with: pip install 'perdure[server]'") from None
+    options = ServerOptions(listen, **how)
+    checked_address(options)
+    return options
 
 
 def _until_signal() -> asyncio.Event:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from rich.text import Text
 
 import perdure
+from perdure.app.network.remote import is_remote
 from perdure.cli.input import options as given
 from perdure.cli.input.database import idle, refuse_memory
 from perdure.cli.input.starts import StartCall, StartOptions
@@ -53,7 +54,8 @@ def start(
     else:
         fields = ("run_id", "workflow", "status", "created_at", "delayed_until", "deadline_at")
         print_json({"id": info.id} | {name: getattr(info, name) for name in fields})
-    asyncio.run(warn_if_nobody_works(url, info, call.module))
+    if not is_remote(url):
+        asyncio.run(warn_if_nobody_works(url, info, call.module))
 
 
 async def _start(app: "perdure.Perdure", call: StartCall) -> RunInfo:

@@ -9,7 +9,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Annotated
 
 import typer
@@ -67,24 +68,29 @@ def work(
 ) -> None:
     """Work the runs of these modules' workflows until Ctrl-C or SIGTERM."""
     refuse_memory(url)
-    places = [_module_alone(module) for module in modules or configured_modules()]
+    places = [module_alone(module) for module in modules or configured_modules()]
     if not places:
         raise Mistake("no module is named; write one, such as `perdure worker shop`, or set modules in the config file")
     queues = queue or [DEFAULT_QUEUE]
     shift = Shift(perdure.Perdure(url, namespace=namespace, queues=queues, grace=GRACE_SECONDS), queues)
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler])
+    begin_logging()
     if not reload:
         _load(places, shift.queues)
         asyncio.run(shift.work())
     else:
-        _work_reloading(places, shift, Reloader(places))
-    _say("stopped")
+        work_reloading(places, shift, Reloader(places))
+    say_line("stopped")
 
 
-def _module_alone(typed: str) -> str:
+def begin_logging() -> None:
+    """Log to standard error, and let threads take turns quickly, for the process is ours."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
+
+
+def module_alone(typed: str) -> str:
     """The module itself; Mistake when a workflow in it is named, for a worker works all that it has the code of."""
     place, colon, _ = typed.partition(":")
     if colon:
@@ -95,7 +101,7 @@ def _module_alone(typed: str) -> str:
     return typed
 
 
-def _work_reloading(places: list[str], shift: "Shift", reloader: Reloader) -> None:
+def work_reloading(places: list[str], shift: "Shift", reloader: Reloader) -> None:
     """Work until told to stop, or until a file changes and the process starts anew."""
     try:
         _load(places, shift.queues)
@@ -153,14 +159,21 @@ def _warn_of_no_work(queues: Sequence[str]) -> None:
 class Shift:
     """A worker's time: begins when it is ready, ends with a signal."""
 
-    def __init__(self, app: "perdure.Perdure", queues: Sequence[str]) -> None:
+    def __init__(
+        self,
+        app: "perdure.Perdure",
+        queues: Sequence[str],
+        beside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> None:
         self._app = app
+        # What goes on while it works, such as a server.
+        self._beside = beside
         self.queues = queues
         self.is_over = False
 
     async def work(self, reloader: Reloader | None = None) -> None:
         """Work until a signal comes, or a file changes."""
-        async with self._app:
+        async with self._app, self._beside():
             stop = self._until_signal()
             _say_ready(self._app.url, self.queues, reloader)
             _warn_of_no_work(self.queues)
@@ -169,13 +182,13 @@ class Shift:
             else:
                 await reloader.changed_before(stop)
             if self.is_over:
-                _say(
+                say_line(
                     f"stopping: activities under way may finish, for up to {GRACE_SECONDS} s; "
                     "Ctrl-C again stops at once and loses nothing"
                 )
             elif reloader is not None:
                 text = f"{reloader.changed} changed; restarting when activities under way have finished"
-                asyncio.get_running_loop().call_later(LONG_PAUSE, _say, text)
+                asyncio.get_running_loop().call_later(LONG_PAUSE, say_line, text)
 
     async def wait(self, reloader: Reloader, why: str) -> None:
         """Say why, and do nothing until a signal comes, or a file changes."""
@@ -206,14 +219,15 @@ def _say_ready(url: str, queues: Sequence[str], reloader: Reloader | None) -> No
             f"{counted(len(workflows.names()), 'workflow')}, "
             f"{counted(len(activities.names()), 'activity', 'activities')}"
         )
-        _say(f"worker {os.getpid()} restarted, {reloader.came_after} changed: {has}", style="bold")
+        say_line(f"worker {os.getpid()} restarted, {reloader.came_after} changed: {has}", style="bold")
         return
-    _say(f"worker {os.getpid()} is ready on {location(url)}; Ctrl-C stops it", style="bold")
-    _say(f"  workflows   {', '.join(workflows.names()) or 'none'}")
-    _say(f"  activities  {_activities_told(queues)}")
-    _say(f"  queues      {', '.join(queues)}")
+    say_line(f"worker {os.getpid()} is ready on {location(url)}; Ctrl-C stops it", style="bold")
+    say_line(f"  workflows   {', '.join(workflows.names()) or 'none'}")
+    say_line(f"  activities  {_activities_told(queues)}")
+    say_line(f"  queues      {', '.join(queues)}")
 
 
-def _say(text: str, style: str = "") -> None:
+def say_line(text: str, style: str = "") -> None:
+    """A line for people, at once."""
     screen().print(Text(text, style=style), soft_wrap=True)
     sys.stdout.flush()

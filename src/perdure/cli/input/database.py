@@ -12,6 +12,7 @@ from typing import Any
 
 import perdure
 from perdure.app.database import FILE, MEMORY, file_of, foreign_file, has_runs, strange_kind
+from perdure.app.network.remote import is_remote
 from perdure.cli.output.errors import Mistake, Trouble
 from perdure.cli.output.suggestions import hint, nearest
 from perdure.cli.output.tables import LogFormatter
@@ -26,8 +27,8 @@ OUTAGES = ("store_unavailable", "watch_failed")
 async def client(url: str, namespace: str) -> "AsyncIterator[perdure.Perdure]":
     """A client of a database that exists; a command that only looks must not create one."""
     app = idle(url, namespace)
-    path = existing(url)
-    await _refuse_strange(url, path)
+    if not is_remote(url):
+        await _refuse_strange(url, existing(url))
     async with app:
         yield app
 
@@ -61,6 +62,7 @@ def _is_no_outage(record: logging.LogRecord) -> bool:
 def existing(url: str) -> Path | None:
     """The file behind a URL, if it names one; Trouble when it is not there, or a folder, a pipe or the like."""
     refuse_memory(url)
+    refuse_server(url)
     path = file_of(url)
     if path is not None and not path.exists():
         raise Trouble(
@@ -76,6 +78,12 @@ def refuse_memory(url: str) -> None:
     """Mistake when the URL names a database that no other process could see."""
     if url == MEMORY:
         raise Mistake(f"{url} is the memory of one process, no other can see it; name a file: --url {FILE}file.db")
+
+
+def refuse_server(url: str) -> None:
+    """Mistake when the URL names a server, and the database itself is needed."""
+    if is_remote(url):
+        raise Mistake(f"{url} is a server, and this needs the database itself; name that with --url or PERDURE_URL")
 
 
 async def found(app: "perdure.Perdure", name: str) -> "perdure.Run[Any]":
