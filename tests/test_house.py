@@ -80,6 +80,7 @@ INSIDE = {
         "remote/schedules remote/tenancy",
         "remote",
         "calls",
+        "idempotency",
         "openapi",
         "docs_page",
         "handlers/runs handlers/steering",

@@ -261,7 +261,7 @@ async def test_a_key_is_kept_for_a_while(env: Environment) -> None:
         assert again.run_id != first.run_id
         await env.pass_time(timedelta(hours=25))
         keys = env.engine._store.reads.keys
-        assert await keys.oldest("main") is None
+        assert await keys.oldest() is None
         assert (await env.app.with_key("day").start(keyed_waits)).run_id != second.run_id
 
 

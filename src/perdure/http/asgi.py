@@ -25,7 +25,7 @@ from perdure.errors import (
     PerdureError,
     RouteNotFound,
 )
-from perdure.http import problems, sse
+from perdure.http import idempotency, problems, sse
 from perdure.http.access import ANYBODY, AsgiScope, Authenticate, Caller, check_scope, namespace_for
 from perdure.http.calls import Call, Service, body_of, query_of
 from perdure.http.policy import Policy
@@ -121,7 +121,8 @@ class Application:
         query, namespace, run_id = query_of(
             request.scope.get("query_string", b""), route.query, has_namespace=route.has_namespace
         )
-        body = None if route.body is None else body_of(await _body(request, receive, self._policy.max_body), route.body)
+        data = b"" if route.body is None else await _body(request, receive, self._policy.max_body)
+        body = None if route.body is None else body_of(data, route.body)
         meant = namespace_for(caller, namespace) if route.has_namespace else ""
         if meant not in {"", "main"}:
             await self._check_namespace(meant)
@@ -131,7 +132,12 @@ class Application:
         if route.frames is not None and "text/event-stream" in request.headers.get("accept", ""):
             await sse.stream(await route.frames(call), self._service.stopping, receive, response)
             return
-        answer = await route.handler(call)
+        if route.method != "GET" and (key := request.headers.get(idempotency.HEADER)) is not None:
+            asked = (path, request.scope.get("query_string", b""), data)
+            engine = self._service.engine.with_key(idempotency.key_in(key, route, caller, meant, *asked))
+            answer: Any = await idempotency.answer_once(route, call.over(engine), engine)
+        else:
+            answer = await route.handler(call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
         await response.value(reply, route)
 

@@ -4,6 +4,7 @@ In:   the parts of a request.
 Out:  query and body as the structs of the route; the run that the path names, if this caller may see it.
 """
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
@@ -61,6 +62,12 @@ class Call(Generic[Q, B]):
         self.run_id = run_id
         self.headers = headers
         self.request_id = request_id
+
+    def over(self, engine: Engine) -> "Call[Q, B]":
+        """The same call, of another engine."""
+        twin = copy.copy(self)
+        twin.service = msgspec.structs.replace(self.service, engine=engine)
+        return twin
 
     @property
     def engine(self) -> Engine:

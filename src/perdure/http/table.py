@@ -61,6 +61,8 @@ class Route(msgspec.Struct, frozen=True):
     also: tuple[tuple[int, str], ...] = ()
     frames: Handler | None = None
     has_namespace: bool = True
+    # Whether what it answers may be kept under an idempotency key; not when it is shown this once.
+    keeps_answer: bool = True
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -590,7 +590,7 @@ class FinishKey(NamedTuple):
 
 
 class NoteReply(NamedTuple):
-    """What a server has answered, to be answered again. Refused when another caller has the key by now."""
+    """What a server has answered, to be answered again, unless another caller has the key by now."""
 
     namespace: str
     command: str
@@ -611,7 +611,6 @@ class ReleaseKey(NamedTuple):
 class ForgetKeys(NamedTuple):
     """Delete keys that are not kept any more, a bite at a time. Answered with whether there may be more."""
 
-    namespace: str
     now: int
     limit: int
 

@@ -181,7 +181,7 @@ class StoredKeys(Protocol):
     async def kept(self, namespace: str, command: str, key: str) -> KeyRow | None:
         """What is known of a command under a key."""
 
-    async def oldest(self, namespace: str) -> int | None:
+    async def oldest(self) -> int | None:
         """Until when the first that will be forgotten is kept."""
 
 

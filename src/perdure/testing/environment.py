@@ -14,6 +14,8 @@ from perdure.app import Perdure, Run, RunEvent
 from perdure.app.internals import abandon, engine_of, furnish, worker_of
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.workflow import Workflow
+from perdure.engine.duties.duties import DutyLoop
+from perdure.engine.duties.housekeeping import HousekeepingDuty
 from perdure.engine.engine import StoreEngine
 from perdure.engine.ports import MAX_UNREAD
 from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
@@ -302,6 +304,9 @@ def _faulty(url: str) -> FaultyStore:
 
 def _is_housekeeping(callback: Callable[[], None]) -> bool:
     """What comes again and again by itself, and brings no run on."""
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, DutyLoop):
+        return owner.name == HousekeepingDuty.name
     return getattr(callback, "__func__", None) in _HOUSEKEEPING
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.stores.operations import TakeKey
+from perdure.stores.operations import NoteReply, TakeKey
 from perdure.stores.rules.questions import Found
 from tests.simulation.memory.statements import changed, never_waiting, rows_of, statement
 from tests.simulation.memory.view import Steps, View
@@ -38,8 +38,11 @@ def finish_key(
 
 
 @statement
-def note_reply(view: View, *, namespace: str, command: str, key: str, holder: str, reply: str) -> Steps[Found]:
-    return (yield from _change(view, (namespace, command, key), holder, reply=reply))
+def note_replies(view: View, rows: Sequence[NoteReply]) -> Steps[Found]:
+    noted = 0
+    for namespace, command, key, holder, reply in rows:
+        noted += (yield from _change(view, (namespace, command, key), holder, reply=reply)).count
+    return changed(noted)
 
 
 def _change(view: View, identity: tuple[str, str, str], holder: str, **changes: Any) -> Steps[Found]:
@@ -63,11 +66,11 @@ def release_key(view: View, *, namespace: str, command: str, key: str, holder: s
 
 
 @statement
-def forget_keys(view: View, *, namespace: str, now: int, limit: int) -> Steps[Found]:
+def forget_keys(view: View, *, now: int, limit: int) -> Steps[Found]:
     old = [
         (kept[0].keep_until, identity)
         for identity, kept in {**view.tables.keys.rows, **view.keys.own}.items()
-        if kept is not None and identity[0] == namespace and kept[0].keep_until <= now
+        if kept is not None and kept[0].keep_until <= now
     ]
     forgotten = 0
     for _, identity in sorted(old)[:limit]:

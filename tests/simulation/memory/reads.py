@@ -64,9 +64,8 @@ class MemoryKeys:
         found = self.tables.keys.rows.get((namespace, command, key))
         return None if found is None else found[0]
 
-    async def oldest(self, namespace: str) -> int | None:
-        kept = (row.keep_until for (home, *_), (row, _) in self.tables.keys.rows.items() if home == namespace)
-        return min(kept, default=None)
+    async def oldest(self) -> int | None:
+        return min((row.keep_until for row, _ in self.tables.keys.rows.values()), default=None)
 
 
 class MemoryChannels:

@@ -89,6 +89,7 @@ class DutyLoop:
         self, duty: Duty, store: Store, committer: Committer, clock: Clock, lease: Lease, background: Background
     ) -> None:
         self._duty = duty
+        self.name = duty.name
         self._store = store
         self._committer = committer
         self._clock = clock

@@ -12,7 +12,7 @@ PAUSE_MS = 60_000
 
 
 class HousekeepingDuty:
-    """Deletes idempotency keys whose time is over."""
+    """Deletes idempotency keys whose time is over; those of all namespaces, for some have no worker."""
 
     name = "housekeeping"
 
@@ -23,7 +23,7 @@ class HousekeepingDuty:
 
     async def due_at(self, namespace: str, now: int) -> int | None:
         """When the first key is over, but not at once after the last look; None when there is none."""
-        oldest = await self._store.reads.keys.oldest(namespace)
+        oldest = await self._store.reads.keys.oldest()
         if oldest is None or self._looked_at is None:
             return oldest
         return max(oldest, self._looked_at + PAUSE_MS)
@@ -33,7 +33,7 @@ class HousekeepingDuty:
         self._looked_at = now
         has_more = True
         while has_more:
-            answer = await self._committer.apply(ForgetKeys(namespace, now, BITE))
+            answer = await self._committer.apply(ForgetKeys(now, BITE))
             if not isinstance(answer, Applied):
                 raise refusal_of(answer, self._store.url)
             has_more = answer.value is True

@@ -18,11 +18,11 @@ from perdure.clock import Clock
 from perdure.engine.committer import CallbackGroup, Committer, refusal_of
 from perdure.engine.keys.commands import COMMANDS, START, Command, answer_of, digest_of
 from perdure.engine.keys.writing import KeyedCommitter, KeyTaken, over
-from perdure.engine.ports import Broadcast, CommandKey, Engine, OwnedRun, StartedRun, StartRequest
+from perdure.engine.ports import Broadcast, CommandKey, Engine, OwnedRun, ServerReply, StartedRun, StartRequest
 from perdure.errors import BadOption, KeyConflict, KeyInProgress, PerdureError
 from perdure.ids import Ids
 from perdure.stores.answers import Applied, KeptKey, Moved
-from perdure.stores.operations import FinishKey, ReleaseKey, TakeKey
+from perdure.stores.operations import FinishKey, NoteReply, ReleaseKey, TakeKey
 from perdure.stores.port import Store
 from perdure.stores.records import KeyRow
 
@@ -56,7 +56,9 @@ class KeyedEngine:
         self._base = base
         self._key = key
         self._root = root
-        self.is_replayed = False
+        self.is_replayed = self.replies = False
+        # The first key that was taken here.
+        self._taken: TakeKey | None = None
 
     @property
     def once(self) -> "KeyedEngine":
@@ -68,16 +70,40 @@ class KeyedEngine:
     def about(self, *given: object) -> "KeyedEngine":
         """The engine for a command with these arguments, which it cannot tell from what it gets itself."""
         digest = self._key.digest or digest_of(given)
-        return KeyedEngine(self._base, msgspec.structs.replace(self._key, digest=digest), self)
+        return self._part(digest=digest)
 
     def numbered(self, number: int) -> "KeyedEngine":
         """The engine for one of the commands that are asked together under the key."""
         command = f"{self._key.command or 'start_many'}#{number}"
-        return KeyedEngine(self._base, msgspec.structs.replace(self._key, command=command), self)
+        return self._part(command=command)
+
+    def _part(self, **changes: str) -> "KeyedEngine":
+        made = KeyedEngine(self._base, msgspec.structs.replace(self._key, **changes), self)
+        made.replies = self.replies
+        return made
 
     def plain(self, noun: str, verb: str) -> Any:
         """What does a command without a key."""
         return getattr(getattr(self._base.engine, noun), verb)
+
+    # What a server answers
+
+    def keep_reply(self, text: str) -> None:
+        """Keep what a server answers, beside what was done; not waited for."""
+        key = self._taken
+        if key is not None:
+            self._base.committer.submit(CallbackGroup([NoteReply(*key.identity, key.holder, text)], lambda _: None))
+
+    async def kept_reply(self) -> str | None:
+        """What a server answered under the key; KeyConflict when that was to something else."""
+        key = self._key
+        assert key.command is not None
+        row = await self._base.store.reads.keys.kept(key.namespace, key.command, key.text)
+        if row is None or row.keep_until <= self._base.clock.now():
+            return None
+        if row.digest != key.digest:
+            raise KeyConflict(key.text, key.command, row.digest, str(key.digest))
+        return row.reply
 
     # Commands
 
@@ -101,7 +127,8 @@ class KeyedEngine:
         if isinstance(asked[0], Broadcast):
             asked = (_under_key(asked[0], self._key.text), *asked[1:])
             args = (args[0], *asked)
-        key = self._taking(command.name(*asked), digest_of(command.given(*asked)))
+        more = {name: value for name, value in rest.items() if name != "within"}
+        key = self._taking(command.name(*asked), digest_of(command.given(*asked), more))
         if command.is_long:
             return await self._in_several(command, key, partial(self.plain(noun, verb), *args, **rest))
         part = getattr(self._base.engine, noun)
@@ -125,7 +152,14 @@ class KeyedEngine:
             if row is None or row.keep_until <= key.at:
                 raise
             return self._kept(command, key, row)
+        self._took(key)
         return found
+
+    def _took(self, key: TakeKey) -> None:
+        """A command was done here under a key."""
+        self._taken = self._taken or key
+        if self._root is not None:
+            self._root._took(key)
 
     async def _in_several(self, command: Command, key: TakeKey, do: Callable[[], Awaitable[object]]) -> object:
         """The key first, the answer last; what is done in between is done once however often it is begun."""
@@ -146,6 +180,7 @@ class KeyedEngine:
         )
         if not isinstance(answer, Applied | Moved):
             raise refusal_of(answer, self._base.engine.url)
+        self._took(key)
         return found
 
     async def _take(self, key: TakeKey) -> None:
@@ -176,7 +211,12 @@ class KeyedEngine:
             raise KeyConflict(key.key, key.command, row.digest, key.digest)
         if row.answer is None:
             raise KeyInProgress(key.key, key.command, key.at - row.taken_at)
-        if row.holder != key.holder:
+        if row.holder == key.holder:
+            # Written twice, as its answer was lost.
+            self._took(key)
+        elif self.replies and row.reply is not None:
+            raise ServerReply(row.reply)
+        else:
             self._replayed()
         return msgspec.json.decode(row.answer, type=command.answer)
 

@@ -27,7 +27,7 @@ from perdure.engine.ports.engine import Engine
 from perdure.engine.ports.forker import Forker, ForkRequest, MergeInput
 from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector, Liveness, WorkerLife
-from perdure.engine.ports.keys import KEEP_MS, STALE_MS, CommandKey, KeptRun, Once, StartedRun
+from perdure.engine.ports.keys import KEEP_MS, STALE_MS, CommandKey, KeptRun, Once, ServerReply, StartedRun
 from perdure.engine.ports.namespaces import NamespaceContent, NamespaceRegistry
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owned_run import (
@@ -100,6 +100,7 @@ __all__ = [
     "Release",
     "RunChange",
     "ScheduleKeeper",
+    "ServerReply",
     "StartRequest",
     "StartedRun",
     "Steering",

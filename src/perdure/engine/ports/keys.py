@@ -35,15 +35,32 @@ class KeptRun(msgspec.Struct, frozen=True):
     is_new: bool = True
 
 
+class ServerReply(Exception):  # noqa: N818 - no trouble, it is told what was answered
+    """What was asked was done before, and this is what a server answered then."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 StartedRun: TypeAlias = RunRow | OwnedRun | KeptRun
 
 
 class Once(Protocol):
     """What is asked under a key: of an engine that is given one."""
 
+    # Whether what was done before is answered with what a server said then, by ServerReply.
+    replies: bool
+
     @property
     def is_replayed(self) -> bool:
         """Whether something was answered that had been done before."""
+
+    def keep_reply(self, text: str) -> None:
+        """Keep what a server answers, beside what was done; not waited for."""
+
+    async def kept_reply(self) -> str | None:
+        """What a server answered under the key; KeyConflict when that was to something else."""
 
     async def start(
         self, request: StartRequest, within: object, begin: Callable[[Any], Awaitable[StartedRun]]

@@ -42,9 +42,10 @@ class KeyPage(msgspec.Struct, frozen=True):
     status=CREATED,
     errors=(BadOption,),
     has_namespace=False,
+    keeps_answer=False,
 )
 async def create_key(call: Call[NoQuery, KeyBody]) -> MadeKey:
-    """Make a key; it is shown this once."""
+    """Make a key; it is shown this once, and not again under an idempotency key."""
     body, caller = call.body, call.caller
     expires_in_ms = None if body.expires is None else milliseconds(body.expires, "expires", least=1)
     rights = (body.role, body.scopes, body.namespaces, body.queues, body.entity_id)

@@ -19,6 +19,7 @@ from perdure.errors import (
 )
 from perdure.http.calls import Call
 from perdure.http.handlers.runs import LONGEST_WAIT
+from perdure.http.idempotency import HEADER
 from perdure.http.table import NoQuery, Reply, RouteRows, Scope
 from perdure.http.values import absent, checked_value
 from perdure.ids import checked_id
@@ -102,7 +103,9 @@ async def ask(call: Call[NoQuery, RequestBody]) -> Reply:
     row, body = await call.run(), call.body
     name = checked_id("request name", body.name)
     limit = LONGEST_WAIT if body.timeout is None else min(seconds(body.timeout, "timeout"), LONGEST_WAIT)
-    id = uuid4().hex if body.id is None else checked_id("request id", body.id)
+    # The same request, asked again under the same key.
+    unnamed = call.headers.get(HEADER) or uuid4().hex
+    id = checked_id("request id", unnamed if body.id is None else body.id)
     sent = RequestSent(name, checked_value(body.value, f"the request {name!r}"))
     asking = call.engine.client.ask(call.namespace, row.run_id, row.workflow_id, sent, f"request:{id}")
     answer = await call.service.stopping.within(asking, limit)

@@ -143,7 +143,9 @@ async def start_runs(call: Call[NoQuery, StartBatch]) -> dict[str, Any]:
     """StartBody many runs; each is answered by itself, and one that is refused harms no other."""
     if len(call.body.runs) > LARGEST_BATCH:
         raise BadField("the body", f"a batch has at most {LARGEST_BATCH} runs, this one has {len(call.body.runs)}")
-    return {"items": [await _started(call, start) for start in call.body.runs]}
+    once = call.engine.once
+    calls = [call if once is None else call.over(once.numbered(number)) for number in range(len(call.body.runs))]
+    return {"items": [await _started(each, start) for each, start in zip(calls, call.body.runs, strict=True)]}
 
 
 async def _started(call: Call[NoQuery, StartBatch], start: StartBody) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class RemoteEngine:
 class RemoteOnce:
     """What is asked of a server under a key."""
 
-    is_replayed = False
+    is_replayed = replies = False
 
     def __init__(self, engine: RemoteEngine, key: str) -> None:
         self._engine = engine
@@ -100,6 +100,12 @@ class RemoteOnce:
         if within is not None:
             raise BadOption("a key does not go with connection=: what is in your transaction is done when you commit")
         return await begin(self._engine.plain_with(self._key))
+
+    def keep_reply(self, text: str) -> None:
+        """The server does."""
+
+    async def kept_reply(self) -> None:
+        """The server answers with it."""
 
     def about(self, *_: object) -> RemoteEngine:
         """The server itself tells what a command is asked with."""

@@ -47,11 +47,11 @@ class KeyReads:
         """What is known of a command under a key."""
         return await self._ask(lambda: kept_key(namespace, command, key))
 
-    async def oldest(self, namespace: str) -> int | None:
+    async def oldest(self) -> int | None:
         """Until when the first that will be forgotten is kept."""
 
         def ask() -> Steps[int | None]:
-            found: int | None = (yield Query("oldest_key", {"namespace": namespace})).first[0]
+            found: int | None = (yield Query("oldest_key", {})).first[0]
             return found
 
         return await self._ask(ask)

@@ -223,7 +223,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.MoveLog: single(one_row("move_log")),
     operations.ForgetChanges: single(forget_changes),
     operations.FinishKey: single(one_row("finish_key")),
-    operations.NoteReply: single(one_row("note_reply")),
+    operations.NoteReply: bulk("note_replies"),
     operations.ReleaseKey: single(one_row("release_key")),
     operations.ForgetKeys: single(forget_keys),
     operations.InsertSchedule: single(one_row("insert_schedule"), News.WORK),

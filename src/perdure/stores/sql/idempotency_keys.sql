@@ -16,14 +16,6 @@ update idempotency_keys
    and key = :key
    and holder = :holder;
 
--- note_reply: what a server has answered.
-update idempotency_keys
-   set reply = :reply
- where namespace = :namespace
-   and command = :command
-   and key = :key
-   and holder = :holder;
-
 -- release_key: a command failed, and leaves no key.
 delete from idempotency_keys
  where namespace = :namespace
@@ -33,12 +25,10 @@ delete from idempotency_keys
 
 -- forget_keys: delete some of those that are not kept any more.
 delete from idempotency_keys
- where namespace = :namespace
-   and (command, key) in (
-         select command, key
+ where (namespace, command, key) in (
+         select namespace, command, key
            from idempotency_keys
-          where namespace = :namespace
-            and keep_until <= :now::bigint
+          where keep_until <= :now::bigint
           order by keep_until
           limit :limit::bigint
        )
@@ -48,5 +38,5 @@ delete from idempotency_keys
 delete from idempotency_keys
  where namespace = :namespace;
 
--- oldest_key: until when the first of a namespace that will be forgotten is kept.
-select min(keep_until) from idempotency_keys where namespace = :namespace;
+-- oldest_key: until when the first that will be forgotten is kept.
+select min(keep_until) from idempotency_keys;

@@ -18,4 +18,4 @@ create table {schema}.idempotency_keys (
 );
 
 -- What is not kept any more, the oldest first.
-create index idempotency_keys_kept on {schema}.idempotency_keys (namespace, keep_until);
+create index idempotency_keys_kept on {schema}.idempotency_keys (keep_until);

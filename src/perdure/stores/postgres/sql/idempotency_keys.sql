@@ -17,3 +17,12 @@ select r ->> 0, r ->> 1, r ->> 2, r ->> 3, r ->> 4, r ->> 5, (r ->> 6)::bigint, 
         and idempotency_keys.digest = excluded.digest
         and idempotency_keys.stale_at <= excluded.taken_at)
 returning holder;
+
+-- note_replies: what a server has answered, where the key is still held by the same caller.
+update idempotency_keys
+   set reply = r ->> 4
+  from jsonb_array_elements(:rows::jsonb) as r
+ where namespace = r ->> 0
+   and command = r ->> 1
+   and key = r ->> 2
+   and holder = r ->> 3;

@@ -18,4 +18,4 @@ create table idempotency_keys (
 ) without rowid;
 
 -- What is not kept any more, the oldest first.
-create index idempotency_keys_kept on idempotency_keys (namespace, keep_until);
+create index idempotency_keys_kept on idempotency_keys (keep_until);

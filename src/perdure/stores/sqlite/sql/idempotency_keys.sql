@@ -19,3 +19,12 @@ select column1, column2, column3, column4, column5, column6, column7, column8, c
         and idempotency_keys.digest = excluded.digest
         and idempotency_keys.stale_at <= excluded.taken_at)
 returning holder;
+
+-- note_replies: what a server has answered, where the key is still held by the same caller.
+update idempotency_keys
+   set reply = said.column5
+  from (values :rows) as said
+ where namespace = said.column1
+   and command = said.column2
+   and key = said.column3
+   and holder = said.column4;
