@@ -12,8 +12,8 @@ import pytest
 
 from perdure import Signal, activity, sleep, workflow
 from perdure.authoring.workflow import workflows
-from perdure.cli.input.schemas import misfit
 from perdure.codec import ValueType
+from perdure.codec.schemas import misfit
 from perdure.engine.hindrances import has_code, served_by, told_missing
 from perdure.engine.waiting.waiters import FEW
 from perdure.stores.records import WorkerRow

@@ -14,6 +14,7 @@ from perdure.stores import rows
 from perdure.stores.answers import Answer, Broken, Committed, Outcome
 from perdure.stores.operations import (
     Annotate,
+    AnnounceWorkflow,
     AnswerRequest,
     Batch,
     BeginAttempt,
@@ -239,6 +240,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         *(workers, namespaces, times, st.just(("q1",)), st.just("host"), st.just(1), st.just(1000)),
         *(st.sampled_from([None, 30_000]), st.sampled_from([None, (), ("wf",)])),
     ),
+    st.builds(AnnounceWorkflow, st.just("main"), places, bodies, st.sampled_from(["d-1", "d-2"]), times),
     st.builds(NoteWorkflows, workers, st.sampled_from([("wf",), ("wf", "fw")])),
     st.builds(RaiseEpoch, workers, epochs, st.sampled_from([None, None, 99_000, 900])),
     st.builds(FreeRuns, workers, times, st.integers(0, 3)),

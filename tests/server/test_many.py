@@ -24,6 +24,11 @@ async def many_sleeping(n: int = 0) -> None:
 
 
 @workflow
+async def many_noting(note: str | None = "x") -> None:
+    await sleep(3600)
+
+
+@workflow
 async def many_waiting() -> int:
     return await go.receive()
 
@@ -193,10 +198,13 @@ async def test_a_fork_under_the_id_of_a_run_of_another_tells_nothing_of_it(env: 
         other = (await admin.get("/v1/runs/other-0")).json["run_id"]
         refused = await npc.post("/v1/runs/own/fork", {"at": 1, "id": "other-0"})
         made = await npc.post("/v1/runs/own/fork", {"at": 1, "id": "mine"})
+        await admin.post("/v1/runs", {"workflow": "many_noting", "id": "noting"})
+        noted = await admin.post("/v1/runs/noting/fork", {"at": 1, "id": "noted", "input": {"note": None}})
 
         assert (refused.status, refused.json["error"]) == (409, "IdConflict")
         assert other not in str(refused.json)
         assert (made.status, made.json["entity_id"]) == (201, "npc-42")
+        assert (noted.status, noted.json["id"]) == (201, "noted")
 
 
 async def test_queues_and_workers_are_counted(env: Environment) -> None:

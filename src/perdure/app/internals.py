@@ -21,6 +21,8 @@ def furnish(app: Perdure, store: Store, clock: Clock, ids: Ids, *, replay_always
     """Give a Perdure that is not open yet other parts; it has no thread and hears no signal of the process then."""
     app._store, app._clock, app._ids = store, clock, ids
     app._heartbeat = app._shutdown = None
+    # A test process has the workflows of all its tests.
+    app._announces = False
     if app._settings is not None:
         app._settings = msgspec.structs.replace(app._settings, replay_always=replay_always)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
 from perdure.app import checking
 from perdure.app import options as checks
+from perdure.app.announcing import announce
 from perdure.app.closing import close_fully
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.keys import DAY, TEN_MINUTES, command_key, start_each
@@ -134,6 +135,7 @@ class Perdure:
         self._clock: Clock = self._store.clock()
         self._ids: Ids = RandomIds()
         self._heartbeat: type[Heartbeat] | None = Heartbeat
+        self._announces = True
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: Worker | None = None
@@ -165,6 +167,8 @@ class Perdure:
                 self._guard = asyncio.create_task(self._until_unwound())
             await self._worker.begin()
             await reconcile(engine, self.namespace, self._workflows())
+            if self._announces:
+                await announce(engine, self.namespace, self._workflows())
             await _tell_of_held_runs(engine, self.namespace)
             await _tell_of_missing_code(engine, self.namespace, self._queues)
         return self
@@ -308,7 +312,7 @@ class Perdure:
     def _catalog(self) -> "Catalog":
         from perdure.http.catalog import Catalog  # noqa: PLC0415 - as above
 
-        return Catalog(self._workflow, self._names)
+        return Catalog(self._workflow, self._names, self._opened.announcements, self._opened.clock)
 
     # Runs
 

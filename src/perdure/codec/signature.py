@@ -17,7 +17,7 @@ import msgspec
 
 from perdure.codec.annotations import Hints
 from perdure.codec.values import ValueType
-from perdure.codec.wire import LARGEST_VALUE, dump, encode, encoded
+from perdure.codec.wire import LARGEST_VALUE, encode, encoded
 from perdure.errors import BadArguments, BadValue
 
 # A call's arguments: as written, and by position and keyword as they will be restored.
@@ -231,7 +231,7 @@ def merged_arguments(workflow: str, signature: Signature | None, had: str, given
     before = msgspec.json.decode(had, type=dict[str, msgspec.Raw])
     if signature is None and (unknown := sorted(given.keys() - before.keys())):
         raise BadArguments(workflow, f"the run has no argument {unknown[0]!r}, only {', '.join(before) or 'none'}")
-    data = dump({**before, **given}, f"the input of {workflow}")
+    data = encode({**before, **given})
     return (data if signature is None else signature.from_json(data)[0]).decode()
 
 

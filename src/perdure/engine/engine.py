@@ -39,6 +39,7 @@ from perdure.engine.steering.forking import StoreForker
 from perdure.engine.stopping import Stopping
 from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
 from perdure.engine.tenancy.access_keys import StoreAccessKeys
+from perdure.engine.tenancy.announcements import StoreAnnouncements
 from perdure.engine.tenancy.namespaces import MAIN, StoreNamespaceRegistry
 from perdure.engine.transactions.transactor import StoreTransactor
 from perdure.engine.waiting.waiters import Waiters
@@ -101,6 +102,7 @@ class StoreEngine:
         self.inspector = StoreInspector(store, clock, lease)
         self.namespaces = StoreNamespaceRegistry(store, committer, clock, takeover, background)
         self.access_keys = StoreAccessKeys(store, committer, clock)
+        self.announcements = StoreAnnouncements(store, committer, clock)
         self.subscriptions = StoreSubscriptions(store, committer, clock, background)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)

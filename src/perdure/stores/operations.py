@@ -615,6 +615,16 @@ class ForgetKeys(NamedTuple):
     limit: int
 
 
+class AnnounceWorkflow(NamedTuple):
+    """A workflow that a worker has, as it is now; `body` is JSON."""
+
+    namespace: str
+    name: str
+    body: str
+    digest: str
+    at: int
+
+
 class InsertSchedule(NamedTuple):
     """A new schedule. Refused when its name is taken."""
 
@@ -730,6 +740,7 @@ Operation: TypeAlias = (
     | NoteReply
     | ReleaseKey
     | ForgetKeys
+    | AnnounceWorkflow
     | InsertSchedule
     | MoveSchedule
     | NoteDecision

@@ -128,6 +128,16 @@ class StoredAccessKeys(Protocol):
         """All keys, those that are revoked as well, the oldest first."""
 
 
+class StoredAnnouncements(Protocol):
+    """What can be read of the workflows that workers announced."""
+
+    async def digests(self, namespace: str) -> dict[str, str]:
+        """What each of them was when it was written last, by name."""
+
+    async def body(self, namespace: str, name: str) -> str | None:
+        """One of them, as JSON."""
+
+
 class StoreChangelog(Protocol):
     """The log of changes, which is written while somebody listens."""
 
@@ -215,6 +225,10 @@ class StoreReads(Protocol):
     @property
     def access_keys(self) -> StoredAccessKeys:
         """The keys of callers."""
+
+    @property
+    def announcements(self) -> StoredAnnouncements:
+        """The workflows that workers announced."""
 
     @property
     def keys(self) -> StoredKeys:

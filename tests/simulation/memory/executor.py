@@ -24,6 +24,7 @@ from perdure.stores.rules.questions import (
 from perdure.stores.rules.questions import Steps as Questions
 from tests.simulation.memory import (
     access_key_statements,
+    announcement_statements,
     change_statements,
     claim_statements,
     fork_statements,
@@ -42,6 +43,7 @@ T = TypeVar("T")
 
 # Each of them puts its statements into the list.
 ROOMS = (
+    announcement_statements,
     change_statements,
     claim_statements,
     fork_statements,

@@ -54,6 +54,20 @@ class MemoryAccessKeys:
         return []
 
 
+class MemoryAnnouncements:
+    """What can be read of the workflows that workers announced."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    async def digests(self, namespace: str) -> dict[str, str]:
+        return {name: row[1] for (home, name), row in self.tables.announced.rows.items() if home == namespace}
+
+    async def body(self, namespace: str, name: str) -> str | None:
+        found = self.tables.announced.rows.get((namespace, name))
+        return None if found is None else found[0]
+
+
 class MemoryKeys:
     """What is kept under idempotency keys."""
 
@@ -252,6 +266,7 @@ class MemoryReads:
         self.matching = MemoryMatching(tables)
         self.access_keys = MemoryAccessKeys()
         self.keys = MemoryKeys(tables)
+        self.announcements = MemoryAnnouncements(tables)
         self.changelog = MemoryChangelog(tables)
 
     async def load_runs(self, run_ids: Sequence[str], worker_id: str) -> list[LoadedRun | RunUnreadable]:

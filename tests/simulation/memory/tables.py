@@ -229,6 +229,8 @@ class Tables:
         self.access_keys: Table[str, dict[str, object]] = Table()
         # What is kept under idempotency keys, by namespace, command and key, and when it may be taken over.
         self.keys: Table[tuple[str, str, str], tuple[KeyRow, int]] = Table()
+        # What workers announced: by namespace and name the body, and what tells whether it has changed.
+        self.announced: Table[tuple[str, str], tuple[str, str]] = Table()
         # Who listens, and which runs have changed by which transaction.
         self.listeners: Table[str, ListenerRow] = Table()
         self.changes: Table[tuple[int, str], bool] = Table()
@@ -266,6 +268,7 @@ class Tables:
             "namespaces": _sorted(self.namespaces),
             "access_keys": _sorted(self.access_keys),
             "idempotency_keys": _sorted(self.keys),
+            "announced_workflows": _sorted(self.announced),
             "listeners": _sorted(self.listeners),
             "changes": _sorted(self.changes),
             "schedules": _sorted(self.schedules),

@@ -119,6 +119,7 @@ class View:
         self.namespaces = Sight(self, tables.namespaces)
         self.access_keys = Sight(self, tables.access_keys)
         self.keys = Sight(self, tables.keys)
+        self.announced = Sight(self, tables.announced)
         self.listeners = Sight(self, tables.listeners)
         self.changes = Sight(self, tables.changes)
         # What it has written can be found by; a transaction that has written nothing has none.

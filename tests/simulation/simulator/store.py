@@ -287,6 +287,13 @@ class SimulatedKeys(SimulatedQuestions):
     oldest = _question("oldest")
 
 
+class SimulatedAnnouncements(SimulatedQuestions):
+    """What is asked of announced workflows."""
+
+    digests = _question("digests")
+    body = _question("body")
+
+
 class SimulatedReads(SimulatedQuestions):
     """All other reads, beside those."""
 
@@ -298,6 +305,7 @@ class SimulatedReads(SimulatedQuestions):
         self.matching = SimulatedMatching(process, inner.matching)
         self.access_keys = inner.access_keys
         self.keys = SimulatedKeys(process, inner.keys)
+        self.announcements = SimulatedAnnouncements(process, inner.announcements)
         self.changelog = SimulatedChangelog(process, inner.changelog)
         self.schedules = SimulatedSchedules(process, inner.schedules)
 

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url, Waiting
-from perdure.cli.input.schemas import misfit
 from perdure.cli.input.values import json_given
 from perdure.cli.output.errors import TIMED_OUT, Trouble, say, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.cli.output.unworked import warn_if_nobody_works
+from perdure.codec.schemas import misfit
 from perdure.views.words import compact
 
 if TYPE_CHECKING:

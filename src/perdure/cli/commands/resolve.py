@@ -11,10 +11,10 @@ from rich.text import Text
 import perdure
 from perdure.cli.input.database import client, found
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
-from perdure.cli.input.schemas import misfit
 from perdure.cli.input.values import json_given
 from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
+from perdure.codec.schemas import misfit
 from perdure.errors import RunNotFound
 from perdure.tokens import meant_by
 from perdure.views.run import DeferredInfo

@@ -13,10 +13,10 @@ import perdure
 from perdure.cli.input.database import client, found
 from perdure.cli.input.many import Many
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where, Yes
-from perdure.cli.input.schemas import misfit
 from perdure.cli.input.values import duration, json_given, parameters
 from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
+from perdure.codec.schemas import misfit
 from perdure.views.run import Wait
 from perdure.views.words import compact, span
 

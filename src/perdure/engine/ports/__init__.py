@@ -10,6 +10,7 @@ inspector     what may be in the way of runs: workers and how they are, what is 
 bulk          what is done to all runs that match a filter
 namespaces    which there are, and what is in them
 access_keys   the keys that callers of a server show
+announcements the workflows that workers ever had
 subscriptions runs as they change
 schedules     what starts runs at times
 transactor    code of an activity, run inside a transaction and committed with its outcome
@@ -20,6 +21,12 @@ A verb that is about a namespace takes it as its first argument; an engine serve
 """
 
 from perdure.engine.ports.access_keys import AccessKeys, KeyRequest, MadeKey
+from perdure.engine.ports.announcements import (
+    AnnouncedChannel,
+    AnnouncedParameter,
+    AnnouncedWorkflow,
+    Announcements,
+)
 from perdure.engine.ports.bulk import Broadcast, BulkAction, BulkActions, Failures, Steering, Tally, Verb
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
@@ -62,6 +69,10 @@ __all__ = [
     "AccessKeys",
     "ActivityCode",
     "Advance",
+    "AnnouncedChannel",
+    "AnnouncedParameter",
+    "AnnouncedWorkflow",
+    "Announcements",
     "Backfilled",
     "Broadcast",
     "BulkAction",

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from perdure.clock import Clock
 from perdure.engine.ports.access_keys import AccessKeys
+from perdure.engine.ports.announcements import Announcements
 from perdure.engine.ports.bulk import BulkActions
 from perdure.engine.ports.claimer import Claimer
 from perdure.engine.ports.client import Client
@@ -59,6 +60,9 @@ class Engine(Protocol):
 
     @property
     def access_keys(self) -> AccessKeys: ...
+
+    @property
+    def announcements(self) -> Announcements: ...
 
     @property
     def subscriptions(self) -> Subscriptions: ...

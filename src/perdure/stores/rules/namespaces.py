@@ -28,6 +28,7 @@ def delete_namespace(delete: DeleteNamespace) -> Steps[Answer | None]:
     if runs or workers or schedules:
         return Remaining(runs, workers, schedules)
     yield Query("delete_keys", named)
+    yield Query("delete_announced", named)
     yield Query("delete_namespace", named)
     return None
 

@@ -37,6 +37,7 @@ from perdure.stores.records import (
 )
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.access_keys import AccessKeyReads
+from perdure.stores.rules.announcements import AnnouncementReads
 from perdure.stores.rules.changelog import Changelog
 from perdure.stores.rules.finding import MatchingReads
 from perdure.stores.rules.idempotency_keys import KeyReads
@@ -66,6 +67,7 @@ class Reads:
         self.namespaces = NamespaceReads(ask)
         self.matching = MatchingReads(url, ask, dialect)
         self.access_keys = AccessKeyReads(ask)
+        self.announcements = AnnouncementReads(ask)
         self.keys = KeyReads(ask)
         self.changelog = Changelog(ask, self._runs)
         self.schedules = ScheduleReads(ask)

@@ -226,6 +226,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.NoteReply: bulk("note_replies"),
     operations.ReleaseKey: single(one_row("release_key")),
     operations.ForgetKeys: single(forget_keys),
+    operations.AnnounceWorkflow: single(one_row("announce_workflow")),
     operations.InsertSchedule: single(one_row("insert_schedule"), News.WORK),
     operations.DeleteSchedule: single(delete_schedule),
     operations.TakeDuty: single(one_row("take_duty")),
