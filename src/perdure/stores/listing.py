@@ -89,7 +89,7 @@ class Dialect(NamedTuple):
 
     `key` is what rows are found again by: in SQLite a run_id may be spoilt. `pick` takes the newest of each group;
     `beside` is a column in a condition that no index shall answer, for another one leads. `error` is why a run ended,
-    `misdated` is true of runs whose ids are of another minute than their rows; in their index they are found by time.
+    `misdated` is true of runs whose ids are of another second than their rows; in their index they are found by time.
     """
 
     key: str
@@ -130,7 +130,7 @@ SQLITE = Dialect(
     like="{} glob {}",
     pattern=_glob,
     error=_error("replace(case when json_valid({0}) then json_extract({0}, '$.{1}') end, char(0), char(65533))"),
-    misdated="run_id < printf('%011x', created_at - 60000) or run_id > printf('%011x', created_at + 60000)",
+    misdated="run_id < printf('%011x', created_at - 1000) or run_id > printf('%011x', created_at + 1000)",
 )
 # A range of one state, and sorted by it: only an index that has states in order will do. By run_id alone the planner
 # would walk over all runs, in the hope to meet those that are wanted soon.
@@ -157,7 +157,7 @@ POSTGRES = Dialect(
     pattern=str,
     error="(" + _error("(replace({0}, '\\u0000', '\\ufffd')::json ->> '{1}')") + ') collate "C"',
     misdated=(
-        "run_id < lpad(to_hex(created_at - 60000), 11, '0') or run_id > lpad(to_hex(created_at + 60000), 11, '0')"
+        "run_id < lpad(to_hex(created_at - 1000), 11, '0') or run_id > lpad(to_hex(created_at + 1000), 11, '0')"
     ),
 )
 

@@ -42,7 +42,7 @@ FIRST_BITE, LARGEST_BITE = 200, 5000
 # As many as there are.
 ALL = 2**62
 # A run's id is made at most so long before or after the time in its row, or the run is in the index of the others.
-SLACK_MS = 60_000
+SLACK_MS = 1000
 # Above all ids of runs.
 END = chr(0x10FFFF)
 IDS = {"id": "workflow_id"} | {id: id for id in ("entity_id", "correlation_id", "parent_id", "schedule")}
@@ -135,7 +135,7 @@ class Leads:
             self.bound["since"] = _stamp(bounds.earliest - SLACK_MS)
         if bounds.latest is not None:
             self.bound["before"] = min(str(self.bound["before"]), _stamp(bounds.latest + SLACK_MS + 1))
-        self.bound |= {"earliest": 0 if bounds.earliest is None else max(bounds.earliest, -ALL)}
+        self.bound |= {"earliest": -ALL if bounds.earliest is None else max(bounds.earliest, -ALL)}
         self.bound |= {"latest": ALL if bounds.latest is None else min(bounds.latest, ALL)}
 
     # How a lead is asked
