@@ -110,6 +110,35 @@ def test_what_writes_behind_a_select_is_refused_on_postgres(empty_url: str, sql:
         statement.rows_of(empty_url, sql, 10)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select secret from perdure_schema",
+        "select 1 where exists (select 1 from perdure_schema where get_byte(secret, 0) > 100)",
+        "with s as materialized (select * from perdure_schema) select count(*) from v_runs, s",
+        "select query_to_xml('select secret from perdure_schema', true, false, '')",
+        "select (select t::text from perdure_schema t) from v_runs",
+        "select * from table_to_xml('perdure_schema', true, false, '')",
+        "select pg_read_file('postgresql.conf')",
+    ],
+)
+def test_the_secret_of_tokens_is_not_read_on_postgres(empty_url: str, sql: str) -> None:
+    """Who can read the database by this command cannot resolve what waits for a token."""
+
+    async def make() -> None:
+        async with Perdure(empty_url, worker=False):
+            pass
+
+    asyncio.run(make())
+    with pytest.raises(BadOption, match="not shown|tell beforehand"):
+        statement.rows_of(empty_url, sql, 10)
+
+
+def test_a_refusal_says_what_can_be_read(url: str) -> None:
+    with pytest.raises(BadOption, match="v_runs, v_events"):
+        statement.rows_of(url, "select * from run", 10)
+
+
 def test_a_statement_that_takes_too_long_is_ended(url: str) -> None:
     endless = "with recursive n (i) as (select 1 union all select i + 1 from n) select count(*) from n"
     with pytest.raises(BadOption, match=r"longer than|timeout"):
@@ -122,4 +151,4 @@ def test_commands_print_json_and_tell_what_is_refused(shell: Shell) -> None:
     assert shell("sql", "select id from v_runs", "--limit", "1").code == 0
     done = shell("sql", "delete from runs")
     assert (done.code, done.out) == (64, "")
-    assert "only one that reads is taken" in done.err
+    assert "one statement that reads is taken" in done.err

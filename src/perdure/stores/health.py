@@ -60,6 +60,10 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     written_ahead_runs: int = 0
 
 
+# What a person can ask with a statement of their own.
+READABLE = (
+    "one statement that reads is taken, over v_runs, v_events, v_messages, v_attempts, v_workers, v_queues or tables"
+)
 NO_ROWS = "this statement finds no rows, whatever is there; give a select"
 
 

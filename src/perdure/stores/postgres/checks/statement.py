@@ -2,16 +2,31 @@
 
 In:   a URL, a statement, and how many rows are wanted.
 Out:  columns and rows. What writes is refused by the server: the transaction is read-only, has a timeout, and what is
-      prepared is a single statement.
+      prepared is a single statement. The server's plan of it names the tables that are read, through views as well:
+      one that reads the table with the secret of tokens is refused, and so are functions that run text or read files,
+      of which no plan tells what they read.
 """
+
+import json
+import re
+from collections.abc import Iterator
 
 import asyncpg
 
 from perdure.errors import BadOption
 from perdure.stores.dialects import quoted
-from perdure.stores.health import NO_ROWS, StatementRows
+from perdure.stores.health import NO_ROWS, READABLE, StatementRows
 from perdure.stores.postgres.address import address_of
 from perdure.stores.postgres.checks.inspection import looking_at
+
+# Tokens are made from a secret in this table; it is shown nowhere.
+UNSHOWN = "perdure_schema"
+# What reads without a word of it in the plan: functions that run a text or read a file.
+HIDDEN = re.compile(
+    r"\b(query_to_xml|table_to_xml|schema_to_xml|database_to_xml|cursor_to_xml|ts_stat|ts_rewrite|dblink|pg_read_|pg_ls_"
+    r"|lo_|loread|lowrite|pg_stat_file)\w*\(",
+    re.IGNORECASE,
+)
 
 
 async def rows_of(url: str, sql: str, limit: int, seconds: float) -> StatementRows:
@@ -25,7 +40,34 @@ async def rows_of(url: str, sql: str, limit: int, seconds: float) -> StatementRo
             columns = tuple(each.name for each in statement.get_attributes())
             if not columns:
                 raise BadOption(NO_ROWS)
+            _check(await connection.fetchval(f"explain (verbose, format json) {sql}"))
             found = await (await statement.cursor()).fetch(limit + 1)
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise BadOption(f"the database refuses this statement: {error}; only one that reads is taken") from None
+            raise BadOption(f"the database refuses this statement: {error}; {READABLE}") from None
         return StatementRows(columns, [tuple(row) for row in found[:limit]], has_more=len(found) > limit)
+
+
+def _check(plan: str) -> None:
+    """BadOption for a plan that reads what is shown nowhere, or of which nobody can tell."""
+    for key, value in _entries(json.loads(plan)):
+        if key == "Relation Name" and value == UNSHOWN:
+            raise BadOption(f"{UNSHOWN} holds the secret that tokens are made from, and is not shown")
+        if (found := HIDDEN.search(value)) is not None:
+            raise BadOption(
+                f"{found.group()[:-1]} reads what the database does not tell beforehand; read tables and views"
+            )
+
+
+def _entries(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """All texts of a plan, each with its key."""
+    match value:
+        case dict():
+            for name, inner in value.items():
+                yield from _entries(inner, name)
+        case list():
+            for inner in value:
+                yield from _entries(inner, key)
+        case str():
+            yield key, value
+        case _:
+            return

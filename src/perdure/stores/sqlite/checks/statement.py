@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perdure.clock import elapsed
 from perdure.errors import BadOption
-from perdure.stores.health import NO_ROWS, StatementRows
+from perdure.stores.health import NO_ROWS, READABLE, StatementRows
 from perdure.stores.sqlite.checks.health import log_of, looking_at
 
 # What a statement may do; and the settings that can be looked at.
@@ -33,7 +33,7 @@ def rows_of(path: Path, sql: str, limit: int, seconds: float) -> StatementRows:
             found = cursor.fetchmany(limit + 1)
         except (sqlite3.Error, sqlite3.Warning) as error:
             told = f"it took longer than {seconds:.0f} s" if "interrupted" in str(error) else str(error).rstrip(".")
-            raise BadOption(f"the database refuses this statement: {told}; only one that reads is taken") from None
+            raise BadOption(f"the database refuses this statement: {told}; {READABLE}") from None
         if cursor.description is None:
             raise BadOption(NO_ROWS)
         columns = tuple(column[0] for column in cursor.description)
