@@ -163,6 +163,11 @@ RETRIES = {
         None,
         [3, 4, 5],
     ),
+    "a clock that was set back tells nothing": (
+        history(("x/a", 5, bad()), ("y/a", 8, ok(-3600)), end=FAILED),
+        None,
+        [],
+    ),
     "a timer beside it does not tell": (
         history(("x/a", 5, bad(OTHER)), ("y/timer()", 6, TimerFired(6)), ("y/a", 8, ok(7)), end=FAILED),
         None,

@@ -317,6 +317,21 @@ async def test_a_cursor_that_is_too_old_says_so(env: Environment) -> None:
                 await late.next()
 
 
+async def test_a_cursor_from_before_a_time_without_a_log_is_too_old(env: Environment) -> None:
+    """Nothing was logged while nobody listened: that the log has not moved does not say that nothing happened."""
+    async with env:
+        run = await env.start(watched.options(id="a"), "begin")
+        async with watching(env) as watcher:
+            await env.pass_time(15)
+            await watcher.until(lambda change: change.run.status == "SUSPENDED")
+        await env.pass_time(timedelta(minutes=25))
+        await run.signal(go, "fail")
+        await env.settle()
+        async with watching(env, after=watcher.cursor) as late:
+            with pytest.raises(CursorExpired):
+                await late.next()
+
+
 async def test_old_changes_are_deleted_by_whoever_looks(env: Environment) -> None:
     """The log must not grow for ever, however short subscribers stay, and one that stays must lose nothing."""
     async with env:

@@ -173,3 +173,23 @@ async def test_two_processes_see_what_the_other_does(empty_url: str) -> None:
             while seen.all[-1].run.status != "COMPLETED":
                 await seen.until("a")
         await seen.close()
+
+
+async def test_old_changes_are_forgotten_but_not_those_of_a_transaction_that_was_open(empty_url: str) -> None:
+    """It commits after the log was said to begin later, and nobody was told of it yet."""
+    async with Perdure(empty_url) as app, guest(empty_url) as db:
+        seen = Seen(app, where="workflow = 'watched_on_postgres'")
+        await app.start(watched.options(id="old"))
+        await seen.until("old")
+        engine: Any = app._opened
+        async with db.transaction():
+            late = await app.start_within(db, watched.options(id="late"))
+            await app.start(watched.options(id="between"))
+            since = await engine.subscriptions._changelog.position()
+        assert since.open, "the transaction was still under way"
+
+        await engine.subscriptions._forget(since)
+
+        assert await db.fetchval("select count(*) from changes where run_id = $1", late.run_id)
+        await seen.until("late")
+        await seen.close()

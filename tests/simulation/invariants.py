@@ -433,8 +433,10 @@ class Witness:
         if untils and (run.wake_at is None or run.wake_at > min(untils)):
             raise Violation("I22", f"run {run.run_id} waits until {min(untils)}, but wakes at {run.wake_at}")
         if run.status == "SUSPENDED" and (run.wake_at is None or run.wake_at > self._ripe_until):
+            # Code that was told to stop is not disturbed by further requests.
+            is_told = any(event.kind == "CancelRequested" for event in self.histories.get(run.run_id, ()))
             for message in unread:
-                if _is_wanted(message, waits):
+                if _is_wanted(message, waits) and not (is_told and message.kind == "CancelRequest"):
                     raise Violation("I27", f"run {run.run_id} sleeps until {run.wake_at} with {message} unread")
         ripe_until = max(self._ripe_until, run.delayed_until or self._ripe_until)
         # One that was alone with workers that died rests before it is tried again.

@@ -22,10 +22,12 @@ from perdure.engine.duties import duties
 from perdure.engine.leasing import claims, heartbeat, lease, takeover
 from perdure.engine.schedules import deciding
 from perdure.engine.steering import bulk, forking
+from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
 from perdure.engine.transactions import transactor
 from perdure.kernel import run as kernel_run
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
+from perdure.kernel.position import Position
 from perdure.kernel.retry import Retry
 from perdure.stores.answers import Applied, Committed, Failed, Fenced, Unknown
 from perdure.stores.operations import Batch, FreeRuns, TakeDuty
@@ -48,6 +50,7 @@ from perdure.worker.replay import Replay
 from perdure.worker.worker import Worker
 from tests.simulation.memory import (
     CodeTransaction,
+    Tables,
     fork_statements,
     run_statements,
     schedule_statements,
@@ -811,3 +814,19 @@ class _Skipping:
         found = await self._reader.matching.among(wanted, keys)
         self._bites += 1
         return found if self._bites == 1 else found[1:]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Subscriber that misses a late commit."""
+    return [(Tables, "position", lambda self: Position(self.last_transaction + 1))]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Subscriber that begins at the end, whatever its cursor."""
+
+    async def begin(self: Any, subscriber: Any, after: Any) -> None:
+        subscriber.unlogged = frozenset()
+
+    return [(StoreSubscriptions, "_begin", begin)]

@@ -22,6 +22,7 @@ WANTED = (
     *("a task was cancelled with its caller", "a task was called off", "a task was too slow"),
     *("an only attempt was lost", "a task was not begun in time", "told to stop where it waited for that"),
     *("a retry", "a fork", "paused", "all were asked", "RunNotHeld"),
+    *("runs were followed", "a subscriber went on after its cursor"),
     *("a duty was taken", "a duty was taken over"),
     *(f"a time was {kind}" for kind in ("started", "caught_up", "queued", "skipped_overlap")),
     *("Undone", "struck with the rows of an activity"),

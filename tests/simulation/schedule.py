@@ -40,6 +40,7 @@ from tests.simulation.clients import (
     StartRun,
     TerminateRun,
 )
+from tests.simulation.followers import LATE_MS, FollowRuns, rare_looks
 from tests.simulation.invariants import Violation, Witness
 from tests.simulation.programs import (
     FAR,
@@ -56,7 +57,7 @@ from tests.simulation.programs import (
     sim_run,
 )
 from tests.simulation.sight import SeenRun
-from tests.simulation.simulator import MemoryDatabase, Node, SqliteDatabase, State, Tape, World
+from tests.simulation.simulator import Fault, MemoryDatabase, Node, SqliteDatabase, State, Tape, World
 from tests.simulation.simulator.loop import NeverCalm
 from tests.simulation.timetables import ScheduleWitness, drawn_schedule
 
@@ -154,6 +155,8 @@ class Schedule:
         self._locked_until_ms = -CALM_MS
         self._signals = 0
         self._quarantined: set[str] = set()
+        self._follower: FollowRuns | None = None
+        self._quiet_since_ms: int | None = None
 
     # Running
 
@@ -164,8 +167,9 @@ class Schedule:
         bulk.BITE, finding.LARGEST_BITE = 2, 3
         try:
             self._draw()
-            self._play()
-            self._heal()
+            with rare_looks():
+                self._play()
+                self._heal()
             self._judge()
         except NeverCalm:
             raise Violation("I44", "a process ran on and on without waiting for anything") from None
@@ -230,6 +234,11 @@ class Schedule:
         if tape.happens(250):
             self._signals += 1
             self._ask(BroadcastAll(tape.choose(250), f"s{self._signals}"))
+        # Whether anybody listens still is told by clocks, which are to be right within a minute for that.
+        are_set = any(planned.fault in {Fault.CLOCK_BACK, Fault.CLOCK_FORWARD} for planned in self._plan.faults)
+        if tape.happens(300) and not are_set:
+            self._follower = FollowRuns(tape.choose(250), lambda: self.witness.seen.runs)
+            self._ask(self._follower)
 
     def _draw_run(self, key: str, drawer: Drawer) -> None:
         tape = self.tape
@@ -603,8 +612,29 @@ class Schedule:
 
     def _is_over(self) -> bool:
         runs = self.witness.seen.runs.values()
-        is_done = all(request.is_done for request in self._undone) and self.timetables.is_over
-        return is_done and all(run.closed_at is not None for run in runs)
+        is_done = all(request.is_done or request is self._follower for request in self._undone)
+        is_over = is_done and self.timetables.is_over and all(run.closed_at is not None for run in runs)
+        return is_over and self._is_told()
+
+    def _is_told(self) -> bool:
+        """Whether the subscriber knows how all ended; that may take it a while, but not for ever."""
+        if self._follower is None:
+            return True
+        if not (missed := self._follower.missed()):
+            self._see_followed(self._follower)
+            return True
+        if self._quiet_since_ms is None:
+            self._quiet_since_ms = self.world.now_ms
+        if self.world.now_ms - self._quiet_since_ms > LATE_MS:
+            raise Violation("I60", f"whoever follows runs was not told how these stand: {missed}")
+        return False
+
+    def _see_followed(self, follower: FollowRuns) -> None:
+        self.world.reach("runs were followed")
+        if follower.went_on:
+            self.world.reach("a subscriber went on after its cursor")
+        if follower.expired:
+            self.world.reach("a cursor was too old")
 
     def _feed(self) -> None:
         """Send what runs wait for; not those that were told to stop, which must end without it."""

@@ -142,6 +142,7 @@ class _Calls:
         self._made_at = made_at
         self._is_group = is_group
         self._first_of = {event.at: event.seq for event in reversed(history)}
+        self._began_at = history[0].at
 
     def made(self, event: Event) -> tuple[int, float] | None:
         """The call that this event answers was made at this time, after that event or, below zero, before any of it."""
@@ -155,6 +156,9 @@ class _Calls:
                 seq = self._first_of.get(at, -1)
             case _:
                 return None
+        if at < self._began_at:
+            # By a clock that was set back.
+            return None
         return (at, math.inf) if self._is_group or "/" not in event.place else (at, seq)
 
     def was_made_before(self, event: Event, causes: Iterable[Event]) -> bool:

@@ -17,6 +17,8 @@ from perdure.stores.rules.questions import Bulk, Query, Steps
 
 # The listener of those who follow runs as they change.
 CHANGES = "changes"
+# In the log, what is no change of a run.
+NO_RUN = ""
 # What an operation calls the time it is of; a few have none.
 _TIMES = ("at", "now", "created_at", "closed_at")
 
@@ -51,8 +53,12 @@ def moment_of(operations: Sequence[Any]) -> int:
 
 
 def listen(wish: Listen) -> Steps[None]:
-    """Have something logged."""
+    """Have something logged; after a time in which nobody wanted it no position is the same as before that."""
+    listeners = (yield Query("listeners", {})).rows
     yield Query("listen", wish._asdict())
+    if wish.name == CHANGES and CHANGES not in wanted(listeners, wish.now):
+        # Where positions are numbers of changes they stand still meanwhile, and old ones would seem to have seen all.
+        yield Bulk("log_changes", [(NO_RUN,)])
 
 
 def forget_changes(forget: ForgetChanges) -> Steps[Answer]:

@@ -49,7 +49,7 @@ def _size(value: object) -> int:
     """About how many bytes a value takes, as far as that matters."""
     if isinstance(value, str):
         return len(value) if len(value) > SHORT_VALUE else 0
-    return sum(map(len, value)) if isinstance(value, tuple) else 0
+    return sum(map(_size, value)) if isinstance(value, tuple) else 0
 
 
 def halves_of(groups: Sequence[object]) -> list[range]:
