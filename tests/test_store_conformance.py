@@ -26,7 +26,9 @@ from perdure.stores.operations import (
     DeleteWorker,
     EndRun,
     ExpectRun,
+    FinishKey,
     ForgetChanges,
+    ForgetKeys,
     ForkRun,
     FreeMismatches,
     FreeOrphans,
@@ -45,6 +47,7 @@ from perdure.stores.operations import (
     NoteDecision,
     NoteDuty,
     NoteLosses,
+    NoteReply,
     NoteUndo,
     NoteWaiting,
     NoteWorkflows,
@@ -58,10 +61,12 @@ from perdure.stores.operations import (
     RecordAttempt,
     RecordBeat,
     RegisterWorker,
+    ReleaseKey,
     ResumeRun,
     StopChildren,
     SupersedeRun,
     TakeDuty,
+    TakeKey,
     TakeMessage,
     TellRun,
     WriteSnapshot,
@@ -150,6 +155,19 @@ def a_post(kind: type[PostMessage | TellRun]) -> st.SearchStrategy[PostMessage |
     return st.builds(post, runs, message_ids, letters, times)
 
 
+def a_key(name: str, n: int, digest: str, answer: str | None, at: int, stale: int, kept: int) -> TakeKey:
+    """A caller has one key; another caller may have the same."""
+    return TakeKey(f"{name}-{n}", "main", "start", name, digest, answer, at, at + stale, at + kept)
+
+
+key_names = st.sampled_from(["k", "l"])
+key_holders = st.builds(lambda name, n: f"{name}-{n}", key_names, st.integers(1, 2))
+whose = (st.just("main"), st.just("start"), key_names, key_holders)
+keys = st.builds(
+    a_key,
+    *(key_names, st.integers(1, 2), st.sampled_from(["d", "d", "e"]), st.sampled_from([None, None, "1"]), times),
+    *(st.sampled_from([100, 9000]), st.sampled_from([300, 9000])),
+)
 listens = st.builds(Listen, st.sampled_from(["changes"] * 3 + ["more"]), some_until, times)
 inserts = st.builds(InsertRun, *columns())
 rich_inserts = st.builds(
@@ -262,6 +280,12 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         *(schedule_ids, st.integers(0, 2), counts, times, st.just("started"), st.just(1), st.none() | runs),
     ),
     st.builds(DeleteSchedule, schedule_ids, st.integers(1, 2)),
+    keys,
+    keys,
+    st.builds(FinishKey, *whose, st.just("2"), times),
+    st.builds(NoteReply, *whose, st.just("said")),
+    st.builds(ReleaseKey, *whose),
+    st.builds(ForgetKeys, times, st.integers(0, 2)),
     st.builds(TakeDuty, namespaces, duty_names, workers | st.just("w-3"), times, some_time),
     st.builds(NoteDuty, namespaces, duty_names, workers, some_time, st.sampled_from([None, "no"])),
 )
@@ -408,6 +432,7 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
         if row.owner is None and row.wake_at is not None and row.wake_at <= DUE_BY:
             seen.append(await store.reads.inspection.count_ahead(row, ("wf", "fw"), DUE_BY, 1000))
         seen.append(await store.reads.inspection.row_holders(row.run_id))
+    seen += [await store.reads.keys.oldest(), *[await store.reads.keys.kept("main", "start", key) for key in "klm"]]
     changelog = store.reads.changelog
     seen += [await changelog.listener("changes"), sorted((await changelog.changed(Position(0)))[1])]
     seen += [await changelog.runs(RUNS), (await changelog.changed(await changelog.position()))[1]]
@@ -422,6 +447,12 @@ async def of_schedules(store: Store, namespace: str) -> list[object]:
     seen += [await reads.waiting(namespace, "", 5, all=True), await reads.waiting(namespace, "", 5, all=False)]
     seen += [await reads.decisions("s1"), await reads.runs_of_ids(namespace, ["a", "b", "x"])]
     return seen
+
+
+KEYS_DUMP = (
+    "select namespace, command, key, digest, holder, answer, taken_at, keep_until, reply, stale_at"
+    " from idempotency_keys order by 1, 2, 3"
+)
 
 
 def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
@@ -452,6 +483,7 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
         "workers": db.execute(
             f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id"
         ).fetchall(),
+        "idempotency_keys": db.execute(KEYS_DUMP).fetchall(),
         "listeners": db.execute("select * from listeners order by name").fetchall(),
         "changes": db.execute("select distinct run_id from changes order by run_id").fetchall(),
     }
@@ -493,6 +525,9 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         "duties": [(namespace, *row[:-1]) for (namespace, _), row in dump["duties"].items()],
         "workers": [
             tuple(getattr(worker, name) for name in worker.__struct_fields__) for worker in dump["workers"].values()
+        ],
+        "idempotency_keys": [
+            (*identity, *row, stale_at) for identity, (row, stale_at) in dump["idempotency_keys"].items()
         ],
         "listeners": [(name, *row) for name, row in dump["listeners"].items()],
         # By which transactions is told by each database in its own numbers.

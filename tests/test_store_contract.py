@@ -22,6 +22,7 @@ from perdure.stores.answers import (
     Fenced,
     Freed,
     Full,
+    KeptKey,
     Missing,
     Moved,
     Outcome,
@@ -38,10 +39,13 @@ from perdure.stores.operations import (
     DeleteNamespace,
     DeleteWorker,
     EndRun,
+    FinishKey,
+    ForgetKeys,
     FreeMismatches,
     FreeRuns,
     HoldRun,
     InsertRun,
+    NoteReply,
     NoteWaiting,
     Operation,
     ParkRun,
@@ -51,6 +55,8 @@ from perdure.stores.operations import (
     RecordAttempt,
     RecordBeat,
     RegisterWorker,
+    ReleaseKey,
+    TakeKey,
     TakeMessage,
     TellRun,
 )
@@ -143,6 +149,71 @@ async def test_a_namespace_is_deleted_when_nothing_is_left_in_it(store: Store) -
         assert await write(store, DeleteWorker("w-2"), DeleteNamespace("green")) == Applied()
         assert await write(store, DeleteNamespace("green")) == Moved()
         assert [name for name, _ in await store.reads.namespaces.all()] == ["blue", "main"]
+
+
+def a_key(holder: str, key: str = "k", **changes: object) -> TakeKey:
+    taken = TakeKey(holder, "main", "start", key, "digest", '"done"', 1000, 1600, 9000)
+    return taken._replace(**changes)  # type: ignore[arg-type]  # a test's shorthand
+
+
+async def test_a_key_stands_and_falls_with_what_is_done_under_it(store: Store) -> None:
+    """A key without its effect would answer for nothing; an effect without its key would be done again."""
+    async with opened(store):
+        assert await write(store, a_key("a"), a_run("r1", "one")) == Applied()
+        assert await write(store, a_key("b"), a_run("r2", "two")) == KeptKey(a_key("a").row)
+        assert await store.reads.run("main", "r2") is None
+        # Refused for another reason: no key is left. And the key is told before anything else that speaks against it.
+        assert isinstance(await write(store, a_key("c", "other"), a_run("r3", "one")), Taken)
+        assert await store.reads.keys.kept("main", "start", "other") is None
+        assert await write(store, a_key("d"), a_run("r3", "one")) == KeptKey(a_key("a").row)
+        # Of several in one batch the first; each with all it has or nothing, and its neighbours are not harmed.
+        found = await answers(store, [a_key("e", "l"), a_run("r4")], [a_run("r5")], [a_key("f", "l"), a_run("r6")])
+        assert found == [Applied(), Applied(), KeptKey(a_key("e", "l").row)]
+        assert [(await store.reads.run("main", run_id)) is not None for run_id in ("r4", "r5", "r6")] == [1, 1, 0]
+        found = await answers(store, [a_key("g", "m"), a_run("r7", "one")], [a_key("h", "m"), a_run("r8")])
+        assert [type(each) for each in found] == [Taken, Applied]
+        assert await store.reads.keys.kept("main", "start", "m") == a_key("h", "m").row
+        # Another command, or another namespace, has keys of its own.
+        assert await write(store, a_key("i", command="cancel"), a_key("j", namespace="blue")) == Applied()
+
+
+async def test_a_key_is_taken_over_when_its_time_has_come(store: Store) -> None:
+    async with opened(store):
+        held = a_key("a", answer=None)
+        assert await write(store, held) == Applied()
+        late = a_key("b", answer=None, at=1600, stale_at=2200)
+        assert await write(store, late._replace(at=1599)) == KeptKey(held.row)
+        # Not by another command, nor by two.
+        assert await write(store, late._replace(digest="else")) == KeptKey(held.row)
+        assert await answers(store, [late], [late._replace(holder="c")]) == [Applied(), KeptKey(late.row)]
+        assert await write(store, FinishKey("main", "start", "k", "a", "1", 9000)) == Moved()
+        assert await write(store, ReleaseKey("main", "start", "k", "a")) == Moved()
+        assert await write(store, FinishKey("main", "start", "k", "b", "1", 5000)) == Applied()
+        assert await write(
+            store, NoteReply("main", "start", "k", "a", "no"), NoteReply("main", "start", "k", "b", "yes")
+        ) == (Applied())
+        kept = await store.reads.keys.kept("main", "start", "k")
+        assert kept == ("digest", "b", "1", 1600, 5000, "yes")
+        # What is finished is not taken over, but is as good as new when it is not kept any more.
+        assert isinstance(await write(store, a_key("d", at=4999)), KeptKey)
+        assert await write(store, a_key("e", at=5000, keep_until=5100)) == Applied()
+        assert await write(store, ReleaseKey("main", "start", "k", "e")) == Applied()
+        assert await store.reads.keys.kept("main", "start", "k") is None
+
+
+async def test_old_keys_are_forgotten_a_bite_at_a_time(store: Store) -> None:
+    async with opened(store):
+        for number in range(5):
+            await write(store, a_key(f"h{number}", f"k{number}", keep_until=2000 + number))
+        assert await store.reads.keys.oldest() == 2000
+        assert await write(store, ForgetKeys(2003, 3)) == Applied(True)
+        assert await store.reads.keys.oldest() == 2003
+        assert await write(store, ForgetKeys(2003, 3)) == Applied(False)
+        assert await store.reads.keys.oldest() == 2004
+        await write(store, CreateNamespace("blue", 1000))
+        await write(store, a_key("b", namespace="blue", keep_until=1500))
+        assert await write(store, DeleteNamespace("blue")) == Applied()
+        assert await store.reads.keys.oldest() == 2004
 
 
 async def test_a_run_is_written_and_read_back(store: Store) -> None:

@@ -22,7 +22,7 @@ from perdure.stores.records import WorkerRow
 from perdure.stores.rules.questions import Text
 from perdure.stores.rules.run_rows import quick_rows
 from tests.simulation.memory import MemoryStore, Tables
-from tests.test_store_conformance import BEGIN, QUICK, comparable, histories, looked_at, losses, memory_dump
+from tests.test_store_conformance import BEGIN, KEYS_DUMP, QUICK, comparable, histories, looked_at, losses, memory_dump
 
 # Quicker than to truncate them.
 EMPTY = "; ".join(
@@ -51,6 +51,7 @@ DUMP = {
     " from schedule_decisions order by 1, 2",
     "duties": "select namespace, name, holder, since, last_ok_at, last_error from duties order by 1, 2",
     "workers": f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id",
+    "idempotency_keys": KEYS_DUMP,
     "listeners": "select name, until, since, later, later_at from listeners order by 1",
     "changes": "select distinct run_id from changes order by 1",
 }

@@ -19,6 +19,7 @@ from perdure.stores.answers import (
     Committed,
     Fenced,
     Freed,
+    KeptKey,
     Moved,
     Outcome,
     Paused,
@@ -37,6 +38,7 @@ from perdure.stores.operations import (
     Operation,
     RaiseEpoch,
     RegisterWorker,
+    TakeKey,
 )
 from perdure.stores.postgres.address import address_of
 from perdure.stores.postgres.store import PostgresStore
@@ -276,6 +278,26 @@ async def test_a_namespace_is_not_deleted_under_a_worker_that_begins_there(postg
         assert isinstance(outcome, Committed)
         assert outcome.answers[0] == Remaining(0, 1) or isinstance(outcome.answers[0], Busy)
         assert [row.name for row in await one.reads.namespaces.all()] == ["blue", "main"]
+
+
+async def test_of_two_callers_with_one_key_the_second_waits_for_the_first(postgres_url: str) -> None:
+    """Else both would start a run: neither sees the key of the other before it is committed."""
+    async with several(postgres_url, 2) as (one, other):
+        take = TakeKey("a", "main", "start", "k", "digest", "1", 1000, 1600, 9000)
+        first, second = (
+            Batch([[take._replace(holder=name), a_run(f"r-{name}")]], f"w-{number}", 1)
+            for number, name in enumerate("ab")
+        )
+        async with stopped_at(postgres_url, "runs", "new.run_id = 'r-a'", one, first) as written:
+            waiting = asyncio.ensure_future(told(other, second))
+            await asyncio.wait({waiting}, timeout=0.2)
+        assert written.result() == Committed({})
+        outcome = await waiting
+        while outcome != Committed({0: KeptKey(take.row)}):
+            assert isinstance(outcome, Committed)
+            assert isinstance(outcome.answers[0], Busy)
+            outcome = await told(other, second)
+        assert await one.reads.run("main", "r-b") is None
 
 
 async def test_of_two_senders_to_one_run_the_second_waits_for_the_first(postgres_url: str) -> None:

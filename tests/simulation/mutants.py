@@ -19,6 +19,7 @@ from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
 from perdure.engine.committer import CallbackGroup, Committer, OwnersGroup
 from perdure.engine.duties import duties
+from perdure.engine.keys import writing
 from perdure.engine.leasing import claims, heartbeat, lease, takeover
 from perdure.engine.schedules import deciding
 from perdure.engine.steering import bulk, forking
@@ -52,6 +53,7 @@ from tests.simulation.memory import (
     CodeTransaction,
     Tables,
     fork_statements,
+    key_statements,
     run_statements,
     schedule_statements,
     worker_statements,
@@ -627,6 +629,44 @@ def _() -> list[Patch]:
 
     is_free = "where duties.holder is null"
     return [changed("take_duty", is_free, "where true"), (duties.DutyLoop, "_take", take)]
+
+
+# Idempotency keys
+
+
+@mutant
+def _() -> list[Patch]:
+    """Key without its effect: taken first, in a transaction of its own."""
+
+    def submit(self: Any, group: Any) -> None:
+        key = self._with_key(group.operations)[0]
+        self._committer.submit(CallbackGroup([key], lambda _: self._committer.submit(group)))
+
+    return [(writing.KeyedCommitter, "submit", submit)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Effect without its key: noted when it is known to be done."""
+    real = writing.KeyedCommitter.apply
+
+    async def apply(self: Any, *operations: Any, **rest: Any) -> Any:
+        counts, self._counts = self._counts, lambda _: False
+        try:
+            return await real(self, *operations, **rest)
+        finally:
+            self._counts = counts
+
+    return [(writing.KeyedCommitter, "apply", apply)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Key that is taken from whoever has it."""
+    return [
+        changed("take_keys", "where idempotency_keys.keep_until <= excluded.taken_at", "where true"),
+        (key_statements, "is_free", lambda *_: True),
+    ]
 
 
 # Replay

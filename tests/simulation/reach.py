@@ -24,6 +24,7 @@ WANTED = (
     *("a retry", "a fork", "paused", "all were asked", "RunNotHeld"),
     *("runs were followed", "a subscriber went on after its cursor"),
     *("a duty was taken", "a duty was taken over"),
+    *("a start under a key", "answer KeptKey"),
     *(f"a time was {kind}" for kind in ("started", "caught_up", "queued", "skipped_overlap")),
     *("Undone", "struck with the rows of an activity"),
 )

@@ -42,6 +42,7 @@ from tests.simulation.clients import (
 )
 from tests.simulation.followers import LATE_MS, FollowRuns, rare_looks
 from tests.simulation.invariants import Violation, Witness
+from tests.simulation.keyed import UNDER_KEY, KeyWitness, SignalUnderKey, StartUnderKey, drawn_starts
 from tests.simulation.programs import (
     FAR,
     MOST_ATTEMPTS,
@@ -144,6 +145,7 @@ class Schedule:
             self.world.trace = []
         self.witness = Witness(self.database)
         self.timetables = ScheduleWitness(self.database)
+        self.keys = KeyWitness(self.database)
         self.world.wrote_hook = self._wrote
         self.work: list[Job] = []
         self.requests: list[Request] = []
@@ -225,6 +227,17 @@ class Schedule:
             for request in drawn_schedule(tape):
                 self._ask(request)
         self._draw_bulk()
+        self._draw_under_keys()
+
+    def _draw_under_keys(self) -> None:
+        """What several callers ask, to be done once."""
+        tape = self.tape
+        if tape.happens(300):
+            for request in drawn_starts(tape):
+                self._ask(request)
+        for number, (key, start) in enumerate(list(self.starts.items())):
+            if tape.happens(150):
+                self._ask(SignalUnderKey(key, start.after_step + tape.choose(150), f"{UNDER_KEY}{number}"))
 
     def _draw_bulk(self) -> None:
         """What is asked of all runs at once."""
@@ -357,7 +370,7 @@ class Schedule:
 
     def _make_request(self, request: Request, ready: list[Node]) -> None:
         node = ready[self.tape.choose(len(ready))]
-        if isinstance(request, SendSignal | ResolveDeferred | AskRun):
+        if isinstance(request, SendSignal | ResolveDeferred | AskRun | SignalUnderKey):
             self.sent[request.key][request.name].add(request.payload)
         if isinstance(request, BroadcastAll):
             self._note_broadcast(request)
@@ -381,6 +394,7 @@ class Schedule:
                 self._count(batch, outcome)
             self.witness.wrote(batch, outcome)
             self.timetables.wrote(batch, outcome, self.witness.seen)
+            self.keys.wrote(batch, outcome, self.witness.seen)
             for what in sorted(self.timetables.news()):
                 self.world.reach(what)
             self._check_held()
@@ -473,6 +487,9 @@ class Schedule:
                 self._check_forked(request)
             case PauseOne() if refusal is None:
                 self._check_paused_run(request)
+            case StartUnderKey() if refusal is None:
+                self.keys.answered(request, self.witness.seen)
+                self.world.reach("a start under a key")
             case BroadcastAll() | PauseAll():
                 self._check_bulk(request)
 

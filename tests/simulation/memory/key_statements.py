@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perdure.stores.operations import NoteReply, TakeKey
+from perdure.stores.records import KeyRow
 from perdure.stores.rules.questions import Found
 from tests.simulation.memory.statements import changed, never_waiting, rows_of, statement
 from tests.simulation.memory.view import Steps, View
@@ -15,13 +16,16 @@ def take_keys(view: View, rows: Sequence[TakeKey]) -> Steps[Found]:
     for take in rows:
         yield from view.keys.wait(take.identity)
         kept = view.keys.get(take.identity)
-        if kept is not None and kept[0].keep_until > take.at:
-            row, stale_at = kept
-            if row.answer is not None or row.digest != take.digest or stale_at > take.at:
-                continue
-        view.keys.put(take.identity, (take.row, take.stale_at))
-        taken.append((take.holder,))
+        if kept is None or is_free(take, *kept):
+            view.keys.put(take.identity, (take.row, take.stale_at))
+            taken.append((take.holder,))
     return rows_of(taken)
+
+
+def is_free(take: TakeKey, kept: KeyRow, stale_at: int) -> bool:
+    """Whether a key that is there can be taken."""
+    is_stale = kept.answer is None and kept.digest == take.digest and stale_at <= take.at
+    return is_stale or kept.keep_until <= take.at
 
 
 @never_waiting
