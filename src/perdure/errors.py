@@ -53,7 +53,7 @@
     ├── LastAdminKey              nobody could make another key if this one were revoked
     ├── RequestRejected           how the server answers a request that reaches no route, or may not
     │   ├── NotAuthenticated, NotAllowed, RouteNotFound, MethodNotAllowed
-    │   ├── BadJson, BadContentType, BodyTooLarge, TooManyRequests
+    │   ├── BadJson, BadContentType, BodyTooLarge, HeadersTooLarge, TooManyRequests
     └── StoreError
         ├── NotADatabase          the file is not ours, or not a database at all
         ├── NewerSchema           a newer Perdure wrote this database
@@ -887,6 +887,17 @@ class BodyTooLarge(RequestRejected):
 
     def __str__(self) -> str:
         return f"the body has more than {self.limit:,} bytes; send less, or start the server with a larger --max-body"
+
+
+class HeadersTooLarge(RequestRejected):
+    """The headers of a request are above the limit of the server."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"the headers have more than {self.limit:,} bytes; send less"
 
 
 class TooManyRequests(RequestRejected):

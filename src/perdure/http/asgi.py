@@ -20,6 +20,7 @@ from perdure.errors import (
     BadContentType,
     BadField,
     BodyTooLarge,
+    HeadersTooLarge,
     MethodNotAllowed,
     NotAuthenticated,
     PerdureError,
@@ -30,9 +31,11 @@ from perdure.http.access import ANYBODY, AsgiScope, Authenticate, Caller, check_
 from perdure.http.calls import Call, Service, body_of, query_of
 from perdure.http.policy import Policy
 from perdure.http.routes import ROUTES
+from perdure.http.streams import OpenStreams
 from perdure.http.table import Reply, Route, Scope, Tree
 
 log = logging.getLogger("perdure.http")
+access_log = logging.getLogger("perdure.access")
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -40,6 +43,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # A sender that takes longer for its body is cut.
 BODY_SECONDS = 30.0
 NOT_MODIFIED = 304
+LARGEST_HEADERS = 32 * 1024
 # So long it is believed that a namespace is there.
 KNOWN_MS = 1000
 
@@ -54,6 +58,7 @@ class HttpRequest:
         self.request_id = uuid4().hex
         self.route: Route | None = None
         self.caller: Caller | None = None
+        self.namespace = ""
 
     @property
     def path(self) -> str:
@@ -81,6 +86,7 @@ class Application:
         self._tree = Tree(ROUTES)
         # The namespaces that are there, and until when that is believed.
         self._namespaces: dict[str, int] = {}
+        self._streams = OpenStreams(service.engine.access_keys, service.engine.clock)
 
     def stop(self) -> None:
         """Answer everybody who waits, and end streams: the server is about to end."""
@@ -94,6 +100,15 @@ class Application:
 
     async def _answer(self, request: HttpRequest, receive: Receive, send: Send) -> None:
         response = HttpResponse(request, send, self._policy.headers_for(request.headers))
+        clock = self._service.engine.clock
+        began = clock.monotonic()
+        try:
+            await self._respond(request, receive, response)
+        finally:
+            if access_log.isEnabledFor(logging.INFO):
+                _note(request, response.status, clock.monotonic() - began)
+
+    async def _respond(self, request: HttpRequest, receive: Receive, response: "HttpResponse") -> None:
         try:
             await self._serve(request, receive, response)
         except PerdureError as error:
@@ -110,6 +125,8 @@ class Application:
             await response.problem(status, body, None)
 
     async def _serve(self, request: HttpRequest, receive: Receive, response: "HttpResponse") -> None:
+        if sum(len(name) + len(value) for name, value in request.scope["headers"]) > LARGEST_HEADERS:
+            raise HeadersTooLarge(LARGEST_HEADERS)
         self._policy.check(request.method, request.headers)
         if request.method == "OPTIONS":
             await response.plain(204, b"", [])
@@ -124,13 +141,25 @@ class Application:
         data = b"" if route.body is None else await _body(request, receive, self._policy.max_body)
         body = None if route.body is None else body_of(data, route.body)
         meant = namespace_for(caller, namespace) if route.has_namespace else ""
+        request.namespace = meant
         if meant not in {"", "main"}:
             await self._check_namespace(meant)
         call: Call[Any, Any] = Call(
-            self._service, caller, meant, path, query, body, run_id, request.headers, request.request_id
+            self._service,
+            caller,
+            meant,
+            path,
+            query,
+            body,
+            run_id,
+            request.headers,
+            request.request_id,
+            request.scope,
         )
         if route.frames is not None and "text/event-stream" in request.headers.get("accept", ""):
-            await sse.stream(await route.frames(call), self._service.stopping, receive, response)
+            async with self._streams.one_more(caller) as is_over:
+                frames = await route.frames(call)
+                await sse.stream(frames, self._service.stopping, is_over, receive, response)
             return
         if route.method != "GET" and (key := request.headers.get(idempotency.HEADER)) is not None:
             asked = (path, request.scope.get("query_string", b""), data)
@@ -177,9 +206,11 @@ class HttpResponse:
         self._send = send
         self._headers = [*headers, (b"x-request-id", request.request_id.encode())]
         self.has_begun = False
+        self.status = 0
 
     async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.has_begun = True
+        self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._headers]})
 
     async def part(self, data: bytes, *, more: bool = True) -> None:
@@ -242,6 +273,18 @@ async def _body(request: HttpRequest, receive: Receive, limit: int) -> bytes:
     if size and kind != "application/json":
         raise BadContentType(kind)
     return b"".join(parts)
+
+
+def _note(request: HttpRequest, status: int, ms: int) -> None:
+    """One line for each request: the route, not the path, for ids are none of the log's business."""
+    route = request.method if request.route is None else f"{request.route.method} {request.route.path}"
+    key_id = None if request.caller is None else request.caller.key_id
+    told = {"route": route, "status": status, "key_id": key_id, "namespace": request.namespace}
+    access_log.info(
+        "%s %d %d ms key=%s namespace=%s request=%s",
+        *(route, status, ms, key_id or "-", request.namespace or "-", request.request_id),
+        extra={"event": "request", "ms": ms, "request_id": request.request_id, **told},
+    )
 
 
 async def _live(receive: Receive, send: Send) -> None:

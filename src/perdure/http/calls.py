@@ -13,7 +13,8 @@ import msgspec
 
 from perdure.engine.ports import Engine
 from perdure.errors import BadField, BadJson, RunNotFound
-from perdure.http.access import Caller
+from perdure.http.access import AsgiScope, Caller
+from perdure.http.callers.authentication import KeyAuthentication
 from perdure.http.catalog import Catalog
 from perdure.http.server_stop import ServerStop
 from perdure.http.table import Route
@@ -33,13 +34,15 @@ class Service(msgspec.Struct):
     engine: Engine
     catalog: Catalog
     stopping: ServerStop
+    # Where keys of the database are what callers show.
+    authentication: KeyAuthentication | None = None
     routes: tuple[Route, ...] = ()
 
 
 class Call(Generic[Q, B]):
     """One call of a route, checked."""
 
-    __slots__ = ("body", "caller", "headers", "namespace", "path", "query", "request_id", "run_id", "service")
+    __slots__ = ("body", "caller", "headers", "namespace", "path", "query", "request_id", "run_id", "scope", "service")
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class Call(Generic[Q, B]):
         run_id: str | None,
         headers: Mapping[str, str],
         request_id: str,
+        scope: AsgiScope,
     ) -> None:
         self.service = service
         self.caller = caller
@@ -62,6 +66,7 @@ class Call(Generic[Q, B]):
         self.run_id = run_id
         self.headers = headers
         self.request_id = request_id
+        self.scope = scope
 
     def over(self, engine: Engine) -> "Call[Q, B]":
         """The same call, of another engine."""

@@ -24,6 +24,7 @@ STATUSES: dict[type[BaseException], int] = {
     errors.MethodNotAllowed: 405,
     errors.BadJson: 400,
     errors.BodyTooLarge: 413,
+    errors.HeadersTooLarge: 431,
     errors.BadContentType: 415,
     errors.TooManyRequests: 429,
     errors.InboxFull: 429,

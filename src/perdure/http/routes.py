@@ -10,6 +10,7 @@ from perdure.http.handlers import (
     namespaces,
     runs,
     schedules,
+    sessions,
     steering,
     workers,
 )
@@ -27,4 +28,5 @@ ROUTES: tuple[Route, ...] = (
     *workers.ROWS.all,
     *namespaces.ROWS.all,
     *access_keys.ROWS.all,
+    *sessions.ROWS.all,
 )

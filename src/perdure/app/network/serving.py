@@ -12,7 +12,7 @@ from perdure.engine.ports import Engine, KeyRequest
 from perdure.errors import BadOption
 from perdure.http.access import ROLES, Authenticate, anybody
 from perdure.http.asgi import Application
-from perdure.http.authentication import KeyAuthentication
+from perdure.http.callers.authentication import KeyAuthentication
 from perdure.http.calls import Service
 from perdure.http.catalog import Catalog
 from perdure.http.policy import LOOPBACK, MAX_BODY, Policy
@@ -45,8 +45,9 @@ def application(
     stopping: ServerStop | None = None,
 ) -> Application:
     """The routes over an engine; without `authenticate` callers show keys of the database."""
-    service = Service(engine, catalog, stopping or ServerStop())
-    return Application(service, authenticate or KeyAuthentication(engine.access_keys, engine.clock), policy or Policy())
+    keys = None if authenticate is not None else KeyAuthentication(engine.access_keys, engine.clock)
+    service = Service(engine, catalog, stopping or ServerStop(), keys)
+    return Application(service, authenticate or keys or anybody, policy or Policy())
 
 
 def checked_address(options: ServerOptions) -> tuple[str, int]:

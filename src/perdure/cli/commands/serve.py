@@ -44,6 +44,7 @@ Origins = Annotated[list[str] | None, typer.Option("--allow-origin", metavar="UR
 NoAuth = Annotated[bool, typer.Option("--no-auth", help="Ask for no key; on this machine alone.")]
 Prefix = Annotated[str, typer.Option("--prefix", metavar="/PATH", help="The path that all routes are under.")]
 ReusePort = Annotated[bool, typer.Option("--reuse-port", help="Share the port with other servers.")]
+MaxBody = Annotated[int, typer.Option("--max-body", metavar="BYTES", min=1024, help="The largest body of a request.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="NAME", help="A queue to work, not `default`.")]
 
 
@@ -59,6 +60,7 @@ def serve(
     no_auth: NoAuth = False,
     prefix: Prefix = "",
     reuse_port: ReusePort = False,
+    max_body: MaxBody = 8 * 1024 * 1024,
     queue: Queues = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -76,12 +78,14 @@ def serve(
         no_auth=no_auth,
         prefix=prefix,
         reuse_port=reuse_port,
+        max_body=max_body,
     )
     for module in modules or ():
         load(module)
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
+    logging.getLogger("perdure.access").setLevel(logging.INFO)
     app = perdure.Perdure(
         url, namespace=namespace, worker=bool(modules), queues=queue or [DEFAULT_QUEUE], grace=GRACE_SECONDS
     )

@@ -37,5 +37,11 @@ class AccessKeys(Protocol):
     async def revoke(self, key_id: str) -> None:
         """End a key; KeyNotFound, or LastAdminKey when nobody could make another one then."""
 
+    async def good(self, key_id: str) -> AccessKeyRow | None:
+        """The key with this id; None when there is none, it has expired, or was revoked more than a second ago."""
+
+    async def session_secret(self) -> bytes:
+        """What sessions are signed with: the same for every process on the database, and nothing else's."""
+
     async def check(self, text: str) -> AccessKeyRow | None:
         """The key that a caller shows; None when it is none, has expired, or was revoked more than a second ago."""

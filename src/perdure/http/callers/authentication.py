@@ -4,11 +4,16 @@ In:   the headers of a request.
 Out:  a Caller, or None; TooManyRequests where one source tries key after key.
 """
 
+import logging
+
 from perdure.clock import Clock
 from perdure.engine.ports import AccessKeys
 from perdure.errors import TooManyRequests
 from perdure.http.access import AsgiScope, Caller
+from perdure.http.callers.sessions import BrowserSessions
 from perdure.stores.records import AccessKeyRow
+
+log = logging.getLogger("perdure.http")
 
 # So many wrong keys in a minute from one source, then it is told to wait. A right key is never kept waiting.
 MOST_WRONG = 10
@@ -22,30 +27,35 @@ def caller_of(row: AccessKeyRow) -> Caller:
 
 
 class KeyAuthentication:
-    """Finds callers by the keys of a database."""
+    """Finds callers by the keys of a database, or by sessions that were begun with one."""
 
     def __init__(self, keys: AccessKeys, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
+        self.sessions = BrowserSessions(keys, clock)
         self._wrong: dict[str, list[int]] = {}
 
     async def __call__(self, scope: AsgiScope) -> Caller | None:
         text = key_in(scope)
-        if text is None:
-            return None
+        row = await (self.sessions.caller(scope) if text is None else self.checked(text, scope))
+        return None if row is None else caller_of(row)
+
+    async def checked(self, text: str, scope: AsgiScope) -> AccessKeyRow | None:
+        """The key that is shown; TooManyRequests where one source shows wrong ones again and again."""
         row = await self._keys.check(text)
-        if row is not None:
-            return caller_of(row)
-        self._count_wrong(str((scope.get("client") or ("?",))[0]))
-        return None
+        if row is None:
+            self._count_wrong(str((scope.get("client") or ("?",))[0]))
+        return row
 
     def _count_wrong(self, source: str) -> None:
         now = self._clock.now()
         recent = [at for at in self._wrong.get(source, ()) if at > now - WINDOW_MS]
         if len(self._wrong) >= MOST_SOURCES:
             self._wrong.clear()
-        self._wrong[source] = [*recent[-MOST_WRONG:], now]
+        self._wrong[source] = [*recent[-MOST_WRONG - 1 :], now]
         if len(recent) >= MOST_WRONG:
+            if len(recent) == MOST_WRONG:
+                log.warning("too many wrong keys from %s", source, extra={"event": "wrong_keys", "source": source})
             raise TooManyRequests("too many wrong keys came from your address in the last minute")
 
 
