@@ -118,6 +118,7 @@ LARGE_CLASSES = {
     "Run": "all that can be asked of a run, on its one handle",
     "SyncRun": "the same",
     "Perdure": "all that a program asks of a database, on the one object it opens",
+    "SyncPerdure": "the same",
     "RunLoop": "asyncio's own methods, which a loop has to have",
 }
 # Where two classes of one name are.

@@ -34,6 +34,7 @@ from perdure.stores.operations import (
     AppendEvent,
     Batch,
     BeginAttempt,
+    ClaimOne,
     ClaimRuns,
     CreateNamespace,
     DeleteNamespace,
@@ -380,6 +381,31 @@ async def test_a_run_with_many_unread_messages_takes_no_more_of_those_that_can_w
         assert isinstance(await write(store, a_signal(6)), Applied)
         assert await write(store, a_signal(7)) == Full(3)
         assert await write(store, a_message("nobody")._replace(most=3)) == Missing()
+
+
+async def test_one_run_is_claimed_by_its_id_if_it_is_free_and_due(store: Store) -> None:
+    """Who is told of a run takes that one, and none that sleeps, is held, has ended or is another worker's."""
+
+    async def claimed(run_id: str, now: int = 3000, workflow: str = "wf", namespace: str = "main") -> bool:
+        answer = await write(store, ClaimOne(run_id, WORKER, namespace, (workflow, "other"), now))
+        assert isinstance(answer, Applied | Moved)
+        return isinstance(answer, Applied)
+
+    async with opened(store):
+        await write(store, a_run("r1"), a_run("r2"), a_run("r3"))
+        await write(store, ParkRun("r1", WORKER, "SUSPENDED", 4000, "[]", 0, 2000))
+        await write(store, HoldRun("r2", WORKER, "paused", "{}", 2000))
+        assert not await claimed("r1")
+        assert not await claimed("r1", 4000, workflow="fw")
+        assert not await claimed("r1", 4000, namespace="elsewhere")
+        assert await claimed("r1", 4000)
+        assert not await claimed("r1", 4000)
+        assert not await claimed("r2")
+        assert not await claimed("r3")
+        assert not await claimed("nobody")
+        row = await store.reads.run("main", "r1")
+        assert row is not None
+        assert (row.owner, row.status, row.waiting) == (WORKER, "RUNNING", None)
 
 
 async def test_a_message_that_is_due_later_wakes_its_run_then(store: Store) -> None:

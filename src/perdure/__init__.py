@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "Backfilled Bulk BulkError Change Check Decision DeferredInfo DutyInfo Explanation FailedAttempt KeyInfo "
-        "Keys MadeKey NamespaceDetail NamespaceInfo Namespaces Page Perdure QueueInfo Queues Run RunEvent RunInfo "
-        "ScheduleInfo Schedules Snapshot StreamItem SyncKeys SyncNamespaces SyncPerdure SyncQueues SyncRun "
-        "SyncSchedules SyncWorkers UndoInfo UnreadMessage Wait WorkerInfo Workers"
+        "Backfilled Bulk BulkError Change Check Decision DeferredInfo DutyInfo Explanation FailedAttempt Handled "
+        "KeyInfo Keys MadeKey NamespaceDetail NamespaceInfo Namespaces Page Perdure Processed QueueInfo Queues "
+        "Run RunEvent RunInfo ScheduleInfo Schedules Snapshot StreamItem SyncKeys SyncNamespaces SyncPerdure "
+        "SyncQueues SyncRun SyncSchedules SyncWorkers Tick UndoInfo UnreadMessage Wait WorkerInfo WorkerStats "
+        "Workers"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from perdure.app import DutyInfo as DutyInfo
     from perdure.app import Explanation as Explanation
     from perdure.app import FailedAttempt as FailedAttempt
+    from perdure.app import Handled as Handled
     from perdure.app import KeyInfo as KeyInfo
     from perdure.app import Keys as Keys
     from perdure.app import MadeKey as MadeKey
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from perdure.app import Namespaces as Namespaces
     from perdure.app import Page as Page
     from perdure.app import Perdure as Perdure
+    from perdure.app import Processed as Processed
     from perdure.app import QueueInfo as QueueInfo
     from perdure.app import Queues as Queues
     from perdure.app import Run as Run
@@ -95,11 +98,13 @@ if TYPE_CHECKING:
     from perdure.app import SyncRun as SyncRun
     from perdure.app import SyncSchedules as SyncSchedules
     from perdure.app import SyncWorkers as SyncWorkers
+    from perdure.app import Tick as Tick
     from perdure.app import UndoInfo as UndoInfo
     from perdure.app import UnreadMessage as UnreadMessage
     from perdure.app import Wait as Wait
     from perdure.app import WorkerInfo as WorkerInfo
     from perdure.app import Workers as Workers
+    from perdure.app import WorkerStats as WorkerStats
     from perdure.authoring.activity import Activity as Activity
     from perdure.authoring.activity import activity as activity
     from perdure.authoring.activity_context import Attempt as Attempt

@@ -1,5 +1,8 @@
 """Perdure, the object a program opens, and Run, the handle of a run; their twins for code that does not await."""
 
+from perdure.app.hosts.invocations import Handled as Handled
+from perdure.app.hosts.invocations import Processed as Processed
+from perdure.app.hosts.invocations import Tick as Tick
 from perdure.app.nouns.keys import Keys as Keys
 from perdure.app.nouns.namespaces import Namespaces as Namespaces
 from perdure.app.nouns.schedules import Schedules as Schedules
@@ -39,3 +42,4 @@ from perdure.views.schedules import DutyInfo as DutyInfo
 from perdure.views.schedules import ScheduleInfo as ScheduleInfo
 from perdure.views.workers import QueueInfo as QueueInfo
 from perdure.views.workers import WorkerInfo as WorkerInfo
+from perdure.views.workers import WorkerStats as WorkerStats

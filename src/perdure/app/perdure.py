@@ -10,6 +10,7 @@ import contextlib
 import copy
 from asyncio.events import _get_running_loop
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
@@ -17,6 +18,9 @@ from perdure.app import checking
 from perdure.app import options as checks
 from perdure.app.announcing import announce
 from perdure.app.closing import close_fully
+from perdure.app.hosts.brief_worker import BriefWorker
+from perdure.app.hosts.invocations import Handled, Processed, Tick, budget_ms, handle, process, run_id_in, tick
+from perdure.app.hosts.presets import preset as preset_of
 from perdure.app.interrupts import end_at_the_callers_line
 from perdure.app.keys import DAY, TEN_MINUTES, command_key, start_each
 from perdure.app.network.remote import is_remote, remote_engine
@@ -42,6 +46,7 @@ from perdure.engine.engine import StoreEngine
 from perdure.engine.held import tell_how_many
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, StartedRun, Steering, Verb
+from perdure.engine.reads import StoreReader
 from perdure.errors import (
     AnotherLoop,
     BadOption,
@@ -55,6 +60,7 @@ from perdure.ids import Ids, RandomIds, checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
+from perdure.stores.port import Store
 from perdure.stores.records import RunFilter
 from perdure.stores.urls import store_for
 from perdure.views.bulk import Bulk, act_on_all
@@ -63,6 +69,7 @@ from perdure.views.check import Check
 from perdure.views.run import Page
 from perdure.views.run_views import views_of
 from perdure.views.schedules import DutyInfo, duty_views
+from perdure.views.workers import WorkerStats
 
 if TYPE_CHECKING:
     from perdure.app.sync.generated import SyncPerdure
@@ -86,6 +93,8 @@ class Perdure:
     As a context manager it also works the given queues: it runs what is started here
     or elsewhere, as far as it has the code. `worker=False` makes it a client only.
 
+    A `preset` ("dev", "standard" or "throughput") says how many runs live here at once, how long a quiet one stays,
+    how long the lease is and how long a stop waits for activities: `max_live, park_after, lease, grace` win over it.
     A run that has not read `max_unread` messages is sent no more signals from here: InboxFull.
     `Perdure("https://server", worker=False)` is the same over a server, which is shown the `key`, or PERDURE_KEY.
     """
@@ -99,11 +108,12 @@ class Perdure:
         namespace: str = "main",
         workflows: Sequence[Workflow[..., object]] | None = None,
         resources: Sequence[object] = (),
-        max_live: int = 10_000,
+        preset: str = "standard",
+        max_live: int | None = None,
         max_unread: int = MAX_UNREAD,
-        park_after: Duration = 10.0,
-        lease: Duration = 30.0,
-        grace: Duration = 10.0,
+        park_after: Duration | None = None,
+        lease: Duration | None = None,
+        grace: Duration | None = None,
         key: str | None = None,
     ) -> None:
         self.url = url
@@ -117,15 +127,16 @@ class Perdure:
         self.namespace = checked_id("namespace", namespace)
         self._is_worker = checks.flag("worker", worker)
         self._queues = checks.queues(queues)
+        chosen = preset_of(preset, max_live, park_after, lease, grace)
         self._settings = _settings(
             self._queues,
-            max_live=checks.count("max_live", max_live, 1),
-            park_after_ms=round(seconds(park_after, "park_after") * 1000),
+            max_live=checks.count("max_live", chosen.max_live, 1),
+            park_after_ms=round(seconds(chosen.park_after, "park_after") * 1000),
             is_worker=self._is_worker,
         )
         self._max_unread = checks.count("max_unread", max_unread, 1)
-        self._lease_ms = round(seconds(lease, "lease") * 1000)
-        self._grace_ms = round(seconds(grace, "grace") * 1000)
+        self._lease_ms = round(seconds(chosen.lease, "lease") * 1000)
+        self._grace_ms = round(seconds(chosen.grace, "grace") * 1000)
         self._known = checks.known(workflows)
         self._resources = checks.resources(resources)
         self._store = store_for("sqlite://" if self._is_remote else url)
@@ -174,15 +185,17 @@ class Perdure:
         return self
 
     def _engine_of_url(self) -> Engine:
-        if self._is_remote:
-            return self._connect(self.url, self._key)
+        return self._connect(self.url, self._key) if self._is_remote else self._engine_over(self._store)
+
+    def _engine_over(self, store: Store, *, is_brief: bool = False) -> StoreEngine:
         return StoreEngine(
-            self._store,
+            store,
             self._clock,
             self._ids,
             lease_ms=self._lease_ms,
             heartbeat=self._heartbeat,
             max_unread=self._max_unread,
+            is_brief=is_brief,
         )
 
     async def __aexit__(
@@ -298,6 +311,61 @@ class Perdure:
     async def duties(self) -> "list[DutyInfo]":
         """What one worker of the namespace does for all, who has it, and how it went."""
         return await duty_views(self._opened, self.namespace)
+
+    # Hosts
+
+    def worker_stats(self) -> WorkerStats:
+        """What the worker of this Perdure has done since it was opened; BadOption for a client, which works nothing."""
+        engine, worker = self._opened, self._worker
+        if worker is None or not isinstance(engine, StoreEngine):
+            raise BadOption(
+                "this Perdure was opened with worker=False and works nothing; `app.workers.list()` has others"
+            )
+        return worker.stats(engine.worker_id)
+
+    async def handle(self, event: Mapping[str, object], *, budget: Duration = 20.0) -> Handled:
+        """Bring the run of `event["run_id"]` as far as it gets, in a process that lives for seconds.
+
+        For the length of the call this is a worker. A run that waits is parked at once, what is due within a second is
+        waited for. After the `budget` everything is handed back, activities under way included.
+        """
+        run_id = run_id_in(event)
+        return await handle(self._brief(budget), self._store_reader, run_id)
+
+    async def process_available(self, *, max_jobs: int = 10, budget: Duration = 20.0) -> Processed:
+        """Take ripe runs, at most `max_jobs`, and bring each as far as it gets, as `handle` does with one."""
+        jobs = checks.count("max_jobs", max_jobs, 1)
+        return await process(self._brief(budget), self._store_reader, jobs)
+
+    async def tick(self, *, budget: Duration = 20.0) -> Tick:
+        """Do once what workers do for all now and then: rescue, ends by the clock, schedules and all other duties.
+
+        A part that fails is named in `errors`; the others are done.
+        """
+        brief = self._brief(budget)
+        return await tick(brief, lambda: reconcile(brief.engine, self.namespace, self._workflows()))
+
+    @property
+    def _store_reader(self) -> StoreReader:
+        return cast("StoreEngine", self._opened).reader
+
+    def _brief(self, budget: Duration) -> BriefWorker:
+        """A worker for the length of a call; BadOption where there can be none."""
+        ms, _ = budget_ms(budget), self._opened
+        if self._is_worker or self._is_remote or self.url == "sqlite://":
+            raise BadOption(
+                "this is for processes that live for seconds and open a database of their own with worker=False; "
+                "a Perdure that works does all of it by itself"
+            )
+        from perdure.worker.executor import WorkerSettings  # noqa: PLC0415 - as in _settings
+        from perdure.worker.worker import Worker  # noqa: PLC0415 - as above
+
+        settings = WorkerSettings(queues=self._queues, max_live=0, park_after_ms=0)
+        make = partial(
+            Worker, namespace=self.namespace, settings=settings, known=self._known, resources=self._resources
+        )
+        engine = self._engine_over(store_for(self.url), is_brief=True)
+        return BriefWorker(engine, self.namespace, self._queues, make, ms, self._shutdown)
 
     def asgi(self, *, authenticate: Authenticate | None = None) -> AsgiApplication:
         """The routes over this Perdure, to be mounted in any ASGI application: `api.mount("/perdure", app.asgi())`.

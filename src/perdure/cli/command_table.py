@@ -65,6 +65,7 @@ SECTIONS = {
         "terminate": Entry("terminate:terminate", "End a run at once, without clean-up."),
     },
     "Care": {
+        "tick": Entry("tick:tick", "Do once what workers do for all now and then, and work ripe runs."),
         "check": Entry(
             "check:check", "Check whether the open runs fit this code, before it is deployed; changes nothing."
         ),

@@ -15,6 +15,7 @@ from perdure.engine.client import StoreClient
 from perdure.engine.committer import Committer
 from perdure.engine.duties.duties import Duties
 from perdure.engine.duties.housekeeping import HousekeepingDuty
+from perdure.engine.duties.maintenance import Maintenance
 from perdure.engine.duties.schedules import ScheduleDuty
 from perdure.engine.hindrances import Hindered
 from perdure.engine.inspector import StoreInspector
@@ -64,8 +65,11 @@ class StoreEngine:
         lease_ms: int = 30_000,
         heartbeat: type[Heartbeat] | None = Heartbeat,
         max_unread: int = MAX_UNREAD,
+        is_brief: bool = False,
     ) -> None:
         self.clock = clock
+        # Whether this lives for a call only: it does nothing by itself that would be broken off at its end.
+        self._is_brief = is_brief
         self._store = store
         self._ids = ids
         # What all others stand on
@@ -75,6 +79,7 @@ class StoreEngine:
         hindered = Hindered()
         living = LivingWorkers(store, clock, lease)
         self.takeover = takeover = Takeover(store, committer, clock, lease, living)
+        takeover.trusts_clock = is_brief
         self.arrivals = arrivals = Arrivals(store, clock, lease, background)
         # The nouns of the port
         self.reader = reader = StoreReader(store, living, background)
@@ -114,6 +119,7 @@ class StoreEngine:
         self.schedules = StoreSchedules(clock, ids, rows, declared, deciding, arrivals)
         duties.add(ScheduleDuty(store, arrivals, deciding))
         duties.add(HousekeepingDuty(store, committer))
+        self.maintenance = Maintenance(clock, takeover, stopping, duties)
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)
         self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping, duties)
@@ -146,8 +152,8 @@ class StoreEngine:
                 self.recovery.begin()
             elif namespace != MAIN:
                 await self.namespaces.find(namespace)
-            await self.watch.begin(namespace)
-            if host is not None:
+            await self.watch.begin(namespace, rescues=not self._is_brief)
+            if host is not None and not self._is_brief:
                 self.duties.begin(namespace)
                 self._background.spawn(self._refresh_schedules(namespace))
         except BaseException:

@@ -172,9 +172,9 @@ class Stopping:
         if isinstance(answer, Applied) and isinstance(answer.value, Posted):
             self._arrivals.notice(run_id, Message(answer.value.number, message_id, body, at), answer.value.count)
 
-    async def close_overdue(self, namespace: str, now: int) -> None:
-        """Close the runs whose end by the clock has come, unless they have an owner, who does it."""
-        closed = BITE
+    async def close_overdue(self, namespace: str, now: int) -> int:
+        """Close the runs whose end by the clock has come, unless they have an owner, who does it; answers how many."""
+        closed, total = BITE, 0
         while closed == BITE:
             overdue = await self._store.reads.overdue(namespace, now, BITE)
             free = [row for row in overdue if await self._takeover.is_free(row.owner)]
@@ -183,6 +183,8 @@ class Stopping:
             if trouble := next((error for error in told if isinstance(error, BaseException)), None):
                 raise trouble
             closed = sum(map(bool, told))
+            total += closed
+        return total
 
     async def _close_overdue(self, row: RunRow) -> bool:
         is_cancelled = row.close_as == Status.CANCELLED

@@ -65,12 +65,13 @@ class Watch:
             clock, "watch_failed", "watching failed, will try again", "what others have done can be seen again"
         )
 
-    async def begin(self, namespace: str) -> None:
+    async def begin(self, namespace: str, *, rescues: bool = True) -> None:
         """Start to look; runs of this namespace are closed when their end by the clock has come."""
         self._namespace = namespace
         if self._lease.host is not None:
             self._last_message = await self._store.reads.last_message()
-            await self._takeover.rescue()
+            if rescues:
+                await self._takeover.rescue()
         self._next_rescue_at = self._clock.now() + RESCUE_MS
         self._schedule()
         self._stopping.deadlines.look = self._waiters.askers.look_soon = self._look_again

@@ -390,6 +390,16 @@ class ClaimRuns(NamedTuple):
     suspects: int = 0
 
 
+class ClaimOne(NamedTuple):
+    """Take this run. Refused unless it is due, nobody has it or holds it, and it is one of these workflows."""
+
+    run_id: str
+    worker_id: str
+    namespace: str
+    workflows: tuple[str, ...]
+    now: int
+
+
 class NoteLosses(NamedTuple):
     """What is held against a run of this worker from now on, and how often it outlived its watch."""
 
@@ -718,6 +728,7 @@ Operation: TypeAlias = (
     | PauseRun
     | NoteWaiting
     | ClaimRuns
+    | ClaimOne
     | NoteLosses
     | ResumeRun
     | FreeMismatches

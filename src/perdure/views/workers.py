@@ -34,6 +34,24 @@ class WorkerInfo(View):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStats(View):
+    """What the worker of a process has done since it was opened.
+
+    `claimed` runs it took from others or found free, `closed` ended here, `steps` are the events that it recorded,
+    `replays` the runs that were brought back from their histories; `live` are in memory now.
+    """
+
+    worker_id: str
+    started_at: datetime
+    claimed: int
+    closed: int
+    steps: int
+    replays: int
+    live: int
+    is_stopping: bool
+
+
+@dataclass(frozen=True, slots=True)
 class QueueInfo(View):
     """A queue: how many of its open runs are in each status, and how many living workers work it."""
 

@@ -51,6 +51,8 @@ class Claims:
             engine.clock, "claim_failed", "claiming failed, will try again", "runs can be claimed again"
         )
         self.is_wanted = False
+        # How many runs this has taken.
+        self.claimed = 0
 
     @property
     def is_idle(self) -> bool:
@@ -90,7 +92,9 @@ class Claims:
                 self.is_wanted = False
                 names, suspects = self._names(), self._suspects()
                 limit = min(room, CLAIM)
-                if await self._claimer.claim(self._namespace, self._queues, names, limit, suspects) > 0:
+                claimed = await self._claimer.claim(self._namespace, self._queues, names, limit, suspects)
+                if claimed:
+                    self.claimed += len(claimed)
                     self.is_wanted = True
                     self._again_ms = CLAIM_AGAIN_MS
                 else:

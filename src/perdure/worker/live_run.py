@@ -81,6 +81,8 @@ class LiveRun:
     losses = 0
     outlived = 0
     under_way: "set[str] | None" = None
+    # The number of its newest event when it came to live here.
+    first_seq = 1
     # Only kept when every step replays from the start.
     history: "list[Event] | None" = None
 
@@ -214,13 +216,16 @@ class LiveRuns:
 
     def __init__(self, left: Callable[[], None]) -> None:
         self.by_id: dict[str, LiveRun] = {}
+        # How many events those have had here that left.
+        self.steps = 0
         self.is_stopping = False
         self._left = left
 
     def evict(self, live: LiveRun) -> None:
         """Forget a run, and leave nothing of its code in memory."""
         live.is_gone = live.begins_nothing = True
-        self.by_id.pop(live.run_id, None)
+        if self.by_id.pop(live.run_id, None) is not None:
+            self.steps += live.owned.state.seq - live.first_seq
         live.cancel_attempts()
         live.running.clear()
         live.program.evict()

@@ -29,11 +29,15 @@ class Replay:
         self._clock = engine.clock
         self._executor = executor
         self._messages = messages
+        # How many runs were brought back that had begun before.
+        self.count = 0
 
     def bring_back(self, live: LiveRun, loaded: LoadedRun) -> None:
         """Give a run its past."""
         if loaded.row.losses:
             self._executor.suspects.bring_back(live, loaded.row)
+        live.first_seq = live.owned.state.seq
+        self.count += live.owned.has_begun_before
         live.is_long = len(loaded.events) >= warnings.LONG_HISTORY
         row = loaded.row
         live.annotated = (row.attributes if row.own_attributes is None else row.own_attributes, row.step)

@@ -16,6 +16,8 @@ from perdure.engine.ports import Engine, HandBack, OwnedRun, StartRequest
 from perdure.errors import StoreUnavailable
 from perdure.kernel.traits import PLAIN
 from perdure.stores.records import LoadedRun
+from perdure.views.run import moment
+from perdure.views.workers import WorkerStats
 from perdure.worker.calls.task import task_names, with_tasks
 from perdure.worker.claims import Claims
 from perdure.worker.executor import Executor, WorkerSettings
@@ -75,6 +77,8 @@ class Worker:
             suspects=lambda: suspects.room,
             names=self.names,
         )
+        self._started_at = engine.clock.now()
+        self._closed = 0
         self._publishing: Publishing | None = None
         self._sweep_alarm: Alarm | None = None
         self._next_look_at = self._clock.now() + LOOK_MS
@@ -85,6 +89,20 @@ class Worker:
         self.notice_unread = messages.notice_unread
         self.broken = holding.broken
         self.unreadable = holding.unreadable
+
+    def stats(self, worker_id: str) -> WorkerStats:
+        """What this worker has done since it began."""
+        here = self._live.values()
+        return WorkerStats(
+            worker_id=worker_id,
+            started_at=moment(self._started_at),
+            claimed=self._claims.claimed,
+            closed=self._closed,
+            steps=self._runs.steps + sum(live.owned.state.seq - live.first_seq for live in here),
+            replays=self._replay.count,
+            live=len(self._live),
+            is_stopping=self._runs.is_stopping,
+        )
 
     # Beginning and ending
 
@@ -213,6 +231,8 @@ class Worker:
         """The end of a run is on disk: forget it."""
         live = self._live.pop(run_id, None)
         if live is not None:
+            self._closed += 1
+            self._runs.steps += live.owned.state.seq - live.first_seq
             live.is_gone = live.begins_nothing = True
             if live.running:
                 self._runs.evict(live)
@@ -228,7 +248,26 @@ class Worker:
         """There may be ripe runs to claim."""
         self._claims.look()
 
+    async def claim(self, limit: int) -> list[str]:
+        """Take ripe runs now, for who looks for none by itself; answers their ids."""
+        settings = self._settings
+        claimed = await self._engine.claimer.claim(
+            self._namespace, settings.queues, self.names(), limit, self._suspects.room
+        )
+        self._claims.claimed += len(claimed)
+        return claimed
+
+    async def claim_one(self, run_id: str) -> bool:
+        """Take this run now; False when it is not due, or somebody else has it."""
+        is_taken = await self._engine.claimer.claim_one(self._namespace, run_id, self.names())
+        self._claims.claimed += is_taken
+        return is_taken
+
     # Letting go
+
+    def park_waiting(self) -> None:
+        """Park all runs that only wait now, but for those that go on within a second."""
+        self._parking.sweep(self._live.values(), self._clock.now(), is_crowded=True)
 
     def sweep(self) -> None:
         """Park runs that have been quiet for long; comes again by itself, whatever fails in it."""

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from perdure.kernel.quarantine import LONGEST_PAUSE_MS, is_suspect
 from perdure.stores.records import RunRow
 from perdure.stores.rules.questions import Found
-from tests.simulation.memory.statements import changed, never_waiting, rows_of, untaken
-from tests.simulation.memory.view import View
+from tests.simulation.memory.statements import changed, find_run, never_waiting, rows_of, statement, untaken
+from tests.simulation.memory.view import Steps, View
 
 
 def _free(view: View, queue: str, *, suspects: bool = False) -> list[RunRow]:
@@ -186,3 +186,19 @@ def suspects_like_it(
 ) -> Found:
     alike = [row for row in _suspects(view, queue, now, namespace, workflows) if row.losses == losses]
     return rows_of((row.run_id,) for row in untaken(view, _first_untaken(view, alike, limit)))
+
+
+@statement
+def claim_one(
+    view: View, *, run_id: str, worker_id: str, namespace: str, workflows: Sequence[str], now: int
+) -> Steps[Found]:
+    def is_right(row: RunRow) -> bool:
+        is_free = row.owner is None and row.closed_at is None and row.held is None
+        is_due = row.wake_at is not None and row.wake_at <= now
+        return is_free and is_due and row.namespace == namespace and row.workflow in workflows
+
+    row = yield from find_run(view, run_id, is_right)
+    if row is not None:
+        begun_at = max(now, row.created_at) if row.begun_at is None else row.begun_at
+        view.runs.put(run_id, replace(row, owner=worker_id, begun_at=begun_at, status="RUNNING", waiting=None))
+    return changed(row is not None)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
+from perdure.app.hosts.invocations import Handled, Processed, Tick
 from perdure.app.keys import DAY, TEN_MINUTES
 from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
@@ -38,7 +39,7 @@ from perdure.views.namespaces import NamespaceDetail, NamespaceInfo
 from perdure.views.outputs import Snapshot, StreamItem
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
 from perdure.views.schedules import DutyInfo, ScheduleInfo
-from perdure.views.workers import QueueInfo, WorkerInfo
+from perdure.views.workers import QueueInfo, WorkerInfo, WorkerStats
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -421,6 +422,33 @@ class SyncPerdure(SyncApp):
     def duties(self) -> list[DutyInfo]:
         """What one worker of the namespace does for all, who has it, and how it went."""
         found: list[DutyInfo] = self._bridge.wait(self._inner.duties())
+        return found
+
+    def worker_stats(self) -> WorkerStats:
+        """What the worker of this Perdure has done since it was opened; BadOption for a client, which works nothing."""
+        found: WorkerStats = self._inner.worker_stats()
+        return found
+
+    def handle(self, event: Mapping[str, object], *, budget: Duration = 20.0) -> Handled:
+        """Bring the run of `event["run_id"]` as far as it gets, in a process that lives for seconds.
+
+        For the length of the call this is a worker. A run that waits is parked at once, what is due within a second is
+        waited for. After the `budget` everything is handed back, activities under way included.
+        """
+        found: Handled = self._bridge.wait(self._inner.handle(event, budget=budget))
+        return found
+
+    def process_available(self, *, max_jobs: int = 10, budget: Duration = 20.0) -> Processed:
+        """Take ripe runs, at most `max_jobs`, and bring each as far as it gets, as `handle` does with one."""
+        found: Processed = self._bridge.wait(self._inner.process_available(max_jobs=max_jobs, budget=budget))
+        return found
+
+    def tick(self, *, budget: Duration = 20.0) -> Tick:
+        """Do once what workers do for all now and then: rescue, ends by the clock, schedules and all other duties.
+
+        A part that fails is named in `errors`; the others are done.
+        """
+        found: Tick = self._bridge.wait(self._inner.tick(budget=budget))
         return found
 
     def start(self, workflow: Workflow[P, R], *args: P.args, **kwargs: P.kwargs) -> SyncRun[R]:

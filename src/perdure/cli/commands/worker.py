@@ -18,8 +18,10 @@ from rich.text import Text
 
 import perdure
 from perdure.app.database import location
+from perdure.app.hosts.presets import PRESETS
 from perdure.app.shutdown import SIGNALS, shutdown
 from perdure.authoring.activity import activities
+from perdure.authoring.durations import seconds
 from perdure.authoring.workflow import workflows
 from perdure.cli.input.config import configured_modules
 from perdure.cli.input.database import refuse_memory
@@ -63,6 +65,9 @@ def work(
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a source file of the modules changes; for development.")
     ] = False,
+    preset: Annotated[
+        str, typer.Option("--preset", metavar="NAME", help="How it works: `dev`, `standard` or `throughput`.")
+    ] = "standard",
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
 ) -> None:
@@ -72,7 +77,10 @@ def work(
     if not places:
         raise Mistake("no module is named; write one, such as `perdure worker shop`, or set modules in the config file")
     queues = queue or [DEFAULT_QUEUE]
-    shift = Shift(perdure.Perdure(url, namespace=namespace, queues=queues, grace=GRACE_SECONDS), queues)
+    if preset not in PRESETS:
+        raise Mistake(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+    app = perdure.Perdure(url, namespace=namespace, queues=queues, preset=preset)
+    shift = Shift(app, queues, grace=seconds(PRESETS[preset].grace, "grace"))
     begin_logging()
     if not reload:
         _load(places, shift.queues)
@@ -164,8 +172,10 @@ class Shift:
         app: "perdure.Perdure",
         queues: Sequence[str],
         beside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+        grace: float = GRACE_SECONDS,
     ) -> None:
         self._app = app
+        self._grace = grace
         # What goes on while it works, such as a server.
         self._beside = beside
         self.queues = queues
@@ -183,7 +193,7 @@ class Shift:
                 await reloader.changed_before(stop)
             if self.is_over:
                 say_line(
-                    f"stopping: activities under way may finish, for up to {GRACE_SECONDS} s; "
+                    f"stopping: activities under way may finish, for up to {self._grace:g} s; "
                     "Ctrl-C again stops at once and loses nothing"
                 )
             elif reloader is not None:

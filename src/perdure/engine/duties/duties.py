@@ -44,8 +44,11 @@ class Duty(Protocol):
     async def due_at(self, namespace: str, now: int) -> int | None:
         """When there is something to do; None when nothing is known of."""
 
-    async def tick(self, namespace: str, now: int, *, is_first: bool) -> None:
-        """Do what is due, in bounded bites; the first time after this worker took the duty, look at everything."""
+    async def tick(self, namespace: str, now: int, *, is_first: bool) -> int | None:
+        """Do what is due, in bounded bites; the first time after this worker took the duty, look at everything.
+
+        Answers how many things were done, if it counts them; it may have a word for these as its `counted_as`.
+        """
 
 
 class Duties:
@@ -105,6 +108,8 @@ class DutyLoop:
         self._is_first = True
         self._noted_at = 0
         self._has_failed = False
+        # How many things the last tick did.
+        self._done = 0
         self._outage = Outage(
             clock,
             "duty_failed",
@@ -153,6 +158,21 @@ class DutyLoop:
         self._outage.is_over()
         return next_at
 
+    @property
+    def counted_as(self) -> str:
+        """What people call the things it does."""
+        return str(getattr(self._duty, "counted_as", self._duty.name))
+
+    async def once(self, namespace: str) -> int:
+        """Do what is due now, unless another worker has the duty; answers how many things that were."""
+        self._namespace, self._done = namespace, 0
+        try:
+            await self.step(self._clock.now())
+        except Exception as error:
+            await self._note_failure(error)
+            raise
+        return self._done
+
     async def step(self, now: int) -> int | None:
         """Do what is due, if this worker has the duty or can take it; answers when to look again."""
         due = await self._duty.due_at(self._namespace, now)
@@ -160,7 +180,7 @@ class DutyLoop:
             return due
         if self._held_as != self._lease.worker_id and not await self._take(now, due):
             return now + LOOK_MS
-        await self._duty.tick(self._namespace, now, is_first=self._is_first)
+        self._done = await self._duty.tick(self._namespace, now, is_first=self._is_first) or 0
         self._is_first = False
         await self._note_success(now)
         due = await self._duty.due_at(self._namespace, self._clock.now())

@@ -14,6 +14,7 @@ class ScheduleDuty:
     """Looks at schedules that are due, and at those of which something waits."""
 
     name = "schedules"
+    counted_as = "scheduled"
 
     def __init__(self, store: Store, arrivals: Arrivals, deciding: Deciding) -> None:
         self._reads = store.reads.schedules
@@ -27,11 +28,13 @@ class ScheduleDuty:
         look_at = self._looked_at + WAITING_MS if waits else None
         return min((at for at in (next_at, look_at) if at is not None), default=None)
 
-    async def tick(self, namespace: str, now: int, *, is_first: bool) -> None:
-        """Decide what is due; then start what waits for runs that have ended."""
+    async def tick(self, namespace: str, now: int, *, is_first: bool) -> int:
+        """Decide what is due; then start what waits for runs that have ended. Answers of how many something was due."""
+        decided = 0
         while due := await self._reads.due(namespace, now, BITE):
             if not await self._deciding.decide_all(due, now):
                 break
+            decided += len(due)
         after = ""
         # The holder before may have died before it asked old runs to stop: at first, all that wait are looked at.
         while waiting := await self._reads.waiting(namespace, after, BITE, all=is_first):
@@ -39,3 +42,4 @@ class ScheduleDuty:
             after = waiting[-1].name
         self._looked_at = now
         self._arrivals.look_around()
+        return decided

@@ -21,7 +21,7 @@ from perdure.kernel.run import RunState
 from perdure.kernel.status import Status
 from perdure.stores import rows
 from perdure.stores.answers import Applied
-from perdure.stores.operations import ClaimRuns, FreeMismatches, HoldRun
+from perdure.stores.operations import ClaimOne, ClaimRuns, FreeMismatches, HoldRun
 from perdure.stores.port import Store
 from perdure.stores.records import LoadedRun
 
@@ -58,8 +58,8 @@ class StoreClaimer:
 
     async def claim(
         self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int, suspects: int
-    ) -> int:
-        """Take ripe runs, at most so many suspects among them, and hand them to the host; answers how many."""
+    ) -> list[str]:
+        """Take ripe runs, at most so many suspects among them, and hand them to the host; answers their ids."""
         if workflows != self._lease.workflows:
             # Some were registered since it was opened.
             await self._lease.tell(workflows)
@@ -68,10 +68,19 @@ class StoreClaimer:
         operation = ClaimRuns(self._lease.worker_id, namespace, queues, workflows, now, limit, suspects)
         answer = await self._committer.apply(operation, kind=OwnersGroup)
         if not isinstance(answer, Applied) or not answer.value:
-            return 0
+            return []
         assert isinstance(answer.value, list)
         await self.load(answer.value, now)
-        return len(answer.value)
+        return answer.value
+
+    async def claim_one(self, namespace: str, run_id: str, workflows: tuple[str, ...]) -> bool:
+        """Take this run and hand it to the host; False when it is not due, or somebody else has it."""
+        now = self._clock.now()
+        operation = ClaimOne(run_id, self._lease.worker_id, namespace, workflows, now)
+        is_taken = isinstance(await self._committer.apply(operation, kind=OwnersGroup), Applied)
+        if is_taken:
+            await self.load([run_id], now)
+        return is_taken
 
     async def load(self, run_ids: list[str], claimed_at: int | None = None) -> None:
         """Bring runs of ours to life; messages that come while they are being read are not lost."""

@@ -41,6 +41,8 @@ class Takeover:
         # The other workers' rows as they were last seen to change, and when that was by our monotonic clock.
         self._seen: dict[str, tuple[WorkerRow, int]] = {}
         self._next_orphans_at = 0
+        # Whether a lease that is over by the clock which all share is enough: who lives for seconds sees no change.
+        self.trusts_clock = False
 
     async def rescue(self) -> int:
         """Free the runs of workers that are gone; answers how many."""
@@ -86,6 +88,8 @@ class Takeover:
             # Nobody can write, so nobody can renew.
             self._seen.clear()
             return False
+        if self.trusts_clock and worker.lease_until < self._clock.now():
+            return True
         now = self._clock.monotonic()
         seen, since = self._seen.get(worker.worker_id, (None, now))
         if seen is None or (seen.epoch, seen.lease_until) != (worker.epoch, worker.lease_until):

@@ -8,8 +8,11 @@ class Claimer(Protocol):
 
     async def claim(
         self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...], limit: int, suspects: int
-    ) -> int:
-        """Take ripe runs, at most so many suspects among them, and hand them to the host; answers how many."""
+    ) -> list[str]:
+        """Take ripe runs, at most so many suspects among them, and hand them to the host; answers their ids."""
+
+    async def claim_one(self, namespace: str, run_id: str, workflows: tuple[str, ...]) -> bool:
+        """Take this run and hand it to the host; False when it is not due, or somebody else has it."""
 
     async def next_wake(
         self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...], *, suspects: bool = False

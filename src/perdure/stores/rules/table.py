@@ -207,6 +207,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.FreeMismatches: single(many_runs("free_mismatches"), News.WORK),
     # A claim is nobody's news: workers that told each other of theirs would never come to rest.
     operations.ClaimRuns: single(claim_runs),
+    operations.ClaimOne: single(one_row("claim_one"), is_shown=True),
     operations.RegisterWorker: single(register_worker),
     operations.NoteWorkflows: single(note_workflows),
     operations.RaiseEpoch: single(raise_epoch),

@@ -40,6 +40,20 @@ update runs
    set forked_to = :to_run_id
  where run_id = :run_id;
 
+-- claim_one: take a run that is due, if nobody has it and this worker has code for it.
+update runs
+   set owner = :worker_id,
+       begun_at = coalesce(begun_at, greatest(:now::bigint, created_at)),
+       status = 'RUNNING',
+       waiting = null
+ where run_id = :run_id
+   and namespace = :namespace
+   and owner is null
+   and closed_at is null
+   and held is null
+   and wake_at <= :now::bigint
+   and workflow in (select value from json_each(:workflows::text[]));
+
 -- count_messages: tell the run how many messages it was given.
 update runs
    set messages = messages + (select count(*) from inbox where run_id = :to_run_id)
