@@ -226,6 +226,12 @@ async def finds(app: Perdure, run: Run[str]) -> None:
     assert_type([event async for event in run.events(newest_first=True, before=9, limit=5)], list[RunEvent])
 
 
+async def under_keys(run: Run[str]) -> None:
+    async with Perdure("sqlite://") as app:
+        assert_type(await app.with_key("k", keep=60).start(checkout, "o-17", 4200), Run[str])
+        assert_type(run.with_key("k", stale_after=timedelta(seconds=5)), Run[str])
+
+
 async def outside(runs: list[Run[object]]) -> None:
     async with Perdure("sqlite://", workflows=[checkout, pick], resources=[Pool()], lease=timedelta(minutes=1)) as app:
         assert_type(app, Perdure)
@@ -420,6 +426,8 @@ def blocking(passed_on: Callable[[SyncRun[object]], None]) -> None:
         assert_type(run.result(), str)
         assert_type(run.result(timeout=3), str)
         assert_type(app.run(checkout.options(id="o-17"), "o-17", cents=4200), str)
+        assert_type(app.with_key("k").start(checkout, "o-17", 4200), SyncRun[str])
+        assert_type(run.with_key("k"), SyncRun[str])
         assert_type(app.start_many(pick.call("o-17", 1)), list[SyncRun[int] | PerdureError])
         assert_type(app.start_json("the-checkout", b"{}"), SyncRun[object])
         assert_type(app.get("o-17"), SyncRun[object])

@@ -7,8 +7,8 @@ from perdure.stores.port import Store
 
 # So many rows go in one transaction.
 BITE = 1000
-# Between two looks lies so much: nothing is the worse for a row that stays a little longer.
-PAUSE_MS = 60_000
+# So often it is looked whether there is something to delete: nothing is the worse for a row that stays a little longer.
+LOOK_MS = 600_000
 
 
 class HousekeepingDuty:
@@ -19,21 +19,24 @@ class HousekeepingDuty:
     def __init__(self, store: Store, committer: Committer) -> None:
         self._store = store
         self._committer = committer
-        self._looked_at: int | None = None
+        self._look_at = 0
 
     async def due_at(self, namespace: str, now: int) -> int | None:
-        """When the first key is over, but not at once after the last look; None when there is none."""
+        """Since when a key is over; else when to look again, for nobody tells of new ones."""
+        if now < self._look_at:
+            return self._look_at
+        self._look_at = now + LOOK_MS
         oldest = await self._store.reads.keys.oldest()
-        if oldest is None or self._looked_at is None:
-            return oldest
-        return max(oldest, self._looked_at + PAUSE_MS)
+        return self._look_at if oldest is None or oldest > now else oldest
 
     async def tick(self, namespace: str, now: int, *, is_first: bool) -> None:
         """Delete what is over by now."""
-        self._looked_at = now
+        # Where it fails, it is tried again soon.
+        look_at, self._look_at = self._look_at, 0
         has_more = True
         while has_more:
             answer = await self._committer.apply(ForgetKeys(now, BITE))
             if not isinstance(answer, Applied):
                 raise refusal_of(answer, self._store.url)
             has_more = answer.value is True
+        self._look_at = look_at
