@@ -1,6 +1,7 @@
 """Shared fixtures. `async def` tests run on a loop of their own."""
 
 import asyncio
+import gc
 import inspect
 import os
 import shutil
@@ -41,6 +42,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in wanted}
     asyncio.run(pyfuncitem.obj(**arguments))
     return True
+
+
+def pytest_collection_finish() -> None:
+    """Let no garbage collection look through the thousands of tests, which live as long as this process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
