@@ -47,8 +47,8 @@ async def list_namespaces(call: Call[NoQuery, None]) -> NamespacePage:
 )
 async def create_namespace(call: Call[NoQuery, NamespaceBody]) -> NamespaceInfo:
     """Make a namespace."""
-    if call.caller.namespaces:
-        raise NotAllowed(f"the key {call.caller.label!r} is one of some namespaces", "use one of all namespaces")
+    if call.caller.namespaces or call.caller.entity_id is not None:
+        raise NotAllowed(f"the key {call.caller.label!r} is not one of all namespaces", "use one that is")
     return namespace_view(await call.engine.namespaces.create(checked_id("namespace", call.body.name)))
 
 
