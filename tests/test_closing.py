@@ -3,13 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from perdure import NotOpen, Perdure, Run, Signal, StoreUnavailable, activity, workflow
+from perdure.app.internals import engine_of
 from perdure.engine import committer
+from perdure.engine.engine import StoreEngine
 from perdure.stores.answers import Failed, Outcome
 from perdure.stores.operations import Batch
+from perdure.stores.postgres.store import PostgresStore
 from perdure.testing import Environment
 
 nudge = Signal("nudge", int)
@@ -152,3 +156,18 @@ async def test_a_timeout_around_a_closing_is_told_as_one(any_url: str) -> None:
     begun.clear()
     with pytest.raises(TimeoutError):
         await closes_after_a_moment(any_url)
+
+
+async def test_a_closing_that_is_broken_off_leaves_no_connection_open(postgres_url: str) -> None:
+    """Those who were told twice to hurry left connections to the garbage collector, which complained elsewhere."""
+    app = await Perdure(postgres_url, worker=False).__aenter__()
+    store = cast("PostgresStore", app._store)
+    await app.list()
+    links = [link for link in store.readers.links._all if not link.is_lost]
+    closing = asyncio.create_task(cast("StoreEngine", engine_of(app)).close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert links
+    assert all(link.is_lost for link in links)

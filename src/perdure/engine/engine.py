@@ -5,6 +5,7 @@ Out:  the nouns of the Engine port, each a part of its own.
 Knows nothing of workflow code; a Host runs that. The rules are in the parts.
 """
 
+import asyncio
 from contextlib import suppress
 from typing import cast
 
@@ -167,7 +168,15 @@ class StoreEngine:
             await self._declared.refresh(namespace)
 
     async def close(self) -> None:
-        """Write what is left, give the lease back and let go of the store."""
+        """Write what is left, give the lease back and let go of the store, also when this is broken off."""
+        try:
+            await self._close()
+        except asyncio.CancelledError:
+            self.abandon()
+            await self._store.close()
+            raise
+
+    async def _close(self) -> None:
         self._background.is_closed = True
         self.watch.cancel()
         self.duties.cancel()

@@ -85,12 +85,16 @@ class PostgresStore:
             await self.presence.listen()
 
     async def close(self) -> None:
-        if self._writing is not None:
-            await self._writing
-        self.time.stop()
-        self.changes.stop()
-        for opened in (self._notices, self._writes, self.activity_transactions, self.presence, self.readers.links):
-            await opened.close()
+        try:
+            if self._writing is not None:
+                await self._writing
+            self.time.stop()
+            self.changes.stop()
+            for opened in (self._notices, self._writes, self.activity_transactions, self.presence, self.readers.links):
+                await opened.close()
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """Let go of everything at once, as if the process had died."""
