@@ -22,7 +22,9 @@ import pytest
 import perdure
 from perdure.app import Perdure, Run, SyncPerdure
 from perdure.authoring.activity import activities
+from perdure.authoring.sinks import sinks
 from perdure.authoring.workflow import workflows
+from perdure.engine.duties.finding import SinkFinder
 from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
 from perdure.engine.watch import Watch
 from perdure.stores.sqlite.store import SqliteStore
@@ -34,7 +36,7 @@ GUIDE = Path(__file__).parent.parent / "docs" / "guide"
 PROGRAM = re.compile(r"# (\w+\.py)\n")
 
 # What happens again and again, however long nobody waits for anything.
-HOUSEKEEPING = {Watch.wake, Worker.sweep, StoreSubscriptions.wake}
+HOUSEKEEPING = {Watch.wake, Worker.sweep, StoreSubscriptions.wake, SinkFinder.wake}
 CALM_TURNS = 40
 
 
@@ -133,6 +135,7 @@ class Reader:
         # Names of workflows are those of the process; here nobody else has any.
         monkeypatch.setattr(workflows, "_known", {})
         monkeypatch.setattr(activities, "_known", {})
+        monkeypatch.setattr(sinks, "_known", {})
         monkeypatch.setattr(perdure, "Perdure", self._perdure())
 
     def _perdure(self) -> type[Perdure]:

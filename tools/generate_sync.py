@@ -49,6 +49,7 @@ def noun(module: str, name: str, doc: str) -> Twin:
 
 TWINS = (
     noun("perdure.app.nouns.schedules", "Schedules", "The schedules of a namespace"),
+    noun("perdure.app.nouns.outbox", "Outbox", "The sinks of a namespace"),
     noun("perdure.app.nouns.namespaces", "Namespaces", "The namespaces of a database"),
     noun("perdure.app.nouns.keys", "Keys", "The keys of a database"),
     noun("perdure.app.nouns.workers", "Workers", "The workers of a namespace"),

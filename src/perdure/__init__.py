@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "perdure.app": (
-        "Backfilled Bulk BulkError Change Check Decision DeferredInfo DutyInfo Explanation FailedAttempt Handled "
-        "KeyInfo Keys MadeKey NamespaceDetail NamespaceInfo Namespaces Page Perdure Processed QueueInfo Queues "
-        "Run RunEvent RunInfo ScheduleInfo Schedules Snapshot StreamItem SyncKeys SyncNamespaces SyncPerdure "
-        "SyncQueues SyncRun SyncSchedules SyncWorkers Tick UndoInfo UnreadMessage Wait WorkerInfo WorkerStats "
-        "Workers"
+        "Backfilled Bulk BulkError Change Check DeadLetter Decision DeferredInfo DutyInfo Explanation FailedAttempt "
+        "Handled KeyInfo Keys MadeKey NamespaceDetail NamespaceInfo Namespaces Outbox Page Perdure Processed "
+        "QueueInfo Queues Run RunEvent RunInfo ScheduleInfo Schedules SinkInfo Snapshot StreamItem SyncKeys "
+        "SyncNamespaces SyncOutbox SyncPerdure SyncQueues SyncRun SyncSchedules SyncWorkers Tick UndoInfo "
+        "UnreadMessage Wait WorkerInfo WorkerStats Workers"
     ),
     "perdure.authoring.activity": "Activity activity",
     "perdure.authoring.activity_context": "Attempt attempt heartbeat resource",
@@ -28,12 +28,13 @@ _HOMES = {
     "perdure.authoring.workflow": "BoundCall Workflow workflow",
     "perdure.errors": (
         "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadForkPoint BadId BadInput "
-        "BadOption BadSchedule BadToken BadValue ChildFailed CursorExpired DeferredFailed DuplicateName IdConflict "
-        "InboxFull KeyConflict KeyInProgress NamespaceExists NamespaceNotEmpty NamespaceNotFound NeverAwaited "
-        "NewerSchema NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen OpenElsewhere "
-        "PerdureError QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded RunFailed "
-        "RunNotFound RunNotHeld RunOpen RunTerminated RunTimedOut RunUnreadable ScheduleExists ScheduleNotFound "
-        "StoreError StoreUnavailable StreamFull TransactionEnded UnknownWorkflow ValueTooLarge WouldDeadlock"
+        "BadOption BadSchedule BadSink BadToken BadValue ChildFailed CursorExpired DeferredFailed DuplicateName "
+        "IdConflict InboxFull KeyConflict KeyInProgress NamespaceExists NamespaceNotEmpty NamespaceNotFound "
+        "NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen "
+        "OpenElsewhere PerdureError QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded "
+        "RunFailed RunNotFound RunNotHeld RunOpen RunTerminated RunTimedOut RunUnreadable ScheduleExists "
+        "ScheduleNotFound SinkExists SinkFailed SinkNotFound SinkNotReady StoreError StoreUnavailable StreamFull "
+        "TransactionEnded UnknownWorkflow ValueTooLarge WouldDeadlock"
     ),
     "perdure.http.access": "Caller",
     "perdure.kernel.conflict": "OnConflict",
@@ -41,6 +42,9 @@ _HOMES = {
     "perdure.kernel.status": "Status",
     "perdure.kernel.timetables": "At Cron Every",
     "perdure.kernel.traits": "OnParentClose",
+    "perdure.authoring.sinks": "sink",
+    "perdure.engine.outbox.sinks": "Log Webhook",
+    "perdure.kernel.outbox": "OutboxEvent",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from perdure.app import BulkError as BulkError
     from perdure.app import Change as Change
     from perdure.app import Check as Check
+    from perdure.app import DeadLetter as DeadLetter
     from perdure.app import Decision as Decision
     from perdure.app import DeferredInfo as DeferredInfo
     from perdure.app import DutyInfo as DutyInfo
@@ -79,6 +84,7 @@ if TYPE_CHECKING:
     from perdure.app import NamespaceDetail as NamespaceDetail
     from perdure.app import NamespaceInfo as NamespaceInfo
     from perdure.app import Namespaces as Namespaces
+    from perdure.app import Outbox as Outbox
     from perdure.app import Page as Page
     from perdure.app import Perdure as Perdure
     from perdure.app import Processed as Processed
@@ -89,10 +95,12 @@ if TYPE_CHECKING:
     from perdure.app import RunInfo as RunInfo
     from perdure.app import ScheduleInfo as ScheduleInfo
     from perdure.app import Schedules as Schedules
+    from perdure.app import SinkInfo as SinkInfo
     from perdure.app import Snapshot as Snapshot
     from perdure.app import StreamItem as StreamItem
     from perdure.app import SyncKeys as SyncKeys
     from perdure.app import SyncNamespaces as SyncNamespaces
+    from perdure.app import SyncOutbox as SyncOutbox
     from perdure.app import SyncPerdure as SyncPerdure
     from perdure.app import SyncQueues as SyncQueues
     from perdure.app import SyncRun as SyncRun
@@ -129,6 +137,7 @@ if TYPE_CHECKING:
     from perdure.authoring.requests import Asked as Asked
     from perdure.authoring.requests import Request as Request
     from perdure.authoring.signals import Signal as Signal
+    from perdure.authoring.sinks import sink as sink
     from perdure.authoring.streams import Stream as Stream
     from perdure.authoring.undo import Undo as Undo
     from perdure.authoring.undo import undo as undo
@@ -136,6 +145,8 @@ if TYPE_CHECKING:
     from perdure.authoring.workflow import BoundCall as BoundCall
     from perdure.authoring.workflow import Workflow as Workflow
     from perdure.authoring.workflow import workflow as workflow
+    from perdure.engine.outbox.sinks import Log as Log
+    from perdure.engine.outbox.sinks import Webhook as Webhook
     from perdure.errors import ActivityFailed as ActivityFailed
     from perdure.errors import AlreadyResolved as AlreadyResolved
     from perdure.errors import AnotherLoop as AnotherLoop
@@ -147,6 +158,7 @@ if TYPE_CHECKING:
     from perdure.errors import BadInput as BadInput
     from perdure.errors import BadOption as BadOption
     from perdure.errors import BadSchedule as BadSchedule
+    from perdure.errors import BadSink as BadSink
     from perdure.errors import BadToken as BadToken
     from perdure.errors import BadValue as BadValue
     from perdure.errors import ChildFailed as ChildFailed
@@ -185,6 +197,10 @@ if TYPE_CHECKING:
     from perdure.errors import RunUnreadable as RunUnreadable
     from perdure.errors import ScheduleExists as ScheduleExists
     from perdure.errors import ScheduleNotFound as ScheduleNotFound
+    from perdure.errors import SinkExists as SinkExists
+    from perdure.errors import SinkFailed as SinkFailed
+    from perdure.errors import SinkNotFound as SinkNotFound
+    from perdure.errors import SinkNotReady as SinkNotReady
     from perdure.errors import StoreError as StoreError
     from perdure.errors import StoreUnavailable as StoreUnavailable
     from perdure.errors import StreamFull as StreamFull
@@ -194,6 +210,7 @@ if TYPE_CHECKING:
     from perdure.errors import WouldDeadlock as WouldDeadlock
     from perdure.http.access import Caller as Caller
     from perdure.kernel.conflict import OnConflict as OnConflict
+    from perdure.kernel.outbox import OutboxEvent as OutboxEvent
     from perdure.kernel.retry import Retry as Retry
     from perdure.kernel.status import Status as Status
     from perdure.kernel.timetables import At as At

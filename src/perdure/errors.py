@@ -11,6 +11,7 @@
     │   ├── BadForkPoint          a run has no such event or place, or no code can wait there
     │   ├── BadFilter             a filter that cannot be read, or compares what does not fit
     │   ├── BadSchedule           a time, zone or interval that makes no sense, or that never comes
+    │   ├── BadSink               a sink, its events or its secret make no sense
     │   ├── BadField              a field of a request that is unknown, missing or of another type
     │   └── UnknownWorkflow       no such workflow is registered in this process
     ├── DuplicateName             two functions under one registered name
@@ -41,6 +42,10 @@
     ├── RunNotHeld                the run is not held; there is nothing to resume
     ├── ScheduleNotFound
     ├── ScheduleExists            another schedule has this name
+    ├── SinkNotFound
+    ├── SinkExists                another sink has this name
+    ├── SinkNotReady              transactions that began before the sink may not tell it what they change
+    ├── SinkFailed                how test() reports that a sink did not take an event
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── KeyConflict               the idempotency key was used with other arguments
     ├── KeyInProgress             the command is under way under this idempotency key
@@ -155,6 +160,10 @@ class BadOption(BadInput):
 
 class BadSchedule(BadInput):
     """A time, zone or interval that makes no sense, or that never comes."""
+
+
+class BadSink(BadInput):
+    """A sink, its events or its secret make no sense."""
 
 
 class BadToken(BadInput):
@@ -527,6 +536,63 @@ class ScheduleExists(PerdureError):
             f"a schedule {self.name!r} exists already in namespace {self.namespace!r}; "
             "change it with update(), replace it with put(), or give another name"
         )
+
+
+class SinkNotFound(PerdureError, LookupError):
+    """No sink of this name exists in the namespace."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__(name, namespace)
+        self.name = name
+        self.namespace = namespace
+
+    def __str__(self) -> str:
+        return (
+            f"no sink {self.name!r} exists in namespace {self.namespace!r}; "
+            "`app.outbox.list()` and `perdure outbox list` show those there are"
+        )
+
+
+class SinkExists(PerdureError):
+    """Another sink has this name."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__(name, namespace)
+        self.name = name
+        self.namespace = namespace
+
+    def __str__(self) -> str:
+        return (
+            f"a sink {self.name!r} exists already in namespace {self.namespace!r}; "
+            "change it with update(), or give another name"
+        )
+
+
+class SinkNotReady(PerdureError):
+    """Transactions are open that began before the sink was there; what they change it may not be told."""
+
+    def __init__(self, name: str, transactions: tuple[str, ...]) -> None:
+        super().__init__(name, transactions)
+        self.name = name
+        self.transactions = transactions
+
+    def __str__(self) -> str:
+        return (
+            f"the sink {self.name!r} is there, but these transactions began before it and are still open: "
+            f"{'; '.join(self.transactions)}; end them, or send what they change with resend()"
+        )
+
+
+class SinkFailed(PerdureError):
+    """A sink did not take the event that it was tried with."""
+
+    def __init__(self, name: str, trouble: str) -> None:
+        super().__init__(name, trouble)
+        self.name = name
+        self.trouble = trouble
+
+    def __str__(self) -> str:
+        return f"the sink {self.name!r} did not take the event: {self.trouble}"
 
 
 class RunNotHeld(PerdureError):

@@ -5,6 +5,7 @@ from perdure.app.hosts.invocations import Processed as Processed
 from perdure.app.hosts.invocations import Tick as Tick
 from perdure.app.nouns.keys import Keys as Keys
 from perdure.app.nouns.namespaces import Namespaces as Namespaces
+from perdure.app.nouns.outbox import Outbox as Outbox
 from perdure.app.nouns.schedules import Schedules as Schedules
 from perdure.app.nouns.workers import Queues as Queues
 from perdure.app.nouns.workers import Workers as Workers
@@ -12,6 +13,7 @@ from perdure.app.perdure import Perdure as Perdure
 from perdure.app.run import Run as Run
 from perdure.app.sync.generated import SyncKeys as SyncKeys
 from perdure.app.sync.generated import SyncNamespaces as SyncNamespaces
+from perdure.app.sync.generated import SyncOutbox as SyncOutbox
 from perdure.app.sync.generated import SyncPerdure as SyncPerdure
 from perdure.app.sync.generated import SyncQueues as SyncQueues
 from perdure.app.sync.generated import SyncRun as SyncRun
@@ -27,6 +29,8 @@ from perdure.views.changes import Change as Change
 from perdure.views.check import Check as Check
 from perdure.views.namespaces import NamespaceDetail as NamespaceDetail
 from perdure.views.namespaces import NamespaceInfo as NamespaceInfo
+from perdure.views.outbox import DeadLetter as DeadLetter
+from perdure.views.outbox import SinkInfo as SinkInfo
 from perdure.views.outputs import Snapshot as Snapshot
 from perdure.views.outputs import StreamItem as StreamItem
 from perdure.views.run import DeferredInfo as DeferredInfo

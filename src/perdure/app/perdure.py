@@ -26,16 +26,19 @@ from perdure.app.keys import DAY, TEN_MINUTES, command_key, start_each
 from perdure.app.network.remote import is_remote, remote_engine
 from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
+from perdure.app.nouns.outbox import Outbox, reconcile_sinks
 from perdure.app.nouns.schedules import Schedules, reconcile
 from perdure.app.nouns.workers import Queues, Workers
 from perdure.app.open_apps import Home, refuse_in_workflows
 from perdure.app.run import Run, handle_of
 from perdure.app.run_results import NOTHING, broadcast_of, own_type, resolution, result_of
+from perdure.app.senders import sender_of
 from perdure.app.shutdown import Shutdown, shutdown
 from perdure.app.start_requests import bound, no_workflow, recorded, request_of, workflow_of
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.options import ConflictPolicy, checked_reason
 from perdure.authoring.signals import Signal
+from perdure.authoring.sinks import known_sinks
 from perdure.authoring.workflow import BoundCall, Workflow, workflows
 from perdure.clock import Clock
 from perdure.codec import Arguments, ValueType
@@ -180,6 +183,7 @@ class Perdure:
             await reconcile(engine, self.namespace, self._workflows())
             if self._announces:
                 await announce(engine, self.namespace, self._workflows())
+            await reconcile_sinks(engine, self.namespace, known_sinks())
             await _tell_of_held_runs(engine, self.namespace)
             await _tell_of_missing_code(engine, self.namespace, self._queues)
         return self
@@ -196,6 +200,7 @@ class Perdure:
             heartbeat=self._heartbeat,
             max_unread=self._max_unread,
             is_brief=is_brief,
+            senders=sender_of,
         )
 
     async def __aexit__(
@@ -307,6 +312,11 @@ class Perdure:
     def queues(self) -> Queues:
         """The queues of the namespace: list."""
         return Queues(self._home)
+
+    @property
+    def outbox(self) -> Outbox:
+        """Who is told of changes: add, update, pause, resume, remove, test, dead_letters, replay, resend, list, get."""
+        return Outbox(self._home)
 
     async def duties(self) -> "list[DutyInfo]":
         """What one worker of the namespace does for all, who has it, and how it went."""

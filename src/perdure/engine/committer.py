@@ -135,6 +135,8 @@ class Committer:
         self._clock = clock
         # Called when the epoch is lost, or that is not known.
         self.on_lost: Callable[[Outcome], None] = lambda _: None
+        # Called when something was written, if anybody wants to know.
+        self.on_written: Callable[[], None] | None = None
         self._queue: deque[Group] = deque()
         self._in_flight: list[Group] = []
         self._is_busy = False
@@ -269,6 +271,8 @@ class Committer:
                 self._is_in_doubt = False
                 self._outage.is_over()
                 self._settle(groups, answers)
+                if self.on_written is not None:
+                    self.on_written()
             case Failed(error):
                 self._fail(groups, error)
             case Unknown(error) if self.worker_id is None:

@@ -15,6 +15,7 @@ from perdure.engine.background import Background
 from perdure.engine.client import StoreClient
 from perdure.engine.committer import Committer
 from perdure.engine.duties.duties import Duties
+from perdure.engine.duties.finding import SinkFinder
 from perdure.engine.duties.housekeeping import HousekeepingDuty
 from perdure.engine.duties.maintenance import Maintenance
 from perdure.engine.duties.schedules import ScheduleDuty
@@ -27,6 +28,8 @@ from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.living import LivingWorkers
 from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
+from perdure.engine.outbox.outbox import StoreOutbox
+from perdure.engine.outbox.sinks import EventSenders
 from perdure.engine.outputs.outputs import StoreOutputs
 from perdure.engine.ownership import Ownership
 from perdure.engine.ports import MAX_UNREAD, CommandKey, Engine, Host
@@ -67,6 +70,7 @@ class StoreEngine:
         heartbeat: type[Heartbeat] | None = Heartbeat,
         max_unread: int = MAX_UNREAD,
         is_brief: bool = False,
+        senders: EventSenders = lambda name, target: None,  # noqa: ARG005 - this one has none
     ) -> None:
         self.clock = clock
         # Whether this lives for a call only: it does nothing by itself that would be broken off at its end.
@@ -121,6 +125,8 @@ class StoreEngine:
         duties.add(ScheduleDuty(store, arrivals, deciding))
         duties.add(HousekeepingDuty(store, committer))
         self.maintenance = Maintenance(clock, takeover, stopping, duties)
+        self.outbox = StoreOutbox(store, committer, clock, ids, duties, senders)
+        self._sinks = SinkFinder(store, committer, clock, lease, background, duties, senders)
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)
         self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping, duties)
@@ -156,6 +162,7 @@ class StoreEngine:
             await self.watch.begin(namespace, rescues=not self._is_brief)
             if host is not None and not self._is_brief:
                 self.duties.begin(namespace)
+                self._sinks.begin(namespace)
                 self._background.spawn(self._refresh_schedules(namespace))
         except BaseException:
             self.recovery.cancel()
@@ -177,6 +184,9 @@ class StoreEngine:
             raise
 
     async def _close(self) -> None:
+        if not self.committer.is_stopped and not self.committer.is_stalled:
+            await self._sinks.close()
+        self._sinks.cancel()
         self._background.is_closed = True
         self.watch.cancel()
         self.duties.cancel()
@@ -202,6 +212,7 @@ class StoreEngine:
         """Stop at once and write nothing more, as if the process had died."""
         self.watch.cancel()
         self.duties.cancel()
+        self._sinks.cancel()
         self._background.cancel()
 
     async def settle(self, patience_ms: int) -> None:

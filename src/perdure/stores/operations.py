@@ -696,6 +696,95 @@ class NoteDuty(NamedTuple):
     error: str | None
 
 
+class InsertSink(NamedTuple):
+    """A new sink, which is told of all that changes from now on. Refused when its name is taken.
+
+    `types` has a bit for each type of event it wants; `workflows` is JSON, None for all of them.
+    """
+
+    sink_id: str
+    namespace: str
+    name: str
+    types: int
+    workflows: str | None
+    max_backlog: int
+    body: str
+
+
+class MoveSink(NamedTuple):
+    """A sink as it is from now on. Refused unless it is as it was read: of this revision."""
+
+    sink_id: str
+    revision: int
+    types: int
+    workflows: str | None
+    max_backlog: int
+    body: str
+
+
+class DeleteSink(NamedTuple):
+    """Forget a sink; what waits for it is deleted with it, a bite at a time. Answered with whether there is more."""
+
+    sink_id: str
+    limit: int
+
+
+class FailedDelivery(NamedTuple):
+    """An event that could not be delivered; without `next_at` it is a dead letter."""
+
+    n: int
+    attempts: int
+    next_at: int | None
+    error: str
+
+
+class NoteDeliveries(NamedTuple):
+    """What became of events that a sink was sent. Refused when this worker does not have the sink's duty any more.
+
+    `behind` are events that wait for an earlier one of their run; `runs` are those of which one is done.
+    """
+
+    sink_id: str
+    namespace: str
+    duty: str
+    worker_id: str
+    delivered: tuple[int, ...]
+    failed: tuple[FailedDelivery, ...]
+    behind: tuple[int, ...]
+    runs: tuple[str, ...]
+    at: int
+
+
+class EndGap(NamedTuple):
+    """A sink that was behind is told events again; with `id`, `type` and `body` goes an event that tells of the gap."""
+
+    sink_id: str
+    type: str
+    body: str
+    at: int
+
+
+class ReplayDeadLetters(NamedTuple):
+    """Dead letters are to be delivered after all, all or these; a bite at a time. Answered with how many."""
+
+    sink_id: str
+    numbers: tuple[int, ...] | None
+    limit: int
+
+
+class ResendEvents(NamedTuple):
+    """Make the events of runs anew, from their histories: of the next `limit` runs after one, in a time.
+
+    Answered with the last run that was looked at, None when there are no more, and how many events.
+    """
+
+    sink_id: str
+    after: str
+    since: int
+    until: int
+    limit: int
+
+
 Operation: TypeAlias = (
     InsertRun
     | InsertRichRun
@@ -758,6 +847,13 @@ Operation: TypeAlias = (
     | DeleteSchedule
     | TakeDuty
     | NoteDuty
+    | InsertSink
+    | MoveSink
+    | DeleteSink
+    | NoteDeliveries
+    | EndGap
+    | ReplayDeadLetters
+    | ResendEvents
 )
 
 

@@ -22,8 +22,10 @@ from perdure.stores.operations import Batch, Operation
 from perdure.stores.records import (
     AccessKeyRow,
     AttemptRow,
+    BacklogRow,
     CallProgress,
     Census,
+    DeadLetterRow,
     DecisionRow,
     DutyRow,
     FoundRuns,
@@ -32,12 +34,14 @@ from perdure.stores.records import (
     LoadedRun,
     NamespaceRow,
     NewMessage,
+    OutboxRow,
     RequestRow,
     RowHolder,
     RunFilter,
     RunQuery,
     RunRow,
     ScheduleRow,
+    SinkRow,
     SnapshotRow,
     StreamHead,
     StreamValue,
@@ -150,6 +154,9 @@ class StoreChangelog(Protocol):
     async def changed(self, since: Position) -> tuple[Position, list[str]]:
         """What is seen by now, and the runs that were changed by what had not been seen then."""
 
+    async def named(self, position: Position) -> list[str]:
+        """Who the transactions are that are still open there, for people."""
+
     async def runs(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
         """These runs, as they stand."""
 
@@ -195,6 +202,31 @@ class StoredKeys(Protocol):
         """Until when the first that will be forgotten is kept."""
 
 
+class StoreOutboxReads(Protocol):
+    """What can be read of sinks and the events that wait for them."""
+
+    async def sink(self, namespace: str, name: str) -> SinkRow | None:
+        """One of them."""
+
+    async def sinks(self, namespace: str) -> list[SinkRow]:
+        """Those of a namespace, by name."""
+
+    async def next_at(self, sink_id: str) -> int | None:
+        """When the next event is due, 0 for at once; None when none waits."""
+
+    async def due(self, sink_id: str, now: int, limit: int) -> list[OutboxRow]:
+        """Events that are to be delivered: those to be tried again, then those that were not tried."""
+
+    async def values(self, numbers: Sequence[int]) -> dict[int, str]:
+        """What histories hold of these events, as JSON."""
+
+    async def backlog(self, sink_id: str) -> BacklogRow:
+        """How much waits."""
+
+    async def dead_letters(self, sink_id: str, after: int, limit: int) -> list[DeadLetterRow]:
+        """What it did not take, the oldest first."""
+
+
 class StoreReads(Protocol):
     """What can be read of a database; no read waits for a write."""
 
@@ -205,6 +237,10 @@ class StoreReads(Protocol):
     @property
     def schedules(self) -> StoreScheduleReads:
         """What starts runs at times, and who sees to it."""
+
+    @property
+    def outbox(self) -> StoreOutboxReads:
+        """Who is told of changes, and of what."""
 
     @property
     def channels(self) -> StoreChannels:

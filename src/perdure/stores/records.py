@@ -256,6 +256,58 @@ class DutyRow(NamedTuple):
     is_held: bool
 
 
+class SinkRow(NamedTuple):
+    """A sink as it stands in its row; what it is and how it does is in `body`, as JSON."""
+
+    sink_id: str
+    namespace: str
+    name: str
+    revision: int
+    types: int
+    workflows: str | None
+    max_backlog: int
+    behind_at: int | None
+    delivered: int
+    body: str
+
+
+class OutboxRow(NamedTuple):
+    """An event that waits for a sink; `previous` is the one before it of the same run, if that waits, too."""
+
+    n: int
+    run_id: str
+    workflow_id: str | None
+    workflow: str | None
+    type: str
+    number: int
+    at: int
+    step: str | None
+    held: str | None
+    attributes: str | None
+    attempts: int
+    next_at: int | None = None
+    entity_id: str | None = None
+    correlation_id: str | None = None
+    parent_id: str | None = None
+    previous: int | None = None
+
+
+class DeadLetterRow(NamedTuple):
+    """An event that a sink did not take, with the last error."""
+
+    event: OutboxRow
+    error: str | None
+    died_at: int
+
+
+class BacklogRow(NamedTuple):
+    """How many events wait for a sink, since when, and how many it did not take."""
+
+    waiting: int
+    oldest: int | None
+    dead: int
+
+
 class WakingWorkflow(NamedTuple):
     """A workflow that free runs wait to be woken for; of the first of them, when, and when it moved."""
 

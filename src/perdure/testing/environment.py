@@ -15,6 +15,7 @@ from perdure.app.internals import abandon, engine_of, furnish, worker_of
 from perdure.authoring.durations import Duration, seconds
 from perdure.authoring.workflow import Workflow
 from perdure.engine.duties.duties import DutyLoop
+from perdure.engine.duties.finding import SinkFinder
 from perdure.engine.duties.housekeeping import HousekeepingDuty
 from perdure.engine.engine import StoreEngine
 from perdure.engine.ports import MAX_UNREAD
@@ -310,4 +311,4 @@ def _is_housekeeping(callback: Callable[[], None]) -> bool:
     return getattr(callback, "__func__", None) in _HOUSEKEEPING
 
 
-_HOUSEKEEPING = {Watch.wake, Worker.sweep, StoreSubscriptions.wake}
+_HOUSEKEEPING = {Watch.wake, Worker.sweep, StoreSubscriptions.wake, SinkFinder.wake}

@@ -40,6 +40,7 @@ from perdure.stores.records import (
 )
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.filters import run_fields
+from tests.simulation.memory.outbox_reads import MemoryOutbox
 from tests.simulation.memory.schedule_reads import MemorySchedules
 from tests.simulation.memory.tables import InboxRow, Tables
 
@@ -244,6 +245,9 @@ class MemoryChangelog:
     async def position(self) -> Position:
         return self.tables.position()
 
+    async def named(self, position: Position) -> list[str]:
+        return [f"transaction {number}" for number in sorted(position.open)]
+
     async def changed(self, since: Position) -> tuple[Position, list[str]]:
         found = {run_id for number, run_id in self.tables.changes.rows if not since.has_seen(number)}
         return self.tables.position(), sorted(found)
@@ -261,6 +265,7 @@ class MemoryReads:
         self.url = url
         self.channels = MemoryChannels(tables)
         self.schedules = MemorySchedules(tables)
+        self.outbox = MemoryOutbox(tables)
         self.inspection = MemoryInspection(tables)
         self.namespaces = MemoryNamespaces(tables)
         self.matching = MemoryMatching(tables)

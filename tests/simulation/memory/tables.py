@@ -6,7 +6,7 @@ Knows nothing of what a transaction may do; the statements decide that.
 """
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from perdure.stores.records import (
     ListenerRow,
     RunRow,
     ScheduleRow,
+    SinkRow,
     SnapshotRow,
     StreamHead,
     StreamValue,
@@ -48,6 +49,32 @@ class InboxRow(msgspec.Struct, frozen=True, gc=False):
     at: int
     taken_by: int | None = None
     answer: str | None = None
+
+
+class WaitingEvent(NamedTuple):
+    """An event as it stands in its row."""
+
+    n: int
+    sink_id: str
+    run_id: str
+    workflow_id: str | None
+    workflow: str | None
+    type: str
+    number: int
+    at: int
+    step: str | None
+    held: str | None
+    attributes: str | None
+    attempts: int
+    next_at: int | None
+    error: str | None = None
+
+
+class Letter(NamedTuple):
+    """A dead letter as it stands in its row."""
+
+    event: WaitingEvent
+    died_at: int
 
 
 class Table(Generic[K, V]):
@@ -240,6 +267,12 @@ class Tables:
         self.schedule_names: Table[tuple[str, str], str] = Table()
         self.decisions: Table[tuple[str, int], NoteDecision] = Table()
         self.duties: Table[tuple[str, str], DutyRow] = Table()
+        # Sinks by id, and the id of each namespace and name; what waits for them, and what they did not take.
+        self.sinks: Table[str, SinkRow] = Table()
+        self.sink_names: Table[tuple[str, str], str] = Table()
+        self.outbox: Table[int, WaitingEvent] = Table()
+        self.letters: Table[int, Letter] = Table()
+        self.last_event_number = 0
         self.gives_numbers_back = gives_numbers_back
         self.has_turns = has_turns
         self.living = living
@@ -274,6 +307,9 @@ class Tables:
             "schedules": _sorted(self.schedules),
             "schedule_decisions": _sorted(self.decisions),
             "duties": _sorted(self.duties),
+            "sinks": _sorted(self.sinks),
+            "outbox": _sorted(self.outbox),
+            "dead_letters": _sorted(self.letters),
         }
 
     def position(self) -> Position:

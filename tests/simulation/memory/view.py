@@ -128,6 +128,10 @@ class View:
         self.schedule_names = Sight(self, tables.schedule_names)
         self.decisions = Sight(self, tables.decisions)
         self.duties = Sight(self, tables.duties)
+        self.sinks = Sight(self, tables.sinks)
+        self.sink_names = Sight(self, tables.sink_names)
+        self.outbox = Sight(self, tables.outbox)
+        self.letters = Sight(self, tables.letters)
         self._turn: int | None = None
         # The savepoints that are open, the last one at the end.
         self.marks: list[Mark] = []
@@ -147,6 +151,11 @@ class View:
         self.tables.last_number += 1
         self._numbers.append(self.tables.last_number)
         return self.tables.last_number
+
+    def take_event_number(self) -> int:
+        """The number of the next event for a sink; what is rolled back leaves a gap."""
+        self.tables.last_event_number += 1
+        return self.tables.last_event_number
 
     def take_place(self, run_id: str) -> None:
         """Runs that are ripe at the same time come in the order they were inserted in; on Postgres by their ids."""

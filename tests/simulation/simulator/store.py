@@ -263,7 +263,20 @@ class SimulatedChangelog(SimulatedQuestions):
     listener = _question("listener")
     position = _question("position")
     changed = _question("changed")
+    named = _question("named")
     runs = _question("runs")
+
+
+class SimulatedOutbox(SimulatedQuestions):
+    """What is asked of sinks and the events that wait for them."""
+
+    sink = _question("sink")
+    sinks = _question("sinks")
+    next_at = _question("next_at")
+    due = _question("due")
+    values = _question("values")
+    backlog = _question("backlog")
+    dead_letters = _question("dead_letters")
 
 
 class SimulatedSchedules(SimulatedQuestions):
@@ -308,6 +321,7 @@ class SimulatedReads(SimulatedQuestions):
         self.announcements = SimulatedAnnouncements(process, inner.announcements)
         self.changelog = SimulatedChangelog(process, inner.changelog)
         self.schedules = SimulatedSchedules(process, inner.schedules)
+        self.outbox = SimulatedOutbox(process, inner.outbox)
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

@@ -13,6 +13,7 @@ from perdure.app.hosts.invocations import Handled, Processed, Tick
 from perdure.app.keys import DAY, TEN_MINUTES
 from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
+from perdure.app.nouns.outbox import Outbox, SinkChanges
 from perdure.app.nouns.schedules import Schedules, TimetableChanges
 from perdure.app.nouns.workers import Queues, Workers
 from perdure.app.run import Run
@@ -26,6 +27,7 @@ from perdure.authoring.signals import Signal
 from perdure.authoring.streams import Stream
 from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.diagnostics.explain import Explanation
+from perdure.engine.outbox.sinks import Log, Webhook
 from perdure.engine.ports import Backfilled, MadeKey
 from perdure.errors import PerdureError
 from perdure.kernel.conflict import OnConflict
@@ -36,6 +38,7 @@ from perdure.views.bulk import Bulk
 from perdure.views.changes import Change
 from perdure.views.check import Check
 from perdure.views.namespaces import NamespaceDetail, NamespaceInfo
+from perdure.views.outbox import DeadLetter, SinkInfo
 from perdure.views.outputs import Snapshot, StreamItem
 from perdure.views.run import DeferredInfo, FailedAttempt, Page, RunEvent, RunInfo, UnreadMessage
 from perdure.views.schedules import DutyInfo, ScheduleInfo
@@ -97,6 +100,83 @@ class SyncSchedules(SyncNoun[Schedules]):
 
     def list(self) -> list[ScheduleInfo]:
         """All of them, by name, without their decisions."""
+        return self._bridge.wait(self._inner.list())
+
+
+class SyncOutbox(SyncNoun[Outbox]):
+    """The sinks of a namespace, for code that does not await."""
+
+    def add(
+        self,
+        name: str,
+        target: Webhook | Log,
+        *,
+        events: Sequence[str],
+        workflows: Sequence[str] | None = None,
+        include_values: bool = False,
+        max_attempts: int = 10,
+        concurrency: int = 8,
+        max_backlog: int = 100000,
+    ) -> SinkInfo:
+        """Make a sink: `add("crm", Webhook("https://crm.example/hook", secret="env:CRM_SECRET"), events=("run.*",))`.
+
+        When this returns, nothing that changes is missed. SinkExists; SinkNotReady names transactions that were open
+        when the sink was made, and still are after ten seconds: what they change may be missing.
+        """
+        return self._bridge.wait(
+            self._inner.add(
+                name,
+                target,
+                events=events,
+                workflows=workflows,
+                include_values=include_values,
+                max_attempts=max_attempts,
+                concurrency=concurrency,
+                max_backlog=max_backlog,
+            )
+        )
+
+    def update(self, name: str, **changes: Unpack[SinkChanges]) -> SinkInfo:
+        """Change what is given, such as `target=` with another secret; what waits already is sent there, too."""
+        return self._bridge.wait(self._inner.update(name, **changes))
+
+    def pause(self, name: str, reason: str | None = None) -> None:
+        """Send it nothing until it is resumed; what it is to be told is kept."""
+        self._bridge.wait(self._inner.pause(name, reason))
+
+    def resume(self, name: str) -> None:
+        """Send it what waits."""
+        self._bridge.wait(self._inner.resume(name))
+
+    def remove(self, name: str) -> bool:
+        """Forget a sink and all that waits for it; answers whether there was one."""
+        return self._bridge.wait(self._inner.remove(name))
+
+    def test(self, name: str) -> None:
+        """Send it an event of the type outbox.test from this process, now; SinkFailed."""
+        self._bridge.wait(self._inner.test(name))
+
+    def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetter]:
+        """The events that it did not take, the oldest first."""
+        return self._bridge.wait(self._inner.dead_letters(name, limit))
+
+    def replay(self, name: str, ids: Sequence[str] | None = None) -> int:
+        """Deliver its dead letters after all, all or those of these ids; answers how many."""
+        return self._bridge.wait(self._inner.replay(name, ids))
+
+    def resend(self, name: str, since: datetime, until: datetime | None = None) -> int:
+        """Send it the events of a time once more, made from histories, with the ids they had; answers how many.
+
+        What histories do not hold is left out: run.suspended, run.held and schedule.skipped.
+        """
+        return self._bridge.wait(self._inner.resend(name, since, until))
+
+    def get(self, name: str) -> SinkInfo:
+        """One of them; SinkNotFound."""
+        return self._bridge.wait(self._inner.get(name))
+
+    def list(self) -> list[SinkInfo]:
+        """All of them, by name."""
         return self._bridge.wait(self._inner.list())
 
 
@@ -418,6 +498,11 @@ class SyncPerdure(SyncApp):
     def queues(self) -> SyncQueues:
         """The queues of the namespace: list."""
         return SyncQueues(self._bridge, self._inner.queues)
+
+    @property
+    def outbox(self) -> SyncOutbox:
+        """Who is told of changes: add, update, pause, resume, remove, test, dead_letters, replay, resend, list, get."""
+        return SyncOutbox(self._bridge, self._inner.outbox)
 
     def duties(self) -> list[DutyInfo]:
         """What one worker of the namespace does for all, who has it, and how it went."""

@@ -9,6 +9,7 @@ a file with a class that has a `name`, `due_at` and `tick`, and an `add` in the 
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -51,6 +52,10 @@ class Duty(Protocol):
         """
 
 
+class DutyLost(Exception):  # noqa: N818 - never leaves this room
+    """Another worker has the duty by now."""
+
+
 class Duties:
     """All duties of this process; a client only asks who has them."""
 
@@ -59,6 +64,8 @@ class Duties:
         self._store = store
         self._lease = lease
         self.loops: dict[str, DutyLoop] = {}
+        # Who looks whether there are more duties by now.
+        self.finders: list[Callable[[], None]] = []
 
     def add(self, duty: Duty) -> None:
         """Take part in this duty from the beginning on."""
@@ -70,8 +77,20 @@ class Duties:
             for loop in self.loops.values():
                 loop.begin(namespace)
 
+    def take_part(self, duty: Duty, namespace: str) -> None:
+        """Take part in a duty that was found by now."""
+        self.add(duty)
+        self.loops[duty.name].begin(namespace)
+
+    def leave(self, name: str) -> None:
+        """Take no part in a duty any more."""
+        if (loop := self.loops.pop(name, None)) is not None:
+            loop.cancel()
+
     def look(self) -> None:
         """There may be something to do."""
+        for find in self.finders:
+            find()
         for loop in self.loops.values():
             loop.look()
 
@@ -180,7 +199,11 @@ class DutyLoop:
             return due
         if self._held_as != self._lease.worker_id and not await self._take(now, due):
             return now + LOOK_MS
-        self._done = await self._duty.tick(self._namespace, now, is_first=self._is_first) or 0
+        try:
+            self._done = await self._duty.tick(self._namespace, now, is_first=self._is_first) or 0
+        except DutyLost:
+            self._held_as = ""
+            return now + LOOK_MS
         self._is_first = False
         await self._note_success(now)
         due = await self._duty.due_at(self._namespace, self._clock.now())

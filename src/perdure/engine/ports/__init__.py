@@ -13,6 +13,7 @@ access_keys   the keys that callers of a server show
 announcements the workflows that workers ever had
 subscriptions runs as they change
 schedules     what starts runs at times
+outbox        who is told of changes, and what became of that
 transactor    code of an activity, run inside a transaction and committed with its outcome
 
 Commands go in, not events: the rules of the kernel are behind this port. What goes in and comes out are values,

@@ -13,6 +13,7 @@ from perdure.engine.ports.host import Host
 from perdure.engine.ports.inspector import Inspector
 from perdure.engine.ports.keys import CommandKey, Once
 from perdure.engine.ports.namespaces import NamespaceRegistry
+from perdure.engine.ports.outbox import OutboxKeeper
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
@@ -69,6 +70,9 @@ class Engine(Protocol):
 
     @property
     def schedules(self) -> ScheduleKeeper: ...
+
+    @property
+    def outbox(self) -> OutboxKeeper: ...
 
     @property
     def duties(self) -> DutyList: ...

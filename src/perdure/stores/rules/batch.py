@@ -15,10 +15,13 @@ from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, Moved, answer_group, is_refused
 from perdure.stores.operations import Listen, Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
 from perdure.stores.rows import Garbled
-from perdure.stores.rules.changes import log_shown
+from perdure.stores.rules.changes import log_shown, moment_of
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
+from perdure.stores.rules.outbox import queue_applied
 from perdure.stores.rules.pausing import pause_runs, resume_runs
 from perdure.stores.rules.questions import Query, Release, Savepoint, Steps
+from perdure.stores.rules.runs import append_events
+from perdure.stores.rules.schedules import note_decisions
 from perdure.stores.rules.table import TABLE, Rule, Stage
 
 Groups: TypeAlias = Sequence[Sequence[Operation]]
@@ -63,6 +66,21 @@ class Sorted:
         """Whether somebody begins to listen in this very batch."""
         return any(isinstance(each, Listen) for rows in self.stages[Stage.SINGLE].values() for _, each in rows)
 
+    @property
+    def appended(self) -> list[Any]:
+        """The events of runs."""
+        return self.stages[Stage.BULK].get(append_events, [])
+
+    @property
+    def decisions(self) -> list[Any]:
+        """The decisions of schedules."""
+        return self.stages[Stage.BULK].get(note_decisions, [])
+
+    @property
+    def is_news(self) -> bool:
+        """Whether anybody may want to be told of something in it."""
+        return next(self.shown(), None) is not None or bool(self.appended or self.decisions)
+
     def shown(self) -> Iterator[tuple[int, Any]]:
         """What changes what people see of the run it names."""
         rows = chain(
@@ -104,8 +122,11 @@ def apply_groups(groups: Groups, *, is_heard: bool = True) -> Steps[Answers]:
     if not is_heard and not batch.has_listener:
         return answers
     # Last, when the transaction has written something: who begins to listen then sees that it is under way.
-    if next(batch.shown(), None) is not None and (listeners := (yield Query("listeners", {})).rows):
-        yield from log_shown([each for index, each in batch.shown() if not is_refused(answers, index)], listeners)
+    if batch.is_news and (listeners := (yield Query("listeners", {})).rows):
+        shown = [each for index, each in batch.shown() if not is_refused(answers, index)]
+        yield from log_shown(shown, listeners)
+        told = (shown, batch.appended, batch.decisions)
+        yield from queue_applied(*told, moment_of([*shown, *batch.appended, *batch.decisions]), listeners)
     return answers
 
 

@@ -38,5 +38,11 @@ class Changelog:
 
         return await self._ask(ask)
 
+    async def named(self, position: Position) -> list[str]:
+        def ask() -> Steps[list[str]]:
+            return [str(text) for (text,) in (yield Query("open_transactions", {"open": sorted(position.open)})).rows]
+
+        return await self._ask(ask)
+
     async def runs(self, run_ids: Sequence[str]) -> list[RunRow | RunUnreadable]:
         return await self._runs(Query("runs_of", {"run_ids": run_ids}))

@@ -43,6 +43,7 @@ from perdure.stores.rules.finding import MatchingReads
 from perdure.stores.rules.idempotency_keys import KeyReads
 from perdure.stores.rules.inspection import InspectionReads
 from perdure.stores.rules.namespaces import NamespaceReads
+from perdure.stores.rules.outbox_reads import OutboxReads
 from perdure.stores.rules.questions import Ask, Query, Question, Several, Steps, Text
 from perdure.stores.rules.run_rows import each_run, quick_rows, run_rows_of, unreadable
 from perdure.stores.rules.schedule_reads import ScheduleReads
@@ -71,6 +72,7 @@ class Reads:
         self.keys = KeyReads(ask)
         self.changelog = Changelog(ask, self._runs)
         self.schedules = ScheduleReads(ask)
+        self.outbox = OutboxReads(ask)
 
     # Runs of a worker
 

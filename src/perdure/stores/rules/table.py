@@ -23,6 +23,15 @@ from perdure.stores.rules.forks import fork_run
 from perdure.stores.rules.idempotency_keys import forget_keys, take_keys
 from perdure.stores.rules.inbox import move_messages, post_delayed, post_messages
 from perdure.stores.rules.namespaces import delete_namespace
+from perdure.stores.rules.outbox import (
+    delete_sink,
+    end_gap,
+    insert_sink,
+    move_sink,
+    note_deliveries,
+    replay_dead_letters,
+    resend_events,
+)
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
 from perdure.stores.rules.pausing import hold_tasks_of_one, pause_runs, resume_runs
 from perdure.stores.rules.progress import begin_attempts, record_beats
@@ -232,6 +241,14 @@ TABLE: dict[type[Operation], Rule] = {
     operations.DeleteSchedule: single(delete_schedule),
     operations.TakeDuty: single(one_row("take_duty")),
     operations.NoteDuty: single(one_row("note_duty")),
+    # Workers that have a sink's code take it up.
+    operations.InsertSink: single(insert_sink, News.WORK),
+    operations.MoveSink: single(move_sink, News.WORK),
+    operations.DeleteSink: single(delete_sink),
+    operations.NoteDeliveries: single(note_deliveries),
+    operations.EndGap: single(end_gap),
+    operations.ReplayDeadLetters: single(replay_dead_letters, News.WORK),
+    operations.ResendEvents: single(resend_events, News.WORK),
     operations.EndRun: Rule(Stage.ENDS, end_runs, News.ENDS, is_shown=True, parts={"end_runs": Part.COUNTED}),
 }
 

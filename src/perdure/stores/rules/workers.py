@@ -6,12 +6,14 @@ Out:  questions to the database; how many runs were freed, and which one the wor
 
 import msgspec
 
+from perdure.kernel.outbox import HELD
 from perdure.kernel.quarantine import QUARANTINE_FROM, Death, pause_ms, quarantine_report, times_lost
 from perdure.stores.answers import Answer, Applied, Blamed, Freed, Moved, Paused
 from perdure.stores.operations import FreeRuns, HoldRun, NoteWorkflows, RaiseEpoch, RegisterWorker
 from perdure.stores.rows import deaths_of
 from perdure.stores.rules.changes import log_changes
 from perdure.stores.rules.last_seen import whereabouts
+from perdure.stores.rules.outbox import event_row, queue_unnamed
 from perdure.stores.rules.questions import Bulk, Query, Steps
 
 
@@ -87,4 +89,5 @@ def _blame(free: FreeRuns, death: Death, run_id: str, workflow_id: str, before: 
         report = quarantine_report(workflow_id, deaths, (yield from whereabouts(run_id)))
         hold = HoldRun(run_id, free.worker_id, "quarantine", report, free.now)
         yield Bulk("hold_runs", [hold])
+        yield from queue_unnamed([event_row(HELD, run_id, None, free.now)], free.now)
     return Blamed(str(workflow_id), len(deaths), is_enough)

@@ -28,3 +28,10 @@ select name, holder, since, last_ok_at, last_error,
   from duties
  where namespace = :namespace
  order by name;
+
+-- reach_duty: a worker that has a duty, for this transaction to rely on.
+update duties
+   set since = since
+ where namespace = :namespace
+   and name = :name
+   and holder = :worker_id;

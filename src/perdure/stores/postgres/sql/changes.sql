@@ -18,3 +18,9 @@ delete from changes
             and transaction_id <> all(:but::bigint[])
           limit :limit::bigint
        );
+
+-- open_transactions: who they are.
+select 'process ' || pid || coalesce(' of ' || nullif(application_name, ''), '') || ', ' || coalesce(state, 'unknown') || ' since ' || coalesce(to_char(xact_start at time zone 'UTC', 'HH24:MI:SS'), 'unknown')
+  from pg_stat_activity
+ where backend_xid::text::bigint in (select each % 4294967296 from unnest(:open::bigint[]) as each)
+ order by pid;

@@ -17,6 +17,7 @@ declare
     counts jsonb;
     listeners text[];
     changes jsonb;
+    told_events jsonb;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'the isolation level is %', current_setting('transaction_isolation') using errcode = 'PD001';
@@ -35,6 +36,19 @@ begin
               into changes
               from unnest(array[{shown}]) as part, jsonb_array_elements(given -> part) as r;
             {log_changes};
+        end if;
+        if 'outbox' = any(listeners) then
+            select jsonb_agg(jsonb_build_array(run_id, bit, type, number, at, step, status) order by part, place)
+              into told_events
+              from ({told_events}) as told
+             where type is not null;
+            if told_events is not null then
+                {queue_events};
+                get diagnostics changed = row_count;
+                if changed > 0 then
+                    {mark_behind};
+                end if;
+            end if;
         end if;
     end if;
     return jsonb_build_object('posted', posted, 'counts', counts);

@@ -1,13 +1,16 @@
 """The function in the database that writes a batch in a single call; its text is made from the table of operations."""
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from perdure.kernel.outbox import BITS
 from perdure.stores.dialects import COMMENT, literal, qualified, quoted
 from perdure.stores.queries import queries
 from perdure.stores.rules.inbox import SENT
+from perdure.stores.rules.outbox import EMITTED, OUTBOX_STEPS, STATUS_OF, Emitted
 from perdure.stores.rules.table import Part, parts_of_single_call, shown_parts
 
 _PLAIN = """
@@ -60,10 +63,47 @@ def write_batch(schema: str) -> Function:
     parts = "".join(_part(name, part, schema) for name, part in parts_of_single_call().items())
     shown, log_changes = ", ".join(map(literal, shown_parts())), _with_rows("log_changes", "changes", schema)
     anonymous = text.format(
-        schema=quoted(schema), function="{function}", parts=parts, shown=shown, log_changes=log_changes.strip()
+        schema=quoted(schema),
+        function="{function}",
+        parts=parts,
+        shown=shown,
+        log_changes=log_changes.strip(),
+        told_events=told_events(),
+        queue_events=_with_rows("queue_events", "told_events", schema).strip(),
+        mark_behind=_with_rows("mark_behind", "", schema).strip().replace(":now::bigint", "(given ->> 'now')::bigint"),
     )
     name = f"write_batch_{hashlib.blake2b(anonymous.encode(), digest_size=6).hexdigest()}"
     return Function(f"{quoted(schema)}.{name}", anonymous.replace("{function}", name))
+
+
+def told_events() -> str:
+    """The events that the rows of a batch are, as the table has them: starts first, then steps, then all others."""
+    emitted = [(kind, each) for kind, each in EMITTED.items() if each.statement in parts_of_single_call()]
+    return " union all ".join(_told(part, kind, each) for part, (kind, each) in enumerate(emitted))
+
+
+def _told(part: int, kind: Any, emitted: Emitted) -> str:
+    fields = kind._fields
+
+    def field(name: str, cast: str = "") -> str:
+        return f"(r ->> {fields.index(name)}){cast}"
+
+    def by_type(found: Mapping[str, object]) -> str:
+        chosen = [f"when {literal(key)} then {found[type]}" for key, type in emitted.types.items() if type in found]
+        of = "''" if emitted.by is None else field(emitted.by)
+        return f"case {of} {' '.join(chosen)} end" if chosen else "null"
+
+    number = field(emitted.number, "::bigint") if isinstance(emitted.number, str) else emitted.number or "null::bigint"
+    names = {type: literal(type) for type in BITS}
+    statuses = {type: literal(status) for type, status in STATUS_OF.items()}
+    at = "null::bigint" if emitted.at is None else field(emitted.at, "::bigint")
+    step = "null" if emitted.step is None else field(emitted.step)
+    wished = f" where {literal(OUTBOX_STEPS)} = any(listeners)" if emitted.statement == "append_events" else ""
+    return (
+        f"select {part} as part, place, {field('run_id')} as run_id, {by_type(BITS)} as bit, {by_type(names)} as type, "  # noqa: S608 - ours
+        f"{number} as number, {at} as at, {step} as step, {by_type(statuses)} as status "
+        f"from jsonb_array_elements(given -> {literal(emitted.statement)}) with ordinality as rows (r, place){wished}"
+    )
 
 
 def _part(name: str, part: Part, schema: str) -> str:

@@ -5,6 +5,7 @@ Out:  their rows, if they hold only what goes in bulk; the answers to the groups
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TypeAlias
 
 import msgspec
@@ -14,6 +15,7 @@ from perdure.stores.operations import Operation
 from perdure.stores.rules.batch import Sorted, apply_sorted, is_torn
 from perdure.stores.rules.changes import moment_of
 from perdure.stores.rules.inbox import post_messages
+from perdure.stores.rules.outbox import is_skipped
 from perdure.stores.rules.questions import Bulk, Found
 from perdure.stores.rules.table import Part, Stage, parts_of_single_call
 
@@ -37,7 +39,8 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Given, Answers] | No
     """The rows of a batch that holds only what goes in bulk, and its answers if nothing is refused; None for others."""
     rows: Rows = {}
     batch = Sorted(groups)
-    if batch.stages[Stage.SINGLE]:
+    # What schedules skip is seldom, and told in steps.
+    if batch.stages[Stage.SINGLE] or any(map(is_skipped, batch.decisions)):
         return None
     parts = parts_of_single_call()
     steps = apply_sorted(batch)
@@ -49,8 +52,8 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Given, Answers] | No
     except StopIteration as end:
         if is_torn(groups, end.value):
             return None
-        shown = next(batch.shown(), None)
-        return {**rows, **({} if shown is None else {"now": moment_of(shown[1:])})}, end.value
+        news = [*islice((operation for _, operation in batch.shown()), 1), *batch.appended[:1]]
+        return {**rows, **({"now": moment_of(news)} if news else {})}, end.value
     steps.close()
     return None
 

@@ -1,0 +1,1 @@
+"""The outbox: what sinks are told, and how they are steered."""

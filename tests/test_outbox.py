@@ -1,0 +1,530 @@
+"""Events out, end to end: every change is told at least once, in order for each run, whatever becomes of workers."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure import (
+    BadInput,
+    BadSink,
+    Every,
+    Log,
+    OutboxEvent,
+    Signal,
+    SinkExists,
+    SinkFailed,
+    SinkInfo,
+    SinkNotFound,
+    Webhook,
+    activity,
+    continue_as_new,
+    set_attributes,
+    sink,
+    workflow,
+)
+from perdure.authoring.sinks import DecoratedSink, sinks
+from perdure.kernel.schedules import as_moment
+from perdure.testing import Environment
+
+SECRET = "a secret that nobody can guess"
+go = Signal("outbox_go", str)
+
+
+@activity
+async def outbox_adds(number: int) -> int:
+    return number + 1
+
+
+@activity
+async def outbox_breaks() -> None:
+    raise ValueError("it broke")
+
+
+@workflow
+async def outbox_counts(text: str = "a") -> int:
+    set_attributes(text=text[:5])
+    return await outbox_adds(1)
+
+
+@workflow
+async def outbox_fails() -> None:
+    await outbox_breaks.options(retry=None)()
+
+
+@workflow
+async def outbox_waits() -> str:
+    return await go.receive()
+
+
+@workflow
+async def outbox_goes_on(generation: int = 1) -> int:
+    if generation == 1:
+        continue_as_new(2)
+    return generation
+
+
+@workflow
+async def outbox_parent() -> int:
+    return await outbox_counts("of a parent")
+
+
+class Recorder:
+    """What a sink was told, and what it does not take."""
+
+    def __init__(self) -> None:
+        self.told: list[OutboxEvent] = []
+        self.tries: list[OutboxEvent] = []
+        self.is_broken: Callable[[OutboxEvent], bool] = lambda _: False
+
+    async def take(self, event: OutboxEvent) -> None:
+        self.tries.append(event)
+        if self.is_broken(event):
+            raise ConnectionError("nobody there")
+        self.told.append(event)
+
+    def types(self, run_id: str | None = None) -> list[str]:
+        return [event.type for event in self.told if run_id in (None, event.run_id)]
+
+
+@pytest.fixture(autouse=True)
+def _no_sinks_left() -> Iterator[None]:
+    """Sinks come with the code of the process, and would be those of the next test, too."""
+    yield
+    sinks._known.clear()
+
+
+@pytest.fixture
+def record() -> Iterator[Callable[..., Recorder]]:
+    """Makes sinks that remember; they are gone with the test."""
+    kept: list[DecoratedSink] = []
+
+    def record(name: str, **options: Any) -> Recorder:
+        recorder = Recorder()
+
+        async def take(event: OutboxEvent) -> None:
+            await recorder.take(event)
+
+        kept.append(sink(name=name, **{"events": ("run.*", "step.*"), **options})(take))
+        return recorder
+
+    yield record
+    kept.clear()
+
+
+async def told(env: Environment, seconds: float = 1) -> None:
+    """Let sinks be told what waits, and have it noted; then let time pass, for what is tried again."""
+    for each in (1, seconds, 1):
+        await env.pass_time(each)
+
+
+async def info_of(env: Environment, name: str) -> SinkInfo:
+    return await env.app.outbox.get(name)
+
+
+async def test_every_change_of_a_run_is_told_in_order(env: Environment, record: Callable[..., Recorder]) -> None:
+    """Starts, steps and ends, with what people want to know of them; and nothing is left waiting."""
+    recorder = record("ordered")
+    async with env:
+        run = await env.start(outbox_counts)
+        assert await env.result(run) == 2
+        await told(env)
+        assert recorder.types() == ["run.started", "step.completed", "run.completed"]
+        assert [event.number for event in recorder.told] == [1, 2, 3]
+        assert [event.id for event in recorder.told] == [f"{run.run_id}:{number}" for number in (1, 2, 3)]
+        last = recorder.told[-1]
+        assert (last.workflow, last.workflow_id, last.namespace) == ("outbox_counts", run.id, "main")
+        assert last.data["status"] == "COMPLETED"
+        assert last.data["attributes"] == {"text": "a"}
+        assert "result" not in last.data
+        assert recorder.told[1].data["step"] == "outbox_adds"
+        found = await info_of(env, "ordered")
+        assert (found.state, found.backlog, found.delivered, found.dead) == ("active", 0, 3, 0)
+
+
+async def test_all_ways_to_end_are_told(env: Environment, record: Callable[..., Recorder]) -> None:
+    """Whoever ends a run: its code, a person while nobody owns it, its parent, its successor."""
+    recorder = record("ended", events=("run.*",))
+    async with env:
+        failed = await env.start(outbox_fails)
+        gone_on = await env.start(outbox_goes_on)
+        parent = await env.start(outbox_parent)
+        waiting = await env.start(outbox_waits)
+        late = await env.start(outbox_waits.options(delay=timedelta(hours=1)))
+        await told(env)
+        await late.cancel("not needed")
+        await waiting.terminate("enough")
+        stopped = await env.start(outbox_waits.options(timeout=2))
+        await told(env)
+        by_run = {run.run_id: recorder.types(run.run_id) for run in (failed, gone_on, parent, waiting, late, stopped)}
+        assert by_run == {
+            failed.run_id: ["run.started", "run.failed"],
+            gone_on.run_id: ["run.started", "run.continued"],
+            parent.run_id: ["run.started", "run.completed"],
+            waiting.run_id: ["run.started", "run.terminated"],
+            late.run_id: ["run.started", "run.cancelled"],
+            stopped.run_id: ["run.started", "run.timed_out"],
+        }
+        errors = {event.type: event.data["error"] for event in recorder.told}
+        assert errors["run.failed"] == {"type": "builtins.ValueError", "message": "it broke"}
+        assert errors["run.terminated"] == {"type": None, "message": "enough"}
+        # The child and the successor as well.
+        assert len(recorder.told) == 2 * 8
+
+
+async def test_waiting_and_held_runs_are_told_when_they_are_asked_for(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    recorder = record("waiting", events=("run.suspended", "run.held"))
+    async with env:
+        run = await env.start(outbox_waits)
+        await told(env, 30)
+        await told(env)
+        assert recorder.types() == ["run.suspended"]
+        await run.pause()
+        await told(env)
+        assert recorder.types() == ["run.suspended", "run.held"]
+        assert recorder.told[-1].data["held"] == "paused"
+        assert recorder.told[0].id != recorder.told[1].id
+
+
+async def test_a_sink_gets_the_workflows_and_values_it_asks_for(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    wanted = record(
+        "chosen", workflows=("outbox_counts",), events=("run.started", "run.completed"), include_values=True
+    )
+    async with env:
+        await env.run(outbox_goes_on)
+        await env.run(outbox_counts, "b" * 2000)
+        await env.run(outbox_counts, "b" * 20_000)
+        await told(env)
+        assert {event.workflow for event in wanted.told} == {"outbox_counts"}
+        first, second, third, fourth = (event.data for event in wanted.told)
+        assert first["input"] == {"text": "b" * 2000}
+        assert second["result"] == fourth["result"] == 2
+        assert third["left_out"] == ["input"]
+
+
+async def test_what_a_schedule_skips_is_told(env: Environment, record: Callable[..., Recorder]) -> None:
+    recorder = record("skipping", events=("schedule.*",))
+    async with env:
+        await env.app.schedules.create("busy", outbox_waits.call(), Every(60))
+        await told(env, 120)
+        await told(env)
+        assert recorder.types() == ["schedule.skipped"]
+        (event,) = recorder.told
+        assert (event.run_id, event.workflow) == (None, "outbox_waits")
+        assert (event.data["schedule"], event.data["kind"], event.data["count"]) == ("busy", "skipped_overlap", 1)
+
+
+async def test_without_a_sink_nothing_is_written(env: Environment) -> None:
+    """And after the last one is gone, nothing again."""
+    async with env:
+        await env.app.outbox.add("log", Log(), events=("run.*", "step.*"))
+        changelog = env.engine._store.reads.changelog
+        assert await changelog.listener("outbox.steps") is not None
+        await env.app.outbox.update("log", events=("run.*",))
+        assert await changelog.listener("outbox.steps") is None
+        assert await changelog.listener("outbox") is not None
+        assert await env.app.outbox.remove("log")
+        assert await changelog.listener("outbox") is None
+        assert not await env.app.outbox.remove("log")
+        await env.run(outbox_counts)
+        await env.app.outbox.add("log", Log(), events=("run.*",))
+        assert (await info_of(env, "log")).backlog == 0
+
+
+async def test_the_log_gets_a_line_for_each_event(env: Environment, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "perdure.events")
+    async with env:
+        await env.app.outbox.add("log", Log(), events=("run.*",))
+        await env.run(outbox_counts.options(id="logged"))
+        await told(env)
+        lines = [record.getMessage() for record in caplog.records if record.name == "perdure.events"]
+        assert lines == ["run.started logged", "run.completed logged"]
+
+
+async def test_later_events_of_a_run_wait_and_other_runs_do_not(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """One event that is tried again holds up its run alone; after the last attempt the rest goes on."""
+    recorder = record("stubborn", max_attempts=3)
+    async with env:
+        bad = await env.start(outbox_counts)
+        recorder.is_broken = lambda event: event.run_id == bad.run_id and event.type == "run.started"
+        await env.result(bad)
+        good = await env.start(outbox_counts)
+        await env.result(good)
+        await told(env)
+        assert recorder.types() == ["run.started", "step.completed", "run.completed"]
+        assert {event.run_id for event in recorder.told} == {good.run_id}
+        await told(env, 10)
+        assert recorder.types(bad.run_id) == ["step.completed", "run.completed"]
+        assert len([event for event in recorder.tries if event.id == f"{bad.run_id}:1"]) == 3
+        (letter,) = await env.app.outbox.dead_letters("stubborn")
+        assert (letter.id, letter.attempts, letter.error) == (f"{bad.run_id}:1", 3, "ConnectionError: nobody there")
+        found = await info_of(env, "stubborn")
+        assert (found.backlog, found.dead, found.delivered) == (0, 1, 5)
+
+
+async def test_dead_letters_are_delivered_after_all(env: Environment, record: Callable[..., Recorder]) -> None:
+    recorder = record("reviving", max_attempts=1, events=("run.completed",))
+    recorder.is_broken = lambda _: True
+    async with env:
+        runs = [await env.start(outbox_counts) for _ in range(3)]
+        for run in runs:
+            await env.result(run)
+        await told(env)
+        letters = await env.app.outbox.dead_letters("reviving")
+        assert len(letters) == 3
+        recorder.is_broken = lambda _: False
+        assert await env.app.outbox.replay("reviving", [letters[1].id]) == 1
+        await told(env)
+        assert [event.id for event in recorder.told] == [letters[1].id]
+        assert await env.app.outbox.replay("reviving") == 2
+        await told(env)
+        assert {event.id for event in recorder.told} == {letter.id for letter in letters}
+        assert await env.app.outbox.dead_letters("reviving") == []
+
+
+async def test_a_sink_that_takes_nothing_is_down_and_tried_with_one_event(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """An outage uses up nobody's attempts, and ends when one event is taken."""
+    recorder = record("outage", events=("run.completed",))
+    recorder.is_broken = lambda _: True
+    async with env:
+        for _ in range(12):
+            await env.run(outbox_counts)
+        await told(env, 3600)
+        found = await info_of(env, "outage")
+        assert (found.state, found.backlog, found.dead, found.error) == ("down", 12, 0, "ConnectionError: nobody there")
+        tries = len(recorder.tries)
+        await told(env, 600)
+        assert len(recorder.tries) - tries in {9, 10, 11}
+        recorder.is_broken = lambda _: False
+        await told(env, 90)
+        found = await info_of(env, "outage")
+        assert (found.state, found.backlog, found.dead, found.delivered) == ("active", 0, 0, 12)
+        assert len({event.id for event in recorder.told}) == 12
+
+
+async def test_five_that_are_never_taken_do_not_stop_the_others(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """They look like an outage until another one is tried; then each uses up its own attempts."""
+    recorder = record("picky", events=("run.completed",), max_attempts=2)
+    recorder.is_broken = lambda event: event.workflow == "outbox_goes_on"
+    async with env:
+        for _ in range(6):
+            await env.run(outbox_goes_on)
+        await told(env)
+        for _ in range(3):
+            await env.run(outbox_counts)
+        await told(env, 600)
+        found = await info_of(env, "picky")
+        assert (found.state, found.delivered, found.dead, found.backlog) == ("active", 3, 6, 0)
+
+
+async def test_a_paused_sink_gets_what_came_meanwhile(env: Environment, record: Callable[..., Recorder]) -> None:
+    recorder = record("paused", events=("run.*",))
+    async with env:
+        await env.app.outbox.pause("paused", "they move house")
+        await env.run(outbox_counts)
+        await told(env)
+        found = await info_of(env, "paused")
+        assert (found.state, found.reason, found.backlog, recorder.told) == ("paused", "they move house", 2, [])
+        await env.app.outbox.resume("paused")
+        await told(env)
+        assert recorder.types() == ["run.started", "run.completed"]
+
+
+async def test_a_sink_that_is_behind_is_told_of_the_gap(env: Environment, record: Callable[..., Recorder]) -> None:
+    """Nothing more waits than is allowed; what is missing can be sent anew, under the ids it would have had."""
+    recorder = record("slow", events=("run.completed",), max_backlog=4)
+    async with env:
+        await env.app.outbox.pause("slow")
+        runs = [await env.start(outbox_counts) for _ in range(10)]
+        for run in runs:
+            await env.result(run)
+        found = await info_of(env, "slow")
+        assert found.backlog < 10
+        await env.app.outbox.resume("slow")
+        await told(env)
+        completed = [event for event in recorder.told if event.type == "run.completed"]
+        gap = recorder.told[-1]
+        assert (gap.type, len(completed), gap.run_id) == ("outbox.gap", found.backlog, None)
+        since: Any = gap.data["since"]
+        assert await env.app.outbox.resend("slow", since - timedelta(hours=1)) == 10
+        await told(env)
+        assert {event.id for event in recorder.told} - {gap.id} == {f"{run.run_id}:3" for run in runs}
+        assert (await info_of(env, "slow")).state == "active"
+
+
+async def test_events_are_made_anew_from_histories(env: Environment, record: Callable[..., Recorder]) -> None:
+    """A new consumer gets the past: the same events with the same ids, in order, of the time it asks for."""
+    async with env:
+        runs = [await env.start(outbox_counts), await env.start(outbox_fails)]
+        await told(env)
+        then = env.clock.now()
+        await told(env)
+        runs.append(await env.start(outbox_counts))
+        await told(env)
+        recorder = record("newcomer", events=("run.*", "step.*"))
+        assert recorder.told == []
+        await env.crash()
+        made = await env.app.outbox.resend("newcomer", as_moment(0), as_moment(then))
+        await told(env)
+        assert made == len(recorder.told) == 6
+        assert recorder.types(runs[0].run_id) == ["run.started", "step.completed", "run.completed"]
+        assert recorder.types(runs[1].run_id) == ["run.started", "step.failed", "run.failed"]
+        assert await env.app.outbox.resend("newcomer", as_moment(then + 1)) == 3
+
+
+async def test_what_was_sent_and_not_noted_is_sent_again_after_a_crash(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """At least once: a worker that dies between the two leaves the event to the next one."""
+    recorder = record("crashing", events=("run.*",))
+    async with env:
+        run = await env.start(outbox_counts)
+        await env.result(run)
+        await env.settle()
+        before = len(recorder.told)
+        await env.crash()
+        await told(env)
+        await told(env)
+        found = recorder.types(run.run_id)
+        assert found == ["run.started", "run.completed"] * (1 + bool(before))
+        assert (await info_of(env, "crashing")).backlog == 0
+
+
+async def test_one_worker_sends_and_another_takes_over(env: Environment, record: Callable[..., Recorder]) -> None:
+    recorder = record("shared", events=("run.completed",))
+    async with env, Environment(env.path, clock=env.clock) as other:
+        for _ in range(3):
+            await env.run(outbox_counts)
+        await told(env)
+        duties = {duty.name: duty.holder for duty in await env.app.duties()}
+        assert duties["sink:shared"] in {env.engine.worker_id, other.engine.worker_id}
+        assert len(recorder.told) == len({event.id for event in recorder.told}) == 3
+
+
+async def test_a_slow_run_does_not_hold_up_the_others(env: Environment) -> None:
+    released = asyncio.Event()
+    names: list[str] = []
+
+    @sink(name="hanging", events=("run.completed",), concurrency=2)
+    async def hangs(event: OutboxEvent) -> None:
+        if event.workflow == "outbox_goes_on":
+            await released.wait()
+        names.append(event.workflow or "")
+
+    async with env:
+        await env.run(outbox_goes_on)
+        await told(env)
+        for _ in range(5):
+            await env.run(outbox_counts)
+        await told(env)
+        assert names == ["outbox_counts"] * 5
+        assert (await info_of(env, "hanging")).backlog == 1
+        released.set()
+        await told(env)
+        assert (await info_of(env, "hanging")).backlog == 0
+        assert hangs.name == "hanging"
+
+
+async def test_a_plain_function_is_called_in_a_thread(env: Environment) -> None:
+    names: list[str] = []
+
+    @sink(name="plain", events=("run.started",))
+    def plain(event: OutboxEvent) -> None:
+        names.append(event.type)
+
+    async with env:
+        await env.run(outbox_counts)
+        await env.app.outbox.test("plain")
+        assert "outbox.test" in names
+        assert plain.origin
+
+
+async def test_names_are_taken_once_and_found(env: Environment) -> None:
+    async with env:
+        await env.app.outbox.add("crm", Webhook("https://crm.example/hook", secret=SECRET), events=("run.*",))
+        with pytest.raises(SinkExists, match="update"):
+            await env.app.outbox.add("crm", Log(), events=("run.*",))
+        assert [found.name for found in await env.app.outbox.list()] == ["crm"]
+        assert SECRET not in repr(await env.app.outbox.list())
+        await env.app.outbox.update("crm", target=Webhook("https://crm.example/b", secret=("env:NEW", SECRET)))
+        assert (await info_of(env, "crm")).target == Webhook("https://crm.example/b", secret=("env:NEW", SECRET))
+        for asked in (
+            env.app.outbox.pause("nobody"),
+            env.app.outbox.test("nobody"),
+            env.app.outbox.dead_letters("nobody"),
+            env.app.outbox.replay("nobody"),
+            env.app.outbox.resend("nobody", as_moment(0)),
+            env.app.outbox.get("nobody"),
+        ):
+            with pytest.raises(SinkNotFound, match="nobody"):
+                await asked
+        await env.app.outbox.pause("crm")
+
+
+async def test_a_sink_without_code_here_says_so(env: Environment) -> None:
+    left = sink(name="left", events=("run.*",))(outbox_takes)
+    async with env:
+        sinks._known.pop(left.name)
+        with pytest.raises(SinkFailed, match="no code"):
+            await env.app.outbox.test("left")
+
+
+async def outbox_takes_two(event: OutboxEvent, other: int) -> None:
+    """Never called."""
+
+
+async def outbox_takes(event: OutboxEvent) -> None:
+    """Never called."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: Webhook("http://crm.example", secret=SECRET), "https"),
+        (lambda: Webhook("https://127.0.0.1/hook", secret=SECRET), "private"),
+        (lambda: Webhook("https://localhost/hook", secret=SECRET), "private"),
+        (lambda: Webhook("https://[::ffff:10.0.0.1]/", secret=SECRET), "private"),
+        (lambda: Webhook("https://me:pw@crm.example/", secret=SECRET), "account"),
+        (lambda: Webhook("https://crm.example", secret="too short"), "24 bytes"),
+        (lambda: Webhook("https://crm.example", secret="whsec_!!"), "base64"),
+        (lambda: Webhook("https://crm.example", secret="env:"), "environment"),
+        (lambda: sink(events=("run.begun",)), "no event 'run.begun'"),
+        (lambda: sink(events=()), "which events"),
+        (lambda: sink(events="run.*"), "sequence"),
+        (lambda: sink(events=("run.*",), max_attempts=0), "no sink"),
+        (lambda: sink(events=("run.*",))(outbox_takes_two), "one argument"),  # type: ignore[arg-type]  # that is the point
+    ],
+)
+def test_bad_sinks_are_refused(wrong: Callable[[], object], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        wrong()
+
+
+async def test_bad_changes_are_refused(env: Environment) -> None:
+    async with env:
+        outbox: Any = env.app.outbox
+        await outbox.add("log", Log(), events=("run.*",))
+        for wrong in (
+            outbox.update("log", colour="red"),
+            outbox.update("log"),
+            outbox.update("log", events=("no.such",)),
+            outbox.update("log", concurrency=0),
+            outbox.add("other", "https://crm.example", events=("run.*",)),
+            outbox.resend("log", 12),
+            outbox.replay("log", "an id"),
+        ):
+            with pytest.raises(BadSink):
+                await wrong
