@@ -25,6 +25,7 @@ from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.stores.answers import Outcome
 from perdure.stores.operations import Batch, Operation
+from perdure.stores.sqlite.new_files import make_missing
 from perdure.stores.urls import store_for
 from perdure.testing.clock import VirtualClock
 from perdure.testing.faults import Crash, Fault, FaultyStore
@@ -94,6 +95,8 @@ class Environment:
     async def open(self, fault: tuple[int, Fault] | None = None) -> None:
         """Start the process; with a fault, one that is to come at that of its commits."""
         app = self._app()
+        if self.path is not None and not self._is_postgres:
+            make_missing(self.path)
         self.store: FaultyStore = _faulty(self._url) if self._is_postgres else FaultyStore(self.path)
         if fault is not None:
             self.store.fail_at(*fault)

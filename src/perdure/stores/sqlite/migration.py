@@ -42,12 +42,13 @@ async def migrate(file: SqliteFile, db: sqlite3.Connection) -> None:
         return
     await _acquired(file)
     try:
-        found = schema_version(file, db)
-        for number, step in enumerate(steps[found:], start=found + 1):
-            try:
-                db.executescript(f"begin immediate;\n{step}\nupdate perdure_schema set version = {number};\ncommit;")
-            except sqlite3.OperationalError as error:
-                raise StoreUnavailable(file.url, f"{error}; its tables could not be made, try again") from None
+        missing = "\n".join(steps[schema_version(file, db) :])
+        # One transaction, one sync: a new file needs all of them.
+        script = f"begin immediate;\n{missing}\nupdate perdure_schema set version = {len(steps)};\ncommit;"
+        try:
+            db.executescript(script)
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(file.url, f"{error}; its tables could not be made, try again") from None
     finally:
         if file.write_lock is not None:
             file.write_lock.release()
