@@ -210,7 +210,15 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         ),
     ),
     st.builds(EndRun, runs, st.just("COMPLETED"), bodies, st.integers(10, 12), times, workers, st.just("main"), undos),
-    st.builds(CloseFreeRun, runs, namespaces, st.just("TERMINATED"), st.just("{}"), times, st.booleans()),
+    st.builds(
+        CloseFreeRun,
+        runs,
+        namespaces,
+        st.sampled_from(["TERMINATED", "TIMED_OUT"]),
+        st.just("{}"),
+        times,
+        st.booleans(),
+    ),
     st.builds(
         StopChildren,
         *(runs, message_ids, st.just(CANCEL), st.just(TERMINATE), st.booleans(), reasons, times, st.none() | places),

@@ -373,13 +373,16 @@ async def test_the_end_of_a_run_says_what_it_has_undone(store: Store, given: str
         assert (await row_of(store, "r")).undo == said
 
 
-@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("held", [None, "mismatch", "quarantine", "paused"])
 @pytest.mark.parametrize("undo", [None, WAITING, DONE], ids=["nothing", "something", "done"])
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
 async def test_what_is_out_of_time_and_has_something_to_undo_is_left_to_a_worker(
-    store: Store, how: str, undo: str | None, *, held: bool
+    store: Store, how: str, undo: str | None, held: str | None
 ) -> None:
-    """Only its code can undo it; but a request to stop by then holds, and one that is held goes nowhere."""
+    """Only its code can undo it; but a request to stop by then holds, and one that cannot go on goes nowhere.
+
+    One that was paused at the look and goes on at the write is not closed: the write looks once more.
+    """
     async with opened(store):
         close_at = 2000 if how == "timeout" else None
         await write(store, a_rich_run("r", owner=WORKER, status="RUNNING", wake_at=None, close_at=close_at))
@@ -387,10 +390,15 @@ async def test_what_is_out_of_time_and_has_something_to_undo_is_left_to_a_worker
         if how == "cancel":
             await write(store, NoteCancel("r", "over", 2000, 1500))
         if held:
-            await write(store, HoldRun("r", WORKER, "mismatch", "{}", 1500))
+            await write(store, HoldRun("r", WORKER, held, "{}", 1500))
+        else:
+            await write(store, a_park("r", wake_at=None))
+        is_left = how == "timeout" and undo == WAITING and held in {None, "paused"}
         overdue = await store.reads.overdue("main", 2000, 10)
-        is_left = how == "timeout" and undo == WAITING and not held
         assert [row.run_id for row in overdue] == ([] if is_left else ["r"])
+        status = "TIMED_OUT" if how == "timeout" else "CANCELLED"
+        answer = await write(store, CloseFreeRun("r", "main", status, "{}", 3000, only_unbegun=False))
+        assert answer == (Moved() if is_left else Applied())
 
 
 async def test_a_deadline_ends_a_run_that_undoes_after_its_timeout(store: Store) -> None:

@@ -541,6 +541,114 @@ async def test_a_deadline_ends_an_overdue_run_without_its_code(env: Environment)
         assert await undos(run) == [("release", "left"), ("release", "left")]
 
 
+# Paused
+
+
+async def test_a_paused_run_out_of_time_is_undone_when_it_goes_on(env: Environment) -> None:
+    """Nothing of a paused run begins, so nobody may close it either with everything still booked."""
+    async with env:
+        held = await env.start(waits_then_fails.options(id="held", timeout=60))
+        await env.settle()
+        await held.pause()
+        await env.settle()
+        await env.pass_time(100)
+        assert await undos(held) == [("release", "waiting"), ("release", "waiting")]
+        assert (await held.describe()).held == "paused"
+        await env.crash()
+        await env.pass_time(100)
+        held = await env.app.get("held", workflow=waits_then_fails)
+        assert (await held.describe()).closed_at is None
+        await held.resume()
+        with pytest.raises(RunTimedOut, match="longer than its timeout"):
+            await env.result(held)
+
+        assert undone == ["held flight", "held hotel"]
+
+
+async def test_a_paused_run_out_of_time_is_ended_by_a_deadline(env: Environment) -> None:
+    async with env:
+        run = await env.start(waits_then_fails.options(timeout=60))
+        await env.settle()
+        await run.pause()
+        await env.pass_time(100)
+        await run.cancel("enough", deadline=60)
+        with pytest.raises(RunCancelled, match="enough"):
+            await env.result(run)
+
+        assert await undos(run) == [("release", "left"), ("release", "left")]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["alive", "killed"])
+@pytest.mark.parametrize("is_late", [False, True], ids=["failed", "out of time"])
+async def test_a_run_that_is_paused_while_unwinding_goes_on_with_it(
+    env: Environment, *, is_late: bool, is_killed: bool
+) -> None:
+    """Its timeout is over, or passes meanwhile: neither ends what it has half undone."""
+    async with env:
+        if is_late:
+            run: Run[Any] = await env.start(times_out_slowly.options(id="r", timeout=60))
+            await env.pass_time(100)
+        else:
+            run = await env.start(undoes_by_a_child.options(id="r", timeout=60), "hotel")
+            await env.settle()
+        await run.pause()
+        await env.settle()
+        await env.pass_time(100)
+        assert (await run.describe()).held == "paused"
+        if is_killed:
+            await env.crash()
+        await env.pass_time(timedelta(hours=2))
+        run = await env.app.get("r")
+        assert (await run.describe()).closed_at is None
+        await run.resume()
+        with pytest.raises(RunTimedOut if is_late else RunFailed):
+            await env.result(run)
+
+        assert undone == (["hotel"] if is_late else ["a key", "held hotel"])
+        assert {state for _, state in await undos(run)} == {"done"}
+
+
+@workflow
+async def returns_beside_a_branch() -> str:
+    undo(release, await reserve_held("hotel"))
+    beside = asyncio.ensure_future(reserve_at("slow gate"))
+    gate = await reserve_at("gate")
+    return f"{gate}, {beside.done()}"
+
+
+@activity
+async def reserve_at(gate: str) -> str:
+    await gates.setdefault(gate, asyncio.Event()).wait()
+    return gate
+
+
+gates: dict[str, asyncio.Event] = {}
+
+
+async def test_code_that_has_returned_but_is_out_of_time_before_it_is_closed_is_undone(env: Environment) -> None:
+    """The end of a run that is to be paused is not written, so its timeout comes first; its next owner must agree."""
+    gates.clear()
+    async with env:
+        run = await env.start(returns_beside_a_branch.options(id="r", timeout=60))
+        await env.settle()
+        await run.pause()
+        await env.settle()
+        gates["gate"].set()
+        await env.pass_time(100)
+        assert "TimeoutReached" in await kinds(env, run)
+        await env.crash()
+        await env.settle()
+        gates["slow gate"].set()
+        await env.settle()
+        run = await env.app.get("r", workflow=returns_beside_a_branch)
+        assert (await run.describe()).held == "paused"
+        await run.resume()
+        with pytest.raises(RunTimedOut):
+            await env.result(run)
+
+        assert undone == ["held hotel"]
+
+
 async def test_code_that_returns_when_its_time_is_over_is_undone_all_the_same(env: Environment) -> None:
     async with env:
         run = await env.start(shrugs.options(timeout=5))

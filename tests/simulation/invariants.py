@@ -326,7 +326,9 @@ class Witness:
         retries = [r.run_id for r in now.runs.values() if r.forked_from == run.forked_from and r.fork_kind == "retry"]
         if len(retries) > 1:
             raise Violation("I55", f"run {run.forked_from} was retried as {retries}")
-        origin = [m for m in now.messages.values() if m.run_id == run.forked_from and m.kind in _SENT]
+        # What its origin has by now, and what it had before it went on as another run in this transaction.
+        sent = {**before.messages, **{m.number: m for m in now.messages.values() if m.run_id == run.forked_from}}
+        origin = [sent[n] for n in sorted(sent) if sent[n].run_id == run.forked_from and sent[n].kind in _SENT]
         found = [m for m in now.messages.values() if m.run_id == run.run_id]
         if now.runs[run.forked_from or ""].closed_at is None:
             # What comes for an open run in the same transaction may be copied or not: that run has it in any case.
@@ -410,7 +412,8 @@ class Witness:
         """Whether a run ended without the time to undo everything, or without anybody who knew that it has to."""
         if run.status == "TIMED_OUT":
             is_known = was is not None and '"state":"waiting"' in (was.undo or "")
-            return was is not None and was.owner is None and (was.held is not None or not is_known)
+            cannot_go_on = was is not None and was.held in {"mismatch", "quarantine"}
+            return was is not None and was.owner is None and (cannot_go_on or not is_known)
         return run.status == "TERMINATED" or (run.status == "CANCELLED" and self.has_deadline(run, now))
 
     def has_deadline(self, run: SeenRun, now: Seen | None = None) -> bool:

@@ -80,8 +80,11 @@ class Program:
             self._unwind(undos)
 
     def redeliver(self, event: Event) -> None:
-        """Hand over an event of the past; Mismatch when the code has ended by now."""
-        if self.is_done:
+        """Hand over an event of the past; Mismatch when the code has ended by now.
+
+        The end of one that was to be paused is not written, and its time may be over before that.
+        """
+        if self.is_done and type(event.fact) is not TimeoutReached:
             if type(event.fact) is Patched:
                 # The code came by on its way to the end, and a fork goes on right before that.
                 return

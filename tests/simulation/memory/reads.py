@@ -41,6 +41,7 @@ from perdure.stores.records import (
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.filters import run_fields
 from tests.simulation.memory.outbox_reads import MemoryOutbox
+from tests.simulation.memory.run_statements import is_left_to_a_worker
 from tests.simulation.memory.schedule_reads import MemorySchedules
 from tests.simulation.memory.tables import InboxRow, Tables
 
@@ -405,7 +406,7 @@ class MemoryReads:
             (row.close_at, runs.places[row.run_id], row)
             for row in found
             if row.close_at is not None and row.close_at <= now and row.namespace == namespace
-            if not _is_left_to_a_worker(row)
+            if not (row.close_as == "TIMED_OUT" and is_left_to_a_worker(row))
         ]
         return [row for _, _, row in sorted(late, key=lambda entry: entry[:2])[:limit]]
 
@@ -488,8 +489,3 @@ def _is_listed(row: RunRow, wanted: RunFilter) -> bool:
         getattr(wanted, column) in {None, getattr(row, column)}
         for column in ("workflow", "workflow_id", "entity_id", "correlation_id", "parent_id", "schedule")
     )
-
-
-def _is_left_to_a_worker(row: RunRow) -> bool:
-    """A run that has something to undo when its time is over; not one that is held."""
-    return row.close_as == "TIMED_OUT" and row.held is None and '"state":"waiting"' in (row.undo or "")

@@ -491,13 +491,19 @@ def end_runs(view: View, rows: Sequence[tuple[str, str, str | None, int, int, st
     return (yield from update_each(view, rows, lambda row, end: row.owner == end[5], end))
 
 
+def is_left_to_a_worker(row: RunRow) -> bool:
+    """A run that has something to undo and may go on: no timeout ends it without its code."""
+    return row.held not in {"mismatch", "quarantine"} and '"state":"waiting"' in (row.undo or "")
+
+
 @statement
 def close_free_run(
     view: View, *, run_id: str, namespace: str, status: str, outcome: str, at: int, only_unbegun: bool
 ) -> Steps[Found]:
     def is_right(row: RunRow) -> bool:
         is_free = row.namespace == namespace and row.owner is None and row.closed_at is None
-        return is_free and (not only_unbegun or (row.begun_at is None and row.status == "PENDING"))
+        is_late = status == "TIMED_OUT" and is_left_to_a_worker(row)
+        return is_free and not is_late and (not only_unbegun or (row.begun_at is None and row.status == "PENDING"))
 
     row = yield from find_run(view, run_id, is_right)
     if row is None:

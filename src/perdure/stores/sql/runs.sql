@@ -72,6 +72,7 @@ update runs
 returning messages;
 
 -- close_free_run: close a run that nobody owns, for ever, and not before its last event, whatever the clock says.
+-- A timeout closes only what would be found overdue: since the look the run may have been let go on, and has to undo.
 update runs
    set status = :status,
        outcome = :outcome,
@@ -87,6 +88,7 @@ update runs
    and owner is null
    and closed_at is null
    and (not :only_unbegun::boolean or (begun_at is null and status = 'PENDING'))
+   and (:status <> 'TIMED_OUT' or held in ('mismatch', 'quarantine') or undo is null or undo not like '%"state":"waiting"%')
 returning last_seq;
 
 -- close_unbegun_children: those whose code was never called have nothing to clean up.
@@ -288,13 +290,13 @@ select parent_id, run_id
  where parent_id in (select value from json_each(:run_ids::text[]));
 
 -- overdue: runs whose end by the clock has come; the index is named, or all runs of the namespace would be walked.
--- One whose timeout is over and that has something to undo is left to a worker with its code, unless it is held.
+-- One whose timeout is over and that has something to undo is left to a worker with its code, unless that cannot go on.
 select *
   from runs indexed by runs_closing
  where close_at <= :now::bigint
    and closed_at is null
    and namespace = :namespace
-   and (close_as <> 'TIMED_OUT' or held is not null or undo is null or undo not like '%"state":"waiting"%')
+   and (close_as <> 'TIMED_OUT' or held in ('mismatch', 'quarantine') or undo is null or undo not like '%"state":"waiting"%')
  order by close_at, run_id
  limit :limit::bigint;
 
@@ -304,7 +306,7 @@ select *
  where close_at <= :now::bigint
    and closed_at is null
    and namespace = :namespace
-   and (close_as <> 'TIMED_OUT' or held is not null or undo is null or undo not like '%"state":"waiting"%')
+   and (close_as <> 'TIMED_OUT' or held in ('mismatch', 'quarantine') or undo is null or undo not like '%"state":"waiting"%')
  order by close_at, run_id;
 
 -- next_close: when the next open run ends by the clock, after now.
