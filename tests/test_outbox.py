@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from perdure import (
     Every,
     Log,
     OutboxEvent,
+    Perdure,
     Signal,
     SinkExists,
     SinkFailed,
@@ -450,6 +452,23 @@ async def test_a_plain_function_is_called_in_a_thread(env: Environment) -> None:
         await env.app.outbox.test("plain")
         assert "outbox.test" in names
         assert plain.origin
+
+
+async def test_a_process_that_lives_for_a_call_sends_what_waits(
+    record: Callable[..., Recorder], quick_path: Path
+) -> None:
+    """`tick` does it once: what is due is sent and noted before it returns."""
+    recorder = record("brief", events=("run.*",))
+    url = f"sqlite:///{quick_path}/a.db"
+    async with Perdure(url) as app:
+        await app.outbox.pause("brief")
+        await app.run(outbox_counts)
+    async with Perdure(url, worker=False) as app:
+        await app.outbox.resume("brief")
+        tick = await app.tick(budget=20)
+        assert (tick.counts["delivered"], tick.errors) == (2, {})
+        assert recorder.types() == ["run.started", "run.completed"]
+        assert (await app.outbox.get("brief")).backlog == 0
 
 
 async def test_names_are_taken_once_and_found(env: Environment) -> None:

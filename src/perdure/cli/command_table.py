@@ -40,6 +40,9 @@ SECTIONS = {
         "schedule": Entry(
             "schedule:schedule", "Make, show, change, trigger, backfill or delete schedules; see times beforehand."
         ),
+        "outbox": Entry(
+            "outbox:outbox", "Make, show, change, test or remove sinks; deliver dead letters, send events anew."
+        ),
         "dev": Entry("dev:dev", "Serve and work on this machine, and begin anew when a source file changes."),
         "serve": Entry("serve:serve", "Serve runs over HTTP until Ctrl-C or SIGTERM."),
     },

@@ -164,6 +164,8 @@ class StoreEngine:
                 self.duties.begin(namespace)
                 self._sinks.begin(namespace)
                 self._background.spawn(self._refresh_schedules(namespace))
+            elif host is not None:
+                await self._sinks.join(namespace)
         except BaseException:
             self.recovery.cancel()
             await self._store.close()

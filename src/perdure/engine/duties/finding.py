@@ -53,6 +53,13 @@ class SinkFinder:
         self._duties.finders.append(self.find)
         self.find()
 
+    async def join(self, namespace: str) -> None:
+        """Take part in those there are, for who lives for a call only: each is done when it is asked for."""
+        for row in await self._reads.sinks(namespace):
+            duty = SinkDuty(*self._parts, row, self._senders, self.look_soon, is_patient=True)
+            self._sinks[row.name] = (row.sink_id, duty)
+            self._duties.add(duty)
+
     def find(self) -> None:
         """There may be more sinks, or fewer."""
         if self._namespace is not None and not self._is_finding and not self._background.is_closed:

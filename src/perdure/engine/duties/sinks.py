@@ -55,7 +55,9 @@ class Outcomes:
 
 
 class SinkDuty:
-    """Sends what waits for one sink; a new one is made when the sink is changed."""
+    """Sends what waits for one sink; one that `is_patient` waits in each tick until that is done."""
+
+    counted_as = "delivered"
 
     def __init__(
         self,
@@ -66,6 +68,8 @@ class SinkDuty:
         row: SinkRow,
         senders: EventSenders,
         look: Callable[[], None],
+        *,
+        is_patient: bool = False,
     ) -> None:
         self.name = f"sink:{row.name}"
         self._store = store
@@ -74,6 +78,7 @@ class SinkDuty:
         self._clock = clock
         self._lease = lease
         self._senders = senders
+        self._is_patient = is_patient
         # Called when there is something to note.
         self._look = look
         self._row = row
@@ -81,12 +86,15 @@ class SinkDuty:
         self._sender: EventSender | None = None
         self._health = UP if self._sink.down_at is None else SinkHealth(down_at=self._sink.down_at)
         self._probe_at = 0
+        # Whether the receiver wants nothing more at all.
+        self._is_gone = False
         self._outcomes = Outcomes()
         self._busy: set[str] = set()
         self._waiting: deque[list[OutboxRow]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._bodies: dict[int, str] = {}
         self._due_since: int | None = None
+        self._count = 0
         # Until when it is not looked, for all that is due is of runs that are under way.
         self._full_until = 0
 
@@ -125,35 +133,42 @@ class SinkDuty:
 
     # Sending
 
-    async def tick(self, namespace: str, now: int, *, is_first: bool) -> None:
+    async def tick(self, namespace: str, now: int, *, is_first: bool) -> int:
         """Note what was sent, then send what is due; a sink that is down is tried with one event."""
+        self._count = 0
         if is_first:
             self.drop()
         row = await self._reads.sink(namespace, self._row.name)
         if row is None or row.sink_id != self._row.sink_id:
             self.drop()
-            return
+            return 0
         await self.refresh(row)
         await self._note(now)
         await self._end_gap(now)
-        sender = self._sender
-        if self._sink.paused or not self._can_send() or sender is None:
-            return
+        if not self._sink.paused and self._can_send() and not await self._send(now) and self._busy:
+            self._full_until = now + FULL_MS
+        return self._count
+
+    async def _send(self, now: int) -> bool:
+        """Send what is due, or have it under way; answers whether there was something."""
         has_sent = False
         for _ in range(PAGES):
             chains = await self._chains(now)
-            if not chains:
+            if not chains or self._sender is None:
                 break
             has_sent = True
-            if not sender.is_instant:
+            if self._sender.is_instant:
+                for chain in chains:
+                    await self._send_chain(self._sender, chain)
+            else:
                 self._waiting.extend(chains)
                 self._pump()
-                break
-            for chain in chains:
-                await self._send_chain(sender, chain)
+                if not self._is_patient:
+                    break
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
             await self._note(now)
-        if self._busy and not has_sent:
-            self._full_until = now + FULL_MS
+        return has_sent
 
     async def _chains(self, now: int) -> list[list[OutboxRow]]:
         """What is due of runs that nothing is under way of, a list for each run; one event for a sink that is down."""
@@ -244,7 +259,7 @@ class SinkDuty:
         next_at = retry_at(row.attempts + 1, self._sink.max_attempts, now, asked_ms)
         self._outcomes.failed.append(FailedDelivery(row.n, row.attempts + 1, next_at, trouble))
         if isinstance(error, NotDelivered) and error.is_gone:
-            self._sink = msgspec.structs.replace(self._sink, paused=True, reason=trouble)
+            self._is_gone = True
         return next_at is None
 
     def _give_back(self) -> None:
@@ -268,6 +283,7 @@ class SinkDuty:
                 # What was sent is sent again, rather than forgotten.
                 self.drop()
                 raise refusal_of(answer, self._store.url)
+        self._count += len(taken.delivered)
         self._busy -= taken.ended
         await self._note_health(taken.failed[-1].error if taken.failed else None)
 
@@ -277,6 +293,8 @@ class SinkDuty:
         is_up = self._health.down_at is None
         error = error or (None if is_up and not self._health.failed else self._sink.error)
         then = msgspec.structs.replace(self._sink, down_at=self._health.down_at, error=error)
+        if self._is_gone:
+            self._is_gone, then = False, msgspec.structs.replace(then, paused=True, reason=error)
         if (then.down_at, then.paused) == (known.down_at, known.paused):
             return
         if isinstance(await self._apply(moved_to(self._row, then)), Applied):

@@ -1,0 +1,169 @@
+"""Webhooks: a real receiver on this machine that checks signatures, fails, hangs, redirects and is gone."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook as Receiver
+
+from perdure import Log, OutboxEvent, Perdure, SinkFailed, Webhook, workflow
+from perdure.engine.outbox.sinks import NotDelivered
+from perdure.http import webhooks
+from perdure.http.webhooks import WebhookSender, body_of, pause_of
+
+SECRET = "a secret that nobody can guess"
+EVENT = OutboxEvent("r-1:1", "run.started", datetime(2027, 1, 1, tzinfo=UTC), "main", "r-1", "o-1", "pay", 1, {"a": 1})
+
+
+@asynccontextmanager
+async def receiver(answer: Callable[[web.Request, bytes], object]) -> AsyncIterator[str]:
+    """A server on a free port; what the function gives is the answer, or is waited for."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        given = answer(request, await request.read())
+        if asyncio.iscoroutine(given):
+            given = await given
+        return given if isinstance(given, web.StreamResponse) else web.Response(status=int(str(given)))
+
+    app = web.Application()
+    app.router.add_route("*", "/{anything:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{port}/hook"
+    finally:
+        await runner.cleanup()
+
+
+async def send(url: str, secret: str | tuple[str, str] = SECRET) -> None:
+    sender = WebhookSender(Webhook(url, secret, allow_private=True))
+    try:
+        await sender.send(EVENT)
+    finally:
+        await sender.close()
+
+
+async def test_a_receiver_can_check_who_sent_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the old secret and by the new one, while they are rotated."""
+    new = "another secret that nobody knows"
+    monkeypatch.setenv("NEW_HOOK_SECRET", new)
+    got: list[object] = []
+
+    def answer(request: web.Request, body: bytes) -> int:
+        for secret in (SECRET, new):
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            got.append(Receiver(secret.encode()).verify(body.decode(), headers))
+        got.append(request.headers["webhook-id"])
+        return 204
+
+    async with receiver(answer) as url:
+        await send(url, ("env:NEW_HOOK_SECRET", SECRET))
+    told = {
+        "type": "run.started",
+        "timestamp": "2027-01-01T00:00:00Z",
+        "data": {"id": "r-1:1", "namespace": "main", "a": 1},
+    }
+    assert got == [told, told, "r-1:1"]
+
+
+async def test_everything_but_a_success_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redirects are not followed, a hanging receiver is given up, 410 means never again."""
+    monkeypatch.setattr(webhooks, "TIMEOUT_SECONDS", 0.2)
+    asked: list[str] = []
+
+    def answer(request: web.Request, body: bytes) -> object:
+        asked.append(request.path)
+        match request.path:
+            case "/hook/busy":
+                return web.Response(status=503, headers={"retry-after": "120"})
+            case "/hook/gone":
+                return 410
+            case "/hook/moved":
+                return web.Response(status=302, headers={"location": "/hook/elsewhere"})
+            case _:
+                return asyncio.sleep(0.5, 200)
+
+    async with receiver(answer) as url:
+        with pytest.raises(NotDelivered, match="503") as busy:
+            await send(f"{url}/busy")
+        assert (busy.value.pause_ms, busy.value.is_gone) == (120_000, False)
+        with pytest.raises(NotDelivered, match="410") as gone:
+            await send(f"{url}/gone")
+        assert gone.value.is_gone
+        with pytest.raises(NotDelivered, match="302"):
+            await send(f"{url}/moved")
+        with pytest.raises(NotDelivered, match="no answer"):
+            await send(f"{url}/hangs")
+        assert "/hook/elsewhere" not in asked
+    with pytest.raises(NotDelivered, match="connect|Connect"):
+        await send(url)
+
+
+async def test_private_addresses_are_refused_when_the_connection_is_made() -> None:
+    """A name may lead to an address inside, whatever it led to when the sink was made."""
+    sender = WebhookSender(Webhook("https://hook.example", SECRET))
+    resolver = sender._resolver()
+    with pytest.raises(NotDelivered, match="private address 127"):
+        await resolver.resolve("localhost", 443)
+    await resolver.close()
+    await sender.close()
+
+
+async def test_a_secret_that_is_not_in_the_environment_is_told() -> None:
+    with pytest.raises(NotDelivered, match="NO_SUCH_SECRET"):
+        await send("http://127.0.0.1:9/", "env:NO_SUCH_SECRET")
+
+
+def test_what_makes_a_body_too_large_is_left_out() -> None:
+    large = msgspec.structs.replace(EVENT, data={"input": "x" * 15_000, "attributes": {"y": "y" * 15_000}, "step": "s"})
+    body = msgspec.json.decode(body_of(large))
+    assert body["data"]["left_out"] == ["input"]
+    assert len(body_of(large)) < 20_000
+    with pytest.raises(NotDelivered, match="the most is 20,000"):
+        body_of(msgspec.structs.replace(EVENT, data={"other": "x" * 30_000}))
+
+
+@pytest.mark.parametrize(("text", "ms"), [(None, 0), ("7", 7000), ("soon", 0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0)])
+def test_the_pause_that_a_receiver_asks_for(text: str | None, ms: int) -> None:
+    assert pause_of(text) == ms
+
+
+@workflow
+async def webhook_nothing() -> None: ...
+
+
+async def test_a_webhook_is_told_end_to_end() -> None:
+    """On the machine's own clock: started, told, noted; and one that is gone pauses the sink."""
+    told: list[str] = []
+    has_come = asyncio.Event()
+
+    def answer(request: web.Request, body: bytes) -> int:
+        told.append(msgspec.json.decode(body)["type"])
+        if "run.completed" in told:
+            has_come.set()
+        return 410 if request.path == "/hook/gone" else 200
+
+    async with receiver(answer) as url, Perdure("sqlite://") as app:
+        await app.outbox.add("crm", Webhook(url, SECRET, allow_private=True), events=("run.*",))
+        await app.outbox.test("crm")
+        assert told == ["outbox.test"]
+        await app.run(webhook_nothing)
+        await asyncio.wait_for(has_come.wait(), 30)
+        assert told[1:] == ["run.started", "run.completed"]
+        await app.outbox.add("gone", Webhook(f"{url}/gone", SECRET, allow_private=True), events=("run.completed",))
+        with pytest.raises(SinkFailed, match="410"):
+            await app.outbox.test("gone")
+        await app.outbox.add("log", Log(), events=("run.*",))
+        await app.run(webhook_nothing)
+        async with asyncio.timeout(30):
+            while (await app.outbox.get("gone")).state != "paused":  # noqa: ASYNC110 - on the real clock
+                await asyncio.sleep(0.05)
