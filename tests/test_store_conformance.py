@@ -26,9 +26,12 @@ from perdure.stores.operations import (
     DeleteSchedule,
     DeleteWorker,
     EndRun,
+    ExpectOwner,
     ExpectRun,
+    Fence,
     FinishKey,
     ForgetChanges,
+    ForgetDeadline,
     ForgetKeys,
     ForkRun,
     FreeMismatches,
@@ -45,6 +48,7 @@ from perdure.stores.operations import (
     MoveSchedule,
     MoveStreams,
     NoteCancel,
+    NoteDeadline,
     NoteDecision,
     NoteDuty,
     NoteLosses,
@@ -63,6 +67,7 @@ from perdure.stores.operations import (
     RecordBeat,
     RegisterWorker,
     ReleaseKey,
+    RenewWorker,
     ResumeRun,
     StopChildren,
     SupersedeRun,
@@ -266,9 +271,14 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(
         RegisterWorker,
         *(workers, namespaces, times, st.just(("q1",)), st.just("host"), st.just(1), st.just(1000)),
-        *(st.sampled_from([None, 30_000]), st.sampled_from([None, (), ("wf",)])),
+        *(st.sampled_from([None, 30_000]), st.sampled_from([None, (), ("wf",)]), st.booleans()),
     ),
     st.builds(AnnounceWorkflow, st.just("main"), places, bodies, st.sampled_from(["d-1", "d-2"]), times),
+    st.builds(Fence, workers, epochs),
+    st.builds(ExpectOwner, runs, workers, st.none() | st.integers(1, 5)),
+    st.builds(RenewWorker, workers, epochs, times),
+    st.builds(NoteDeadline, runs, namespaces, workers, counts, times, times, some_time, times),
+    st.builds(ForgetDeadline, runs),
     st.builds(NoteWorkflows, workers, st.sampled_from([("wf",), ("wf", "fw")])),
     st.builds(RaiseEpoch, workers, epochs, st.sampled_from([None, None, 99_000, 900])),
     st.builds(FreeRuns, workers, times, st.integers(0, 3)),
@@ -443,6 +453,9 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
             seen.append(await store.reads.inspection.count_ahead(row, ("wf", "fw"), DUE_BY, 1000))
         seen.append(await store.reads.inspection.row_holders(row.run_id))
     seen += [await store.reads.keys.oldest(), *[await store.reads.keys.kept("main", "start", key) for key in "klm"]]
+    remote = store.reads.remote
+    seen += [await remote.worker("w-1"), await remote.worker("nobody"), await remote.deadline("r1")]
+    seen += [await remote.due(1500, 2), await remote.next_due()]
     changelog = store.reads.changelog
     seen += [await changelog.listener("changes"), sorted((await changelog.changed(Position(0)))[1])]
     seen += [await changelog.runs(RUNS), (await changelog.changed(await changelog.position()))[1]]
@@ -490,6 +503,7 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
         "schedules": db.execute("select *, 0 from schedules order by schedule_id").fetchall(),
         "schedule_decisions": db.execute("select * from schedule_decisions order by schedule_id, slot").fetchall(),
         "duties": db.execute("select * from duties order by namespace, name").fetchall(),
+        "attempt_deadlines": db.execute("select * from attempt_deadlines order by run_id").fetchall(),
         "workers": db.execute(
             f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id"
         ).fetchall(),
@@ -532,6 +546,7 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
             tuple(getattr(row, name) for name in row.__struct_fields__) for row in dump["schedules"].values()
         ],
         "schedule_decisions": [tuple(row) for row in dump["schedule_decisions"].values()],
+        "attempt_deadlines": [tuple(row) for row in dump["attempt_deadlines"].values()],
         "duties": [(namespace, *row[:-1]) for (namespace, _), row in dump["duties"].items()],
         "workers": [
             tuple(getattr(worker, name) for name in worker.__struct_fields__) for worker in dump["workers"].values()

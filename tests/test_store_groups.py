@@ -1,10 +1,33 @@
 """The contract of stores, on groups: they stand or fall together, whatever is in them."""
 
-from perdure.stores.answers import Applied, Missing, Moved, Taken
-from perdure.stores.operations import NoteWaiting, SupersedeRun
+from perdure.stores.answers import Applied, Missing, Moved, Stale, Taken
+from perdure.stores.operations import (
+    ClaimRuns,
+    ExpectOwner,
+    Fence,
+    ForgetDeadline,
+    NoteDeadline,
+    NoteWaiting,
+    RaiseEpoch,
+    RegisterWorker,
+    RenewWorker,
+    SupersedeRun,
+)
 from perdure.stores.port import Store
-from perdure.stores.records import RunFilter, RunRow
-from tests.test_store_contract import WORKER, a_claim, a_message, a_park, a_run, answers, opened, store, write
+from perdure.stores.records import DeadlineRow, RunFilter, RunRow
+from tests.test_store_contract import (
+    WORKER,
+    a_claim,
+    a_message,
+    a_park,
+    a_run,
+    an_end,
+    an_event,
+    answers,
+    opened,
+    store,
+    write,
+)
 
 __all__ = ["store"]
 
@@ -57,3 +80,84 @@ async def test_what_is_said_of_one_run_in_a_batch_keeps_its_order(store: Store) 
         row = await store.reads.run("main", "r1")
         assert row is not None
         assert (row.status, row.owner, row.waiting) == ("SUSPENDED", None, "[]")
+
+
+# Groups of workers other than that of the batch
+
+
+def a_worker(worker_id: str) -> RegisterWorker:
+    return RegisterWorker(worker_id, "main", 11_000, ("default",), "node", 0, 1000, 10_000, ("wf",), is_remote=True)
+
+
+async def test_a_stale_workers_groups_are_refused_and_its_neighbours_are_written(store: Store) -> None:
+    """One process writes for many workers: whoever lost its lease must not take the others with it."""
+    async with opened(store):
+        for number in (2, 3):
+            await write(store, a_worker(f"w-{number}"), a_run(f"r{number}", owner=f"w-{number}"))
+        await write(store, a_run("r1"), RaiseEpoch("w-2", 1))
+
+        told = await answers(
+            store,
+            [an_event("r1", 2)],
+            [Fence("w-3", 1), ExpectOwner("r3", "w-3", 1), an_event("r3", 2)],
+            [Fence("w-2", 1), ExpectOwner("r2", "w-2", 1), an_event("r2", 2)],
+            [Fence("w-2", 2), ExpectOwner("r2", "w-2", 1), an_event("r2", 2, "7")],
+            [Fence("nobody", 1), an_event("r2", 3)],
+            [Fence("w-3", 1), an_event("r3", 3)],
+        )
+
+        assert told == [Applied(), Applied(), Stale(), Applied(), Stale(), Applied()]
+        last = [await store.reads.last_event(f"r{number}") for number in (1, 2, 3)]
+        assert last == [(2, 1002), (2, 1002), (3, 1003)]
+
+
+async def test_a_group_expects_its_run_to_be_of_its_worker_and_without_later_events(store: Store) -> None:
+    """A worker that has parked a run keeps its epoch, and may still not write to what is another one's by now."""
+    async with opened(store):
+        await write(store, a_worker("w-2"), a_run("r1"), a_run("r2", owner="w-2"), an_event("r2", 2))
+        own, late = ExpectOwner("r2", "w-2", 2), ExpectOwner("r2", "w-2", 1)
+
+        told = await answers(
+            store,
+            [Fence("w-2", 1), own, a_message("r1")],
+            [Fence("w-2", 1), late, a_message("r2")],
+            [Fence("w-2", 1), ExpectOwner("r1", "w-2"), an_event("r1", 2)],
+            [Fence("w-2", 1), own, an_end("r2", 3)._replace(owner="w-2")],
+        )
+
+        assert [isinstance(each, Applied) for each in told] == [True, False, False, True]
+        assert await write(store, Fence("w-2", 1), ExpectOwner("r2", "w-2"), an_event("r2", 4)) == Moved()
+        assert await store.reads.unread("r2") == []
+
+
+async def test_a_claim_of_a_stale_worker_takes_nothing(store: Store) -> None:
+    async with opened(store):
+        await write(store, a_worker("w-2"), a_run("r1", status="PENDING", owner=None, wake_at=1000))
+        claim = ClaimRuns("w-2", "main", ("default",), ("wf",), 1000, 10)
+        told = await answers(store, [Fence("w-2", 2), claim], [Fence("w-2", 1), claim])
+        assert told == [Stale(), Applied(["r1"])]
+
+
+async def test_the_lease_of_a_remote_worker_grows_under_its_epoch_alone(store: Store) -> None:
+    """Others see by the change that it lives, so a renewal changes it also when the clock went back."""
+    async with opened(store):
+        await write(store, a_worker("w-2"))
+        told = [await write(store, RenewWorker("w-2", epoch, until)) for epoch, until in ((1, 15_000), (1, 3), (2, 9))]
+        found = await store.reads.remote.worker("w-2")
+        assert told == [Applied(), Applied(), Moved()]
+        assert found is not None
+        assert (found.lease_until, found.remote, found.lease_ms) == (15_001, 1, 10_000)
+        assert await store.reads.remote.worker("nobody") is None
+
+
+async def test_deadlines_of_attempts_are_found_when_they_are_due(store: Store) -> None:
+    async with opened(store):
+        first = NoteDeadline("r1", "main", "w-2", 1, 1000, 9000, None, 9000)
+        second = NoteDeadline("r2", "main", "w-2", 1, 1000, 9000, 500, 1500)
+        await answers(store, [first], [second])
+        assert await store.reads.remote.next_due() == 1500
+        assert await store.reads.remote.due(1500, 10) == [DeadlineRow(*second)]
+
+        await answers(store, [second._replace(due_at=1900)], [ForgetDeadline("r1"), ForgetDeadline("nobody")])
+        assert await store.reads.remote.due(20_000, 10) == [DeadlineRow(*second)._replace(due_at=1900)]
+        assert await store.reads.remote.deadline("r1") is None

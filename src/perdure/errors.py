@@ -49,6 +49,9 @@
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── KeyConflict               the idempotency key was used with other arguments
     ├── KeyInProgress             the command is under way under this idempotency key
+    ├── LeaseLost                 a worker over a server is taken for gone; its runs continue elsewhere
+    ├── RunNotOwned               a run or task is not that of the worker which writes to it, or not that attempt
+    ├── OutOfStep                 a run has other events than its worker knows of
     ├── RunEnded                  how result() reports an end that is not a success
     │   ├── RunFailed, RunCancelled, RunTerminated, RunTimedOut
     ├── ActivityFailed            an activity's error whose own type is not at hand
@@ -768,6 +771,52 @@ class KeyInProgress(PerdureError):
         return (
             f"{self.command} under the key {self.key!r} was begun {self.since_ms / 1000:g} s ago and is under way; ask "
             "again later for its answer. If its caller has died, one of those who ask takes it over after stale_after"
+        )
+
+
+class LeaseLost(PerdureError):
+    """Another worker owns these runs now. Drop them and write nothing more."""
+
+    def __init__(self, worker_id: str, epoch: int) -> None:
+        super().__init__(worker_id, epoch)
+        self.worker_id = worker_id
+        self.epoch = epoch
+
+    def __str__(self) -> str:
+        return (
+            f"worker {self.worker_id!r} lost its lease (epoch {self.epoch}); its runs continue elsewhere, register "
+            "again to take new ones"
+        )
+
+
+class RunNotOwned(PerdureError):
+    """A run or task is not that of the worker which writes to it, or not the attempt that it means."""
+
+    def __init__(self, run_id: str, worker_id: str) -> None:
+        super().__init__(run_id, worker_id)
+        self.run_id = run_id
+        self.worker_id = worker_id
+
+    def __str__(self) -> str:
+        return (
+            f"{self.run_id!r} is not worker {self.worker_id!r}'s to write to any more: it has ended, waits, or another "
+            "attempt is under way; drop it, nothing was written"
+        )
+
+
+class OutOfStep(PerdureError):
+    """A run has other events than its worker knows of; nothing was written."""
+
+    def __init__(self, run_id: str, after_seq: int, seq: int) -> None:
+        super().__init__(run_id, after_seq, seq)
+        self.run_id = run_id
+        self.after_seq = after_seq
+        self.seq = seq
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} has {self.seq} events, and not {self.after_seq}; claim with `holding` that leaves it "
+            "out, and replay it from what is there"
         )
 
 

@@ -50,6 +50,8 @@ DUMP = {
     "schedule_decisions": "select schedule_id, slot, number, time, kind, times, run_id"
     " from schedule_decisions order by 1, 2",
     "duties": "select namespace, name, holder, since, last_ok_at, last_error from duties order by 1, 2",
+    "attempt_deadlines": "select run_id, namespace, worker_id, attempt, begun_at, ends_at, heartbeat_ms, due_at"
+    " from attempt_deadlines order by 1",
     "workers": f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id",
     "idempotency_keys": KEYS_DUMP,
     "listeners": "select name, until, since, later, later_at from listeners order by 1",

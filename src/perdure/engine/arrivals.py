@@ -97,12 +97,12 @@ class Arrivals:
             wanted = RunFilter(namespace, tuple(OPEN), parent_id=run_id, before=after, limit=CHILDREN_PAGE)
             page = await self.patiently(partial(self._store.reads.list_runs, wanted), self._lease.tenure)
             for row in page:
-                await self._read_if_here(row.run_id)
+                await self.read_if_here(row.run_id)
             if len(page) < CHILDREN_PAGE:
                 return
             after = page[-1].run_id
 
-    async def _read_if_here(self, run_id: str) -> None:
+    async def read_if_here(self, run_id: str) -> None:
         """Notice what came for a run that lives here, or is about to; any other may be free to claim."""
         host = self._lease.host
         if host is not None and (run_id in self.early or host.is_live(run_id)):

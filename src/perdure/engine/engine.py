@@ -34,6 +34,8 @@ from perdure.engine.outputs.outputs import StoreOutputs
 from perdure.engine.ownership import Ownership
 from perdure.engine.ports import MAX_UNREAD, CommandKey, Engine, Host
 from perdure.engine.reads import StoreReader
+from perdure.engine.remote.sessions import WorkerSessions
+from perdure.engine.remote.workers import StoreRemoteWorkers
 from perdure.engine.schedules.deciding import Deciding
 from perdure.engine.schedules.declared import DeclaredSchedules
 from perdure.engine.schedules.rows import ScheduleRows
@@ -116,6 +118,8 @@ class StoreEngine:
         self.subscriptions = StoreSubscriptions(store, committer, clock, background)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
+        sessions = WorkerSessions(store, committer, clock, self.owner)
+        self.remote = StoreRemoteWorkers(store, committer, clock, ids, sessions, arrivals, self.announcements)
         # What one worker does for all
         self.duties = duties = Duties(store, committer, clock, lease, background)
         deciding = Deciding(store, committer, clock, starts, stopping)
@@ -129,7 +133,7 @@ class StoreEngine:
         self._sinks = SinkFinder(store, committer, clock, lease, background, duties, senders)
         # What goes on by itself
         self.recovery = recovery = Recovery(store.url, committer, clock, lease, self.claimer, background, heartbeat)
-        self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping, duties)
+        self.watch = Watch(store, clock, lease, takeover, recovery, arrivals, waiters, stopping, duties, self.remote)
 
     @property
     def url(self) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engine.hindrances import has_code, served_by
 from perdure.engine.leasing.lease import Lease
+from perdure.engine.leasing.living import dead_among
 from perdure.engine.ports import Liveness, WorkerLife
 from perdure.errors import RunUnreadable
 from perdure.stores.port import Store
@@ -33,8 +34,7 @@ class StoreInspector:
     async def workers(self, namespace: str) -> list[WorkerLife]:
         """The workers of a namespace, and how they are."""
         found = [worker for worker in await self._store.reads.workers() if worker.namespace == namespace]
-        others = [worker.worker_id for worker in found if worker.worker_id != self._lease.worker_id]
-        dead = await self._store.presence.dead_among(others)
+        dead = await dead_among(self._store, [each for each in found if each.worker_id != self._lease.worker_id])
         return [WorkerLife(worker, self._liveness(worker, is_dead=worker.worker_id in dead)) for worker in found]
 
     async def stuck(

@@ -5,20 +5,20 @@ Out:  groups for the committer; after their commit, the runs and callers they co
 Everything here is good only under the tenure it was asked in.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals
-from perdure.engine.committer import Committer, Dropped, OwnersGroup, Settlement
+from perdure.engine.committer import Dropped, Group, OwnersGroup, Settlement
 from perdure.engine.endings import ending, told_to_parent
 from perdure.engine.groups import ChildStart, StoreAdvance, StoreClosing
-from perdure.engine.leasing.lease import Lease
 from perdure.engine.outputs.followers import Followers
-from perdure.engine.ports import Ending, HandBack, Hold, OwnedRun, Park, Pause, Release, StartRequest
+from perdure.engine.ports import Ending, HandBack, Hold, Host, OwnedRun, Park, Pause, Release, StartRequest, Tenure
 from perdure.engine.starts import Starts, insertion
 from perdure.engine.stopping import Stopping, stop_child, stop_children
 from perdure.engine.waiting.waiters import Waiters
@@ -62,14 +62,28 @@ _row: Any = tuple.__new__
 _STATUS_TEXT = {status: status.value for status in Status}
 
 
+class Gatherer(Protocol):
+    """What groups are given to."""
+
+    def submit(self, group: Group) -> None: ...
+
+
+class OwnersLease(Protocol):
+    """Whose runs they are: the worker's id, what they were given under, and its host, if it is this process."""
+
+    worker_id: str
+    host: Host | None
+    tenure: Tenure
+
+
 class Ownership:
     """Moves, closes and lets go of the runs this process owns; the Owner of an engine."""
 
     def __init__(
         self,
-        committer: Committer,
+        committer: Gatherer,
         clock: Clock,
-        lease: Lease,
+        lease: OwnersLease,
         starts: Starts,
         arrivals: Arrivals,
         waiters: Waiters,
@@ -84,6 +98,12 @@ class Ownership:
         self._waiters = waiters
         self._stopping = stopping
         self._followers = followers
+
+    def over(self, committer: "Gatherer", lease: "OwnersLease") -> "Ownership":
+        """The same for the runs of another worker, in whose name this process writes."""
+        twin = copy.copy(self)
+        twin._committer, twin._lease = committer, lease
+        return twin
 
     def advance(self, owned: OwnedRun, command: Command) -> StoreAdvance | Refusal:
         """Let the rules decide; the event is in the next batch."""

@@ -15,6 +15,7 @@ from perdure.engine.leasing.lease import Lease
 from perdure.engine.leasing.recovery import Recovery
 from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.outages import Outage
+from perdure.engine.remote.workers import StoreRemoteWorkers
 from perdure.engine.stopping import Stopping
 from perdure.engine.waiting.waiters import Waiters
 from perdure.errors import PerdureError, RunUnreadable
@@ -42,6 +43,7 @@ class Watch:
         waiters: Waiters,
         stopping: Stopping,
         duties: Duties,
+        remote: StoreRemoteWorkers,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -52,6 +54,7 @@ class Watch:
         self._waiters = waiters
         self._stopping = stopping
         self._duties = duties
+        self._remote = remote
         # Whether another process has written since it was last looked for something to do.
         self._has_news = False
         self._namespace = ""
@@ -138,13 +141,7 @@ class Watch:
         """One look at what other processes have done: dead ones, messages, ripe runs, ends and holds."""
         is_rescue_due = now >= self._next_rescue_at
         if is_rescue_due:
-            self._next_rescue_at = now + RESCUE_MS
-            if self._lease.host is not None:
-                await self._takeover.rescue()
-            if self._has_news:
-                # Others may have made schedules, or left a duty.
-                self._has_news = False
-                self._duties.look()
+            await self._look_after_others(now)
         if is_rescue_due or self._stopping.deadlines.is_due:
             self._stopping.deadlines.is_due = False
             await self._stopping.close_overdue(self._namespace, now)
@@ -164,6 +161,18 @@ class Watch:
         if is_rescue_due and looked_at and now >= self._next_hindered_at:
             self._next_hindered_at = now + HINDERED_MS
             await self._waiters.tell_hindered(looked_at)
+
+    async def _look_after_others(self, now: int) -> None:
+        """See to workers that are gone, and to what is over of those that work over this process."""
+        self._next_rescue_at = now + RESCUE_MS
+        if self._lease.host is not None or self._remote.is_used:
+            await self._takeover.rescue()
+        if self._remote.is_used:
+            await self._remote.look(now)
+        if self._has_news:
+            # Others may have made schedules, or left a duty.
+            self._has_news = False
+            self._duties.look()
 
 
 def in_their_order(found: list[NewMessage]) -> list[NewMessage]:

@@ -8,10 +8,12 @@ from perdure.http.handlers import (
     messages,
     meta,
     namespaces,
+    remote_workers,
     runs,
     schedules,
     sessions,
     steering,
+    tasks,
     workers,
 )
 from perdure.http.table import Route
@@ -26,6 +28,8 @@ ROUTES: tuple[Route, ...] = (
     *changes.ROWS.all,
     *schedules.ROWS.all,
     *workers.ROWS.all,
+    *remote_workers.ROWS.all,
+    *tasks.ROWS.all,
     *namespaces.ROWS.all,
     *access_keys.ROWS.all,
     *sessions.ROWS.all,

@@ -103,6 +103,10 @@ class Moved(msgspec.Struct, frozen=True):
     """The row is not any more what the operation expected to find."""
 
 
+class Stale(msgspec.Struct, frozen=True):
+    """The worker of the group does not hold its epoch any more; its neighbours were applied."""
+
+
 class Broken(msgspec.Struct, frozen=True):
     """The database refused the group for a reason of its own; its neighbours were applied."""
 
@@ -115,7 +119,9 @@ class Busy(msgspec.Struct, frozen=True):
     trouble: str
 
 
-Answer: TypeAlias = Applied | Taken | KeptKey | Remaining | Missing | Closed | Differs | Full | Moved | Broken | Busy
+Answer: TypeAlias = (
+    Applied | Taken | KeptKey | Remaining | Missing | Closed | Differs | Full | Moved | Stale | Broken | Busy
+)
 APPLIED = Applied()
 
 

@@ -442,6 +442,50 @@ class RegisterWorker(NamedTuple):
     lease_ms: int | None = None
     # What it has code for; None when that is not known.
     workflows: tuple[str, ...] | None = None
+    # Whether it works over a server, and has no lock of its own.
+    is_remote: bool = False
+
+
+class Fence(NamedTuple):
+    """The worker that a group is of, where that is not the one of the batch. Refused when its epoch moved."""
+
+    worker_id: str
+    epoch: int
+
+
+class ExpectOwner(NamedTuple):
+    """A run that its group expects to be of this worker, open, and without an event after a number, if one is given."""
+
+    run_id: str
+    worker_id: str
+    last_seq: int | None = None
+
+
+class RenewWorker(NamedTuple):
+    """Prolong the lease of a remote worker. Refused when its epoch moved."""
+
+    worker_id: str
+    epoch: int
+    lease_until: int
+
+
+class NoteDeadline(NamedTuple):
+    """An attempt that a remote worker makes, and when it is over whatever the worker says; `due_at` is looked at."""
+
+    run_id: str
+    namespace: str
+    worker_id: str
+    attempt: int
+    begun_at: int
+    ends_at: int
+    heartbeat_ms: int | None
+    due_at: int
+
+
+class ForgetDeadline(NamedTuple):
+    """An attempt that a remote worker made is over."""
+
+    run_id: str
 
 
 class NoteWorkflows(NamedTuple):
@@ -822,6 +866,11 @@ Operation: TypeAlias = (
     | ResumeRun
     | FreeMismatches
     | RegisterWorker
+    | Fence
+    | ExpectOwner
+    | RenewWorker
+    | NoteDeadline
+    | ForgetDeadline
     | NoteWorkflows
     | RaiseEpoch
     | FreeRuns

@@ -26,6 +26,7 @@ from perdure.stores.records import (
     CallProgress,
     Census,
     DeadLetterRow,
+    DeadlineRow,
     DecisionRow,
     DutyRow,
     FoundRuns,
@@ -192,6 +193,22 @@ class StoreScheduleReads(Protocol):
         """The duties of a namespace that somebody has or had."""
 
 
+class StoreRemoteReads(Protocol):
+    """What can be read of workers that work over a server."""
+
+    async def worker(self, worker_id: str) -> WorkerRow | None:
+        """One worker, remote or not."""
+
+    async def due(self, now: int, limit: int) -> list[DeadlineRow]:
+        """The attempts of remote workers whose time is over by now, the longest first."""
+
+    async def deadline(self, run_id: str) -> DeadlineRow | None:
+        """That of one task."""
+
+    async def next_due(self) -> int | None:
+        """When the time of the next one is over."""
+
+
 class StoredKeys(Protocol):
     """What commands were answered under idempotency keys."""
 
@@ -265,6 +282,10 @@ class StoreReads(Protocol):
     @property
     def announcements(self) -> StoredAnnouncements:
         """The workflows that workers announced."""
+
+    @property
+    def remote(self) -> StoreRemoteReads:
+        """Workers that work over a server."""
 
     @property
     def keys(self) -> StoredKeys:

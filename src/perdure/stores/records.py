@@ -170,6 +170,21 @@ class WorkerRow(msgspec.Struct, frozen=True):
     started_at: int
     lease_ms: int | None = None
     workflows: str | None = None
+    # Whether it works over a server: it has no lock, and its lease alone tells whether it lives.
+    remote: int = 0
+
+
+class DeadlineRow(NamedTuple):
+    """An attempt that a remote worker makes, and when it is over whatever the worker says."""
+
+    run_id: str
+    namespace: str
+    worker_id: str
+    attempt: int
+    begun_at: int
+    ends_at: int
+    heartbeat_ms: int | None
+    due_at: int
 
 
 class RowHolder(NamedTuple):

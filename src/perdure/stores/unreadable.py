@@ -57,6 +57,7 @@ def worker_row(columns: dict[str, object]) -> WorkerRow | None:
         "started_at": 0,
         "lease_ms": None,
         "workflows": None,
+        "remote": 0,
     }
     may_be_empty = {"lease_ms": int, "workflows": str}
     for name, instead in told.items():

@@ -19,6 +19,7 @@ from perdure.stores.records import (
     AttemptRow,
     CallProgress,
     Census,
+    DeadlineRow,
     FoundRuns,
     KeyRow,
     ListenerRow,
@@ -68,6 +69,27 @@ class MemoryAnnouncements:
     async def body(self, namespace: str, name: str) -> str | None:
         found = self.tables.announced.rows.get((namespace, name))
         return None if found is None else found[0]
+
+
+class MemoryRemote:
+    """What can be read of remote workers."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+
+    async def worker(self, worker_id: str) -> WorkerRow | None:
+        return self.tables.workers.rows.get(worker_id)
+
+    async def due(self, now: int, limit: int) -> list[DeadlineRow]:
+        due = [row for row in self.tables.deadlines.rows.values() if row.due_at <= now]
+        return [DeadlineRow(*row) for row in sorted(due, key=lambda row: (row.due_at, row.run_id))[:limit]]
+
+    async def deadline(self, run_id: str) -> DeadlineRow | None:
+        found = self.tables.deadlines.rows.get(run_id)
+        return None if found is None else DeadlineRow(*found)
+
+    async def next_due(self) -> int | None:
+        return min((row.due_at for row in self.tables.deadlines.rows.values()), default=None)
 
 
 class MemoryKeys:
@@ -272,6 +294,7 @@ class MemoryReads:
         self.matching = MemoryMatching(tables)
         self.access_keys = MemoryAccessKeys()
         self.keys = MemoryKeys(tables)
+        self.remote = MemoryRemote(tables)
         self.announcements = MemoryAnnouncements(tables)
         self.changelog = MemoryChangelog(tables)
 

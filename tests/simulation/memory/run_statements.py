@@ -1,6 +1,7 @@
 """Statements on runs: how they start, go on, are let go and end."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from perdure.stores.operations import (
     Annotate,
     AppendEvent,
     BeginAttempt,
+    ExpectOwner,
     ExpectRun,
     HoldRun,
     InsertRichRun,
@@ -378,6 +380,20 @@ def expect_runs(view: View, rows: Sequence[ExpectRun]) -> Steps[Found]:
         return (row.status, row.held, row.step, row.attributes, row.updated_at) == expected[1:]
 
     return (yield from update_each(view, rows, is_right, lambda row, _: row))
+
+
+@statement
+def expect_owners(view: View, rows: Sequence[ExpectOwner]) -> Steps[Found]:
+    def is_right(expected: ExpectOwner, row: RunRow) -> bool:
+        last = expected.last_seq
+        is_up_to_date = last is None or all(event.seq <= last for event in view.events_of(row.run_id))
+        return row.owner == expected.worker_id and row.closed_at is None and is_up_to_date
+
+    found: list[tuple[object, ...]] = []
+    for expected in rows:
+        row = yield from find_run(view, expected.run_id, partial(is_right, expected))
+        found += [] if row is None else [tuple(expected)]
+    return rows_of(found)
 
 
 @statement

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.kernel.position import Position
 from perdure.kernel.quarantine import is_suspect
-from perdure.stores.operations import AppendEvent, NoteDecision, RecordAttempt
+from perdure.stores.operations import AppendEvent, NoteDeadline, NoteDecision, RecordAttempt
 from perdure.stores.records import (
     CallProgress,
     DutyRow,
@@ -273,6 +273,8 @@ class Tables:
         self.outbox: Table[int, WaitingEvent] = Table()
         self.letters: Table[int, Letter] = Table()
         self.last_event_number = 0
+        # The attempts that remote workers make.
+        self.deadlines: Table[str, NoteDeadline] = Table()
         self.gives_numbers_back = gives_numbers_back
         self.has_turns = has_turns
         self.living = living
@@ -310,6 +312,7 @@ class Tables:
             "sinks": _sorted(self.sinks),
             "outbox": _sorted(self.outbox),
             "dead_letters": _sorted(self.letters),
+            "attempt_deadlines": _sorted(self.deadlines),
         }
 
     def position(self) -> Position:

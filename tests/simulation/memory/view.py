@@ -132,6 +132,7 @@ class View:
         self.sink_names = Sight(self, tables.sink_names)
         self.outbox = Sight(self, tables.outbox)
         self.letters = Sight(self, tables.letters)
+        self.deadlines = Sight(self, tables.deadlines)
         self._turn: int | None = None
         # The savepoints that are open, the last one at the end.
         self.marks: list[Mark] = []

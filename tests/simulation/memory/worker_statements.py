@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from perdure.kernel.quarantine import is_suspect
+from perdure.stores.operations import Fence, ForgetDeadline, NoteDeadline
 from perdure.stores.records import RunRow, WorkerRow
 from perdure.stores.rules.questions import Found
 from tests.simulation.memory.statements import changed, find_run, never_waiting, owned_by, rows_of, statement, untaken
@@ -22,6 +23,42 @@ def fence(view: View, *, worker_id: str, epoch: int) -> Steps[Found]:
             return changed(0)
     view.share_worker(worker_id)
     return rows_of([(1,)])
+
+
+@statement
+def check_fences(view: View, rows: Sequence[Fence]) -> Steps[Found]:
+    held = []
+    for worker_id, epoch in rows:
+        if (yield from fence(view, worker_id=worker_id, epoch=epoch)).count:
+            held.append((worker_id, epoch))
+    return rows_of(held)
+
+
+@statement
+def renew_remote_worker(view: View, *, worker_id: str, epoch: int, lease_until: int) -> Steps[Found]:
+    yield from view.workers.wait(worker_id)
+    row = view.workers.get(worker_id)
+    if row is None or row.epoch != epoch:
+        return changed(0)
+    view.workers.put(worker_id, replace(row, lease_until=max(row.lease_until + 1, lease_until)))
+    return changed(1)
+
+
+@statement
+def note_deadlines(view: View, rows: Sequence[NoteDeadline]) -> Steps[Found]:
+    for row in rows:
+        yield from view.deadlines.wait(row.run_id)
+        view.deadlines.put(row.run_id, row)
+    return changed(len(rows))
+
+
+@statement
+def forget_deadlines(view: View, rows: Sequence[ForgetDeadline]) -> Steps[Found]:
+    for (run_id,) in rows:
+        yield from view.deadlines.wait(run_id)
+        if view.deadlines.get(run_id) is not None:
+            view.deadlines.put(run_id, None)
+    return changed(len(rows))
 
 
 def _has_epoch(view: View, worker_id: str, epoch: int) -> bool:
@@ -42,6 +79,7 @@ def insert_worker(
     pid: int,
     now: int,
     names: str | None,
+    remote: int,
     **_: object,
 ) -> Steps[Found]:
     yield from view.workers.wait(worker_id)
@@ -58,6 +96,7 @@ def insert_worker(
         started_at=now,
         lease_ms=lease_ms,
         workflows=names,
+        remote=remote,
     )
     view.workers.put(worker_id, row)
     return changed(1)

@@ -322,6 +322,7 @@ class SimulatedReads(SimulatedQuestions):
         self.changelog = SimulatedChangelog(process, inner.changelog)
         self.schedules = SimulatedSchedules(process, inner.schedules)
         self.outbox = SimulatedOutbox(process, inner.outbox)
+        self.remote = inner.remote
 
     load_runs = _question("load_runs")
     owned_runs = _question("owned_runs")

@@ -19,6 +19,11 @@ from perdure.stores.records import WorkerRow
 SERVED_MS = 1000
 
 
+async def dead_among(store: Store, workers: Iterable[WorkerRow]) -> set[str]:
+    """Those whose lock is free; a remote worker has none, and is judged by its lease alone."""
+    return await store.presence.dead_among([worker.worker_id for worker in workers if not worker.remote])
+
+
 class LivingWorkers:
     """Remembers who was alive at the last look."""
 
@@ -55,6 +60,6 @@ class LivingWorkers:
         """The same as of a moment ago."""
         if self._clock.monotonic() >= self._good_until:
             workers = await self._store.reads.workers()
-            others = [worker.worker_id for worker in workers if worker.worker_id != self._lease.worker_id]
-            self.note(workers, await self._store.presence.dead_among(others))
+            others = [worker for worker in workers if worker.worker_id != self._lease.worker_id]
+            self.note(workers, await dead_among(self._store, others))
         return self.served(namespace)

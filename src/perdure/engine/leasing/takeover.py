@@ -13,7 +13,7 @@ from perdure.clock import Clock
 from perdure.engine.committer import Committer
 from perdure.engine.held import tell_blamed
 from perdure.engine.leasing.lease import Lease
-from perdure.engine.leasing.living import LivingWorkers
+from perdure.engine.leasing.living import LivingWorkers, dead_among
 from perdure.stores.answers import Applied, Freed
 from perdure.stores.operations import DeleteWorker, FreeOrphans, FreeRuns, RaiseEpoch
 from perdure.stores.port import Store
@@ -55,7 +55,7 @@ class Takeover:
         known = {worker.worker_id for worker in workers}
         self._seen = {worker_id: seen for worker_id, seen in self._seen.items() if worker_id in known}
         others = [worker for worker in workers if worker.worker_id != self._lease.worker_id]
-        dead = await self._store.presence.dead_among([worker.worker_id for worker in others])
+        dead = await dead_among(self._store, others)
         self._living.note(workers, dead)
         for worker in others:
             if worker.worker_id in dead or self._is_silent(worker):
@@ -74,7 +74,7 @@ class Takeover:
             return worker_id is None
         for worker in await self._store.reads.workers():
             if worker.worker_id == worker_id:
-                if not await self._store.presence.dead_among([worker_id]) and not self._is_silent(worker):
+                if not await dead_among(self._store, [worker]) and not self._is_silent(worker):
                     return False
                 await self.take_over(worker)
         return True

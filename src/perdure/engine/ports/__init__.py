@@ -12,6 +12,7 @@ namespaces    which there are, and what is in them
 access_keys   the keys that callers of a server show
 announcements the workflows that workers ever had
 subscriptions runs as they change
+remote        workers that work over a server, and what they take and write
 schedules     what starts runs at times
 outbox        who is told of changes, and what became of that
 transactor    code of an activity, run inside a transaction and committed with its outcome
@@ -58,6 +59,16 @@ from perdure.engine.ports.owned_run import (
 )
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
+from perdure.engine.ports.remote_workers import (
+    PublishedValue,
+    Registration,
+    RemoteLease,
+    RemoteTask,
+    RemoteTasks,
+    RemoteWorker,
+    RemoteWorkerRegistry,
+    Renewal,
+)
 from perdure.engine.ports.schedules import Backfilled, Declared, ScheduleKeeper
 from perdure.engine.ports.subscriptions import RunChange, Subscription, Subscriptions
 from perdure.engine.ports.transactor import ActivityCode, Gone, Transacted, Transactor, Unwritten, Written
@@ -107,9 +118,17 @@ __all__ = [
     "Park",
     "Pause",
     "Published",
+    "PublishedValue",
     "Publisher",
     "Reader",
+    "Registration",
     "Release",
+    "RemoteLease",
+    "RemoteTask",
+    "RemoteTasks",
+    "RemoteWorker",
+    "RemoteWorkerRegistry",
+    "Renewal",
     "RunChange",
     "ScheduleKeeper",
     "ServerReply",

@@ -12,6 +12,7 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engine.background import Background
 from perdure.engine.committer import Committer, refusal_of
+from perdure.engine.leasing.living import dead_among
 from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.ports import NamespaceContent
 from perdure.errors import BadOption, NamespaceExists, NamespaceNotEmpty, NamespaceNotFound, NotOpen
@@ -58,7 +59,7 @@ class StoreNamespaceRegistry:
         row = await self.find(name)
         runs, queues = await self._store.reads.namespaces.census(name, MOST_COUNTED + 1)
         workers = await self._workers(name)
-        dead = await self._store.presence.dead_among([worker.worker_id for worker in workers])
+        dead = await dead_among(self._store, workers)
         living = [worker for worker in workers if worker.worker_id not in dead]
         worked = {queue for worker in living for queue in msgspec.json.decode(worker.queues, type=list[str])}
         return NamespaceContent(row, runs, tuple(sorted(worked | {*queues})), len(living))

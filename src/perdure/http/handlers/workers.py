@@ -1,5 +1,7 @@
 """Who works: workers, their queues, what one of them does for all; and runs that nobody works."""
 
+from typing import Any
+
 import msgspec
 
 from perdure.authoring.options import milliseconds
@@ -35,7 +37,7 @@ class StuckQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: str | None = None
 
 
-def refuse_entities(call: Call[NoQuery, None]) -> None:
+def refuse_entities(call: Call[Any, Any]) -> None:
     """What is no run belongs to no entity, so that a key of one has nothing to see there."""
     if call.caller.entity_id is not None:
         raise NotAllowed(f"the key {call.caller.label!r} is one of an entity, which has no workers", "use another key")

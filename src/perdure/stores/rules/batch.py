@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, Moved, answer_group, is_refused
-from perdure.stores.operations import Listen, Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
+from perdure.stores.operations import Fence, Listen, Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.changes import log_shown, moment_of
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
@@ -23,6 +23,7 @@ from perdure.stores.rules.questions import Query, Release, Savepoint, Steps
 from perdure.stores.rules.runs import append_events
 from perdure.stores.rules.schedules import note_decisions
 from perdure.stores.rules.table import TABLE, Rule, Stage
+from perdure.stores.rules.workers import check_fences
 
 Groups: TypeAlias = Sequence[Sequence[Operation]]
 # The stages at which something is done that people see of a run.
@@ -160,6 +161,10 @@ def apply_singly(groups: Groups, apply: Callable[[Groups], Steps[Answers]] = app
     """Apply each group in a savepoint of its own; one that the database refuses is Broken, the others go on."""
     answers: Answers = {}
     broken: set[str] = set()
+    fences = [(index, each) for index, group in enumerate(groups) for each in group if isinstance(each, Fence)]
+    if fences:
+        # All of them in their order, before any group has locked something; each group finds out about its own.
+        yield from check_fences(fences, {})
     for index, group in enumerate(groups):
         touched = touched_runs(group)
         if touched & broken:

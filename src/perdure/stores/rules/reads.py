@@ -45,6 +45,7 @@ from perdure.stores.rules.inspection import InspectionReads
 from perdure.stores.rules.namespaces import NamespaceReads
 from perdure.stores.rules.outbox_reads import OutboxReads
 from perdure.stores.rules.questions import Ask, Query, Question, Several, Steps, Text
+from perdure.stores.rules.remote_reads import RemoteReads
 from perdure.stores.rules.run_rows import each_run, quick_rows, run_rows_of, unreadable
 from perdure.stores.rules.schedule_reads import ScheduleReads
 from perdure.stores.unreadable import worker_row
@@ -73,6 +74,7 @@ class Reads:
         self.changelog = Changelog(ask, self._runs)
         self.schedules = ScheduleReads(ask)
         self.outbox = OutboxReads(ask)
+        self.remote = RemoteReads(ask)
 
     # Runs of a worker
 

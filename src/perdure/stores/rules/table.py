@@ -38,7 +38,7 @@ from perdure.stores.rules.progress import begin_attempts, record_beats
 from perdure.stores.rules.questions import Bulk, Query, Steps
 from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
 from perdure.stores.rules.schedules import delete_schedule, move_schedules, note_decisions
-from perdure.stores.rules.workers import free_runs, note_workflows, raise_epoch, register_worker
+from perdure.stores.rules.workers import check_fences, free_runs, note_workflows, raise_epoch, register_worker
 
 
 class Stage(IntEnum):
@@ -47,7 +47,9 @@ class Stage(IntEnum):
     But before any start comes what a start is conditional on.
     """
 
-    KEYS = 0
+    # What one worker may not write, others of the same batch may.
+    FENCES = 0
+    KEYS = auto()
     SCHEDULES = auto()
     SUPERSEDES = auto()
     STARTS = auto()
@@ -120,13 +122,20 @@ def update(statement: str, news: News = News.NOTHING) -> Rule:
     return Rule(Stage.UPDATES, apply, news, is_shown=True, parts={statement: Part.RETURNING})
 
 
-def expect_runs(expected: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
-    """Refuse the groups of runs that are not what they were; the rows of the others are kept as they are."""
-    found = yield Bulk("expect_runs", sorted((run for _, run in expected), key=_by_run))
-    same = {run_id for (run_id,) in found.rows}
-    for index, run in expected:
-        if run.run_id not in same:
-            answer_group(answers, index, Moved())
+def expecting(statement: str, width: int) -> Callable[..., Steps[None]]:
+    """Refuse the groups of runs that are not what they were; the rows of the others are kept as they are.
+
+    The statement answers with the first so many columns of the rows that are right.
+    """
+
+    def apply(expected: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
+        found = yield Bulk(statement, sorted((run for _, run in expected), key=_by_run))
+        same = {tuple(row) for row in found.rows}
+        for index, run in expected:
+            if run[:width] not in same:
+                answer_group(answers, index, Moved())
+
+    return apply
 
 
 _by_run: Callable[[Any], str] = attrgetter("run_id")
@@ -173,12 +182,16 @@ PUBLISHES = {"open_runs": Part.RETURNING, "move_heads": Part.PLAIN, "append_valu
 POSTS = {"post_messages": Part.POSTING}
 
 TABLE: dict[type[Operation], Rule] = {
+    operations.Fence: Rule(Stage.FENCES, check_fences, parts={"check_fences": Part.RETURNING}),
     # Before everything that may be refused: who has done a command learns what it was answered.
     operations.TakeKey: Rule(Stage.KEYS, take_keys, parts={"take_keys": Part.RETURNING}),
     operations.MoveSchedule: Rule(Stage.SCHEDULES, move_schedules, News.WORK, parts={"move_schedules": Part.RETURNING}),
     operations.SupersedeRun: Rule(Stage.SUPERSEDES, supersede_runs),
     # Before anything of its group can change the run.
-    operations.ExpectRun: Rule(Stage.SUPERSEDES, expect_runs),
+    operations.ExpectRun: Rule(Stage.SUPERSEDES, expecting("expect_runs", 1)),
+    operations.ExpectOwner: Rule(
+        Stage.SUPERSEDES, expecting("expect_owners", 3), parts={"expect_owners": Part.RETURNING}
+    ),
     operations.InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS),
     operations.InsertRichRun: Rule(
         Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS
@@ -219,6 +232,9 @@ TABLE: dict[type[Operation], Rule] = {
     operations.ClaimOne: single(one_row("claim_one"), is_shown=True),
     operations.RegisterWorker: single(register_worker),
     operations.NoteWorkflows: single(note_workflows),
+    operations.RenewWorker: single(one_row("renew_remote_worker")),
+    operations.NoteDeadline: bulk("note_deadlines"),
+    operations.ForgetDeadline: bulk("forget_deadlines"),
     operations.RaiseEpoch: single(raise_epoch),
     # One of the runs may be held instead.
     operations.FreeRuns: single(free_runs, News.WORK | News.ENDS),

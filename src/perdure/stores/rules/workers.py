@@ -8,8 +8,8 @@ import msgspec
 
 from perdure.kernel.outbox import HELD
 from perdure.kernel.quarantine import QUARANTINE_FROM, Death, pause_ms, quarantine_report, times_lost
-from perdure.stores.answers import Answer, Applied, Blamed, Freed, Moved, Paused
-from perdure.stores.operations import FreeRuns, HoldRun, NoteWorkflows, RaiseEpoch, RegisterWorker
+from perdure.stores.answers import Answer, Answers, Applied, Blamed, Freed, Moved, Paused, Stale, answer_group
+from perdure.stores.operations import Fence, FreeRuns, HoldRun, NoteWorkflows, RaiseEpoch, RegisterWorker
 from perdure.stores.rows import deaths_of
 from perdure.stores.rules.changes import log_changes
 from perdure.stores.rules.last_seen import whereabouts
@@ -22,7 +22,16 @@ def register_worker(worker: RegisterWorker) -> Steps[None]:
     yield Query("ensure_namespace", {"namespace": worker.namespace, "at": worker.now})
     queues = msgspec.json.encode(worker.queues).decode()
     names = None if worker.workflows is None else msgspec.json.encode(worker.workflows).decode()
-    yield Query("insert_worker", worker._asdict() | {"queues": queues, "names": names})
+    yield Query("insert_worker", worker._asdict() | {"queues": queues, "names": names, "remote": int(worker.is_remote)})
+
+
+def check_fences(fences: list[tuple[int, Fence]], answers: Answers) -> Steps[None]:
+    """Refuse the groups of workers whose epochs have moved; all others are locked in the order of their ids."""
+    found = yield Bulk("check_fences", sorted({fence for _, fence in fences}))
+    held = {(worker_id, epoch) for worker_id, epoch in found.rows}
+    for index, fence in fences:
+        if fence not in held:
+            answer_group(answers, index, Stale())
 
 
 def note_workflows(note: NoteWorkflows) -> Steps[Answer | None]:

@@ -2,13 +2,25 @@
 -- `at_once(…)` is ripe at once: the turn of this statement, or on Postgres the time given.
 
 -- insert_worker: a worker begins, with epoch 1.
-insert into workers (worker_id, namespace, epoch, lease_until, lease_ms, queues, host, pid, started_at, workflows)
-values (:worker_id, :namespace, 1, :lease_until::bigint, :lease_ms::bigint, :queues, :host, :pid::bigint, :now::bigint, :names);
+insert into workers (worker_id, namespace, epoch, lease_until, lease_ms, queues, host, pid, started_at, workflows, remote)
+values (
+    :worker_id, :namespace, 1, :lease_until::bigint, :lease_ms::bigint, :queues, :host, :pid::bigint, :now::bigint, :names,
+    :remote::bigint
+);
 
 -- note_workflows: what a worker has code for by now.
 update workers
    set workflows = :names
  where worker_id = :worker_id;
+
+-- worker: one of them.
+select * from workers where worker_id = :worker_id;
+
+-- renew_remote_worker: a worker that works over a server is alive; its lease never gets shorter.
+update workers
+   set lease_until = case when lease_until >= :lease_until::bigint then lease_until + 1 else :lease_until::bigint end
+ where worker_id = :worker_id
+   and epoch = :epoch::bigint;
 
 -- delete_worker: a worker that owns nothing any more.
 delete from workers

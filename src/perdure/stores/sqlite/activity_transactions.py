@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 
 from perdure.clock import elapsed
 from perdure.stores.answers import Committed, Failed, Outcome, Undone
-from perdure.stores.operations import Operation
+from perdure.stores.operations import Fence, Operation
 from perdure.stores.port import TransactionalCode
 from perdure.stores.rules.batch import is_torn
 from perdure.stores.sqlite.connection import SqliteFile
 from perdure.stores.sqlite.lent_connection import ROLLED_BACK, LentConnection
-from perdure.stores.sqlite.transactions import Fence, Transactions
+from perdure.stores.sqlite.transactions import Transactions
 from perdure.stores.sqlite.unreadable import is_about_file
 from perdure.stores.sqlite.writer import Writer
 from perdure.stores.sqlite.writes import apply_together

@@ -6,12 +6,11 @@ Out:  what became of it.
 
 import contextlib
 import sqlite3
-from typing import NamedTuple
 
 from perdure.clock import elapsed
 from perdure.errors import StoreUnavailable
 from perdure.stores.answers import Committed, Failed, Fenced, Outcome, Unknown
-from perdure.stores.operations import Batch
+from perdure.stores.operations import Batch, Fence
 from perdure.stores.queries import queries
 from perdure.stores.rules.batch import is_torn
 from perdure.stores.sqlite.connection import BUSY_MS, SqliteFile
@@ -21,13 +20,6 @@ from perdure.stores.sqlite.writes import apply_singly, apply_together
 # What a commit is thought to take before one was made.
 FIRST_GUESS_SECONDS = 0.0005
 _DEFINITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
-
-
-class Fence(NamedTuple):
-    """The epoch that a worker must have for what it writes."""
-
-    worker_id: str | None
-    epoch: int
 
 
 class Transactions:

@@ -21,33 +21,16 @@ from perdure.authoring.options import ActivityOptions, WorkflowOptions
 from perdure.authoring.runtime import required
 from perdure.authoring.workflow import Workflow
 from perdure.errors import ActivityFailed, BadInput
+from perdure.kernel import tasks
 from perdure.kernel.events import ChildCompleted, ChildFailed, Event
 from perdure.kernel.retry import Retry
+from perdure.kernel.tasks import TaskInput
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.worker.calls.call import CallingCode, CallingRun, CallServices, NeededCode
 from perdure.worker.calls.child import AGAIN_MS, ChildCall
 from perdure.worker.failures.classes import class_named, name_of
 from perdure.worker.failures.failures import failure_of, raised
 from perdure.worker.loop.places import keyed_place
-
-
-class TaskInput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a task is started with: the activity's arguments, and how its caller wants it to be tried."""
-
-    arguments: msgspec.Raw
-    timeout: float
-    max_attempts: int
-    initial_interval: float
-    backoff: float
-    max_interval: float
-    non_retryable: tuple[str, ...] = ()
-    heartbeat: float | None = None
-    at_most_once: bool = False
-    # When it is too late to begin, and how long that is after the call.
-    begin_by: int | None = None
-    queue_timeout: float | None = None
-    transaction: bool = False
-    has_timeout: bool = False
 
 
 def input_of(activity: Activity[..., Any], arguments: bytes, called_at: int) -> bytes:
@@ -80,10 +63,7 @@ def begin_by(settings: ActivityOptions, called_at: int) -> int | None:
 
 def too_late(activity: str, queue: str, queue_timeout: float) -> TimeoutError:
     """The error for an activity that waited for too long to be begun."""
-    return TimeoutError(
-        f"no worker of the queue {queue!r} has begun the activity {activity!r} within its queue_timeout of "
-        f"{queue_timeout:g} s"
-    )
+    return TimeoutError(tasks.too_late(activity, queue, queue_timeout))
 
 
 class TaskSignature:

@@ -90,6 +90,20 @@ select run_id
    and updated_at = (r ->> 5)::bigint
    for no key update of runs;
 
+-- expect_owners: those of these runs that are open and of the worker that says so, and have no event after a number.
+-- They stay so for as long as this transaction lasts.
+select run_id, owner, (r ->> 2)::bigint
+  from runs, jsonb_array_elements(:rows::jsonb) as r
+ where run_id = r ->> 0
+   and owner = r ->> 1
+   and closed_at is null
+   and (
+         r ->> 2 is null
+         or not exists (select 1 from events where events.run_id = r ->> 0 and seq > (r ->> 2)::bigint)
+       )
+ order by run_id
+   for no key update of runs;
+
 -- hold_free_runs: runs that nobody owns are paused; whatever held them before is found again when they go on.
 update runs
    set status = 'SUSPENDED',

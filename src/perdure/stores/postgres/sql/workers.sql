@@ -8,6 +8,14 @@ select 1
    and epoch = :epoch::bigint
    for key share;
 
+-- check_fences: those of these workers that still hold their epochs, for as long as this transaction lasts.
+select worker_id, epoch
+  from workers, jsonb_array_elements(:rows::jsonb) as r
+ where worker_id = r ->> 0
+   and epoch = (r ->> 1)::bigint
+ order by worker_id
+   for key share of workers;
+
 -- raise_own_epoch: fence out whatever this worker itself still has under way; it is waited for.
 with fenced as materialized (
     select worker_id

@@ -25,6 +25,8 @@ Given: TypeAlias = dict[str, "list[Sequence[object]] | int"]
 
 # What follows on messages that were posted; its rows are made by the function itself.
 COUNT_POSTED = "count_posted"
+# They answer with all columns of their rows.
+ANSWERED_WHOLE = {"check_fences", "expect_owners"}
 
 
 class Told(msgspec.Struct):
@@ -67,7 +69,7 @@ def _as_hoped(question: Bulk) -> Found:
         case Part.POSTING:
             return Found((), [(0, row[0], row[1]) for row in rows], len(rows))
         case Part.RETURNING:
-            return Found((), [(row[0],) for row in rows], len(rows))
+            return Found((), [row if question.name in ANSWERED_WHOLE else (row[0],) for row in rows], len(rows))
         case Part.PLAIN | Part.COUNTED:
             return Found((), (), len(rows))
 

@@ -105,6 +105,17 @@ select run_id
    and attributes is expected.column5
    and updated_at = expected.column6;
 
+-- expect_owners: those of these runs that are open and of the worker that says so, and have no event after a number.
+select run_id, owner, expected.column3
+  from runs, (values :rows) as expected
+ where run_id = expected.column1
+   and owner = expected.column2
+   and closed_at is null
+   and (
+         expected.column3 is null
+         or not exists (select 1 from events where run_id = expected.column1 and seq > expected.column3)
+       );
+
 -- hold_free_runs: runs that nobody owns are paused; whatever held them before is found again when they go on.
 update runs
    set status = 'SUSPENDED',

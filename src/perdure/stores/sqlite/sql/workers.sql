@@ -8,6 +8,12 @@ select exists (select 1 from listeners)
  where worker_id = :worker_id
    and epoch = :epoch;
 
+-- check_fences: those of these workers that still hold their epochs.
+select worker_id, epoch
+  from workers, (values :rows) as fence
+ where worker_id = fence.column1
+   and epoch = fence.column2;
+
 -- renew_worker: the worker is alive.
 update workers
    set lease_until = :lease_until

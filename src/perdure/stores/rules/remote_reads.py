@@ -1,0 +1,44 @@
+"""What can be read of remote workers, whatever the database.
+
+In:   a database that answers questions.
+Out:  the row of one worker, and the deadlines of the attempts that remote workers make.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.stores.records import DeadlineRow, WorkerRow
+from perdure.stores.rules.questions import Ask, Query, Question, Steps
+from perdure.stores.unreadable import worker_row
+
+
+class RemoteReads:
+    """What can be read of remote workers."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def worker(self, worker_id: str) -> WorkerRow | None:
+        return await self._ask(lambda: _worker(worker_id))
+
+    async def due(self, now: int, limit: int) -> list[DeadlineRow]:
+        return await self._deadlines(Query("due_deadlines", {"now": now, "limit": limit}))
+
+    async def deadline(self, run_id: str) -> DeadlineRow | None:
+        return next(iter(await self._deadlines(Query("deadline_of", {"run_id": run_id}))), None)
+
+    async def next_due(self) -> int | None:
+        ((at,),) = await self._ask(lambda: _found(Query("next_deadline", {})))
+        return at if isinstance(at, int) else None
+
+    async def _deadlines(self, question: Question) -> list[DeadlineRow]:
+        return [DeadlineRow(*row) for row in await self._ask(lambda: _found(question))]
+
+
+def _found(question: Question) -> Steps[Sequence[Any]]:
+    return (yield question).rows
+
+
+def _worker(worker_id: str) -> Steps[WorkerRow | None]:
+    found = (yield Query("worker", {"worker_id": worker_id})).dicts()
+    return worker_row(found[0]) if found else None
