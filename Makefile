@@ -12,7 +12,7 @@ SEEDS  ?= 3000
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood bench-schedules bench-steering soak fire kill-cycles unwinding transactions failpoints holders zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes
+.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood bench-schedules bench-outbox bench-steering soak fire kill-cycles unwinding transactions failpoints holders zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -76,6 +76,10 @@ bench-parked: $(READY) ## parking at scale: 100,000 parked runs, a million timer
 bench-steering: $(READY) ## filters among a million runs, many at once, retry, fork, subscribers (about ten minutes)
 	$(BIN)/python -m bench.steering
 	$(BIN)/python -m bench.steering --store postgres
+
+bench-outbox: $(READY) ## what a log sink costs runs, and a delivery among a million events (a few minutes)
+	$(BIN)/python -m bench.outbox
+	$(BIN)/python -m bench.outbox --store postgres
 
 bench-schedules: $(READY) ## schedules that are due at once beside starts, and a look among 100,000 (a few minutes)
 	$(BIN)/python -m bench.schedules

@@ -31,8 +31,8 @@ async def bench_report(number: int) -> int:
 
 
 @contextmanager
-def database(store: str) -> Any:
-    folder = servers.folder(in_memory=False)
+def database(store: str, *, in_memory: bool = False) -> Any:
+    folder = servers.folder(in_memory=in_memory)
     server = None if store == "sqlite" else servers.Server(folder).make().start()
     try:
         yield f"sqlite:///{folder}/bench.db" if server is None else server.url

@@ -39,8 +39,8 @@ select (select count(*) from outbox where sink_id = :sink_id) as waiting,
        (select min(at) from outbox where sink_id = :sink_id) as oldest,
        (select count(*) from dead_letters where sink_id = :sink_id) as dead;
 
--- delete_delivered: those that a sink has taken.
-delete from outbox where sink_id = :sink_id and n in (select value from json_each(:numbers::bigint[]));
+-- delete_delivered: those that a sink has taken; by their numbers alone, or all that waits would be walked.
+delete from outbox where n in (select value from json_each(:numbers::bigint[]));
 
 -- retry_event: one that is tried again later.
 update outbox
@@ -53,8 +53,7 @@ update outbox
 -- set_behind: these wait for earlier ones of their runs.
 update outbox
    set next_at = null
- where sink_id = :sink_id
-   and n in (select value from json_each(:numbers::bigint[]));
+ where n in (select value from json_each(:numbers::bigint[]));
 
 -- free_next: of these runs, the first that waits for no other one any more.
 update outbox
