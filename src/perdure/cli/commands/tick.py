@@ -19,15 +19,15 @@ BUDGET_SECONDS = 20.0
 MAX_JOBS = 10
 EXAMPLES = {
     "tick": """\
-perdure tick
-perdure tick shop --max-jobs 50 --budget 1m"""
+perdure tick --budget 1m
+perdure tick shop --max-jobs 50"""
 }
 
 
 def tick(
     module: Annotated[
         str | None,
-        typer.Argument(metavar="[MODULE]", help="What has its code: schedules, and ripe runs.", show_default=False),
+        typer.Argument(metavar="MODULE", help="What has its code: schedules, and ripe runs.", show_default=False),
     ] = None,
     *,
     max_jobs: Annotated[
@@ -44,7 +44,7 @@ def tick(
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Do once what workers do for all now and then, and work ripe runs; exit code 1 when a part failed."""
+    """Do once what workers do for all now and then, and work ripe runs."""
     refuse_memory(url)
     if module is None and max_jobs:
         raise Mistake("--max-jobs works runs, which takes their code; write `perdure tick MODULE --max-jobs 10`")
