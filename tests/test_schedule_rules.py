@@ -1,5 +1,6 @@
 """What becomes of each nominal time: tables of the rules, and random lives beside a model that knows no bites."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 
@@ -16,6 +17,7 @@ from perdure.kernel.schedules import (
     DecisionEntry,
     Schedule,
     ScheduledCall,
+    WaitingTime,
     as_ms,
     changed,
     decide,
@@ -226,6 +228,20 @@ def test_a_backfill_that_queues_goes_on_when_nothing_is_open() -> None:
     assert minutes(decide(decided.schedule, START + 2, open_runs=0)) == [-9]
 
 
+def test_a_backfill_does_not_wait_for_what_a_pause_keeps() -> None:
+    """Nothing starts that waits while a schedule is paused: a backfill behind it would hang until somebody resumes."""
+    asked = (Backfill(START - 2 * MINUTE - 1, START - MINUTE, "queue_all"),)
+    waiting = (WaitingTime(START, 1),)
+    paused = schedule(Every(60), backfills=asked, waiting=waiting, entries=1, paused=True)
+    decided = decide(paused, START + 1, open_runs=0)
+    assert minutes(decided) == [-2]
+    assert decided is not None
+    assert decided.schedule.waiting == waiting
+    assert decide(decided.schedule, START + 1, open_runs=1) is None
+    resumed = msgspec.structs.replace(decided.schedule, paused=False)
+    assert minutes(decide(resumed, START + 1, open_runs=0)) == [0]
+
+
 # Ids and jitter
 
 
@@ -328,7 +344,11 @@ class Life:
                 self.kinds[entry.time - back * 1000] = entry.kind
 
 
-@settings(max_examples=1000, deadline=None)
+# How many random lives are compared; `make schedule-traces` compares 10,000.
+TRACES = int(os.environ.get("SCHEDULE_TRACES", "1000"))
+
+
+@settings(max_examples=TRACES, deadline=None)
 @given(
     st.sampled_from(get_args(Overlap)),
     st.sampled_from(get_args(CatchUp)),

@@ -265,7 +265,7 @@ class _Decision:
         """Start a run, let it wait, or skip it, by what is open and what waits."""
         if time in self._taken:
             self.note(time, kind, self._taken[time])
-        elif overlap == "allow_all" or not (self._open or self._waiting):
+        elif overlap == "allow_all" or not self._is_busy:
             self._start(time, self.note(time, kind))
         elif overlap == "skip" or (overlap == "queue_one" and self._waiting) or len(self._waiting) >= MOST_WAITING:
             self.note(time, "skipped_overlap")
@@ -277,6 +277,11 @@ class _Decision:
                 self._waiting.clear()
             self._waiting.append(WaitingTime(time, self.note(time, "queued")))
 
+    @property
+    def _is_busy(self) -> bool:
+        """Whether another run comes first; what waits while the schedule is paused does not."""
+        return self._open > 0 or (bool(self._waiting) and not self._schedule.paused)
+
     def fill_back(self) -> None:
         """Go on with the first backfill; with `queue_all` it is itself what waits."""
         if not self._backfills:
@@ -284,8 +289,8 @@ class _Decision:
         asked, times = self._backfills[0], backfill_times(self._schedule)
         done = asked.after
         for time in times:
-            is_busy = asked.overlap == "queue_all" and (self._open or self._waiting)
-            if time not in self._taken and (is_busy or len(self._starts) >= MOST_STARTS):
+            must_wait = asked.overlap == "queue_all" and self._is_busy
+            if time not in self._taken and (must_wait or len(self._starts) >= MOST_STARTS):
                 break
             done = time
             if time not in self._taken:
