@@ -12,7 +12,7 @@ SEEDS  ?= 3000
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood bench-schedules bench-outbox bench-steering soak fire kill-cycles unwinding transactions failpoints holders zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes
+.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood bench-schedules bench-outbox bench-steering soak fire kill-cycles unwinding transactions failpoints holders zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes schedule-traces
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -142,6 +142,9 @@ pythons: $(READY) ## histories of each of PYTHONS replayed on all of them, and t
 
 clock-changes: $(READY) ## cron around every clock change of all zones from 2015 to 2040 (about half an hour)
 	$(BIN)/python -m pytest -m long tests/test_cron.py
+
+schedule-traces: $(READY) ## 10,000 random lives of a schedule, each decision compared with the model (some minutes)
+	SCHEDULE_TRACES=10000 $(BIN)/python -m pytest -n 0 tests/test_schedule_rules.py -k random_lives
 
 filters: $(READY) ## five thousand random filters on both databases and in the evaluator
 	PERDURE_FILTER_EXAMPLES=500 $(BIN)/pytest tests/test_filter_queries.py
