@@ -115,15 +115,16 @@ class OfRun(Request):
 
 
 class SendSignal(OfRun):
-    """Send a signal under an id of its own."""
+    """Send a signal under an id of its own, perhaps to be received later."""
 
-    def __init__(self, key: str, after_step: int, name: str, payload: str) -> None:
+    def __init__(self, key: str, after_step: int, name: str, payload: str, delay: float = 0) -> None:
         super().__init__(key, after_step)
         self.name = name
         self.payload = payload
+        self.delay = delay
 
     async def of(self, run: Run[Any]) -> None:
-        await run.signal(sim_signals[self.name], self.payload, id=self.payload)
+        await run.signal(sim_signals[self.name], self.payload, id=self.payload, delay=self.delay)
 
 
 class ResolveDeferred(OfRun):

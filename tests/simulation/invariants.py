@@ -235,7 +235,12 @@ class Witness:
             ]
             if len(taken) != 1:
                 raise Violation("I26", f"event {event.seq} of run {event.run_id} has no message of its own: {taken}")
-            self._check_turn(now, event, taken[0], body["name"])
+            due_at = json.loads(taken[0].body).get("due_at")
+            if due_at is not None and event.at < due_at:
+                raise Violation("I20", f"run {event.run_id} received a signal {due_at - event.at} ms early")
+            self.received_delayed |= due_at is not None
+            if due_at is None:
+                self._check_turn(now, event, taken[0], body["name"])
         child = now.runs.get(body["run_id"]) if "run_id" in body else None
         if event.kind == "ChildCompleted" and child is not None and not _came_to(child, body["result"]):
             raise Violation("I34", f"run {event.run_id} was told another result than its child {child.run_id} has")
@@ -251,6 +256,7 @@ class Witness:
                 and other.number < taken.number
                 and other.taken_by is None
                 and json.loads(other.body)["name"] == name
+                and "due_at" not in json.loads(other.body)
             ):
                 raise Violation("I26", f"run {event.run_id} received message {taken.number} before {other.number}")
 
@@ -439,7 +445,8 @@ class Witness:
             # Code that was told to stop is not disturbed by further requests.
             is_told = any(event.kind == "CancelRequested" for event in self.histories.get(run.run_id, ()))
             for message in unread:
-                if _is_wanted(message, waits) and not (is_told and message.kind == "CancelRequest"):
+                is_known = (is_told and message.kind == "CancelRequest") or _is_woken_for(run, message)
+                if _is_wanted(message, waits) and not is_known:
                     raise Violation("I27", f"run {run.run_id} sleeps until {run.wake_at} with {message} unread")
         ripe_until = max(self._ripe_until, run.delayed_until or self._ripe_until)
         # One that was alone with workers that died rests before it is tried again.
@@ -449,6 +456,8 @@ class Witness:
 
     # Whatever clock a message was posted by, it is not later than this.
     latest_clock = 0
+    # Whether any run has received a signal that was sent with a delay.
+    received_delayed = False
 
     @property
     def _ripe_until(self) -> int:
@@ -541,6 +550,12 @@ def _unread(messages: Iterable[SeenMessage]) -> dict[str, list[SeenMessage]]:
         if message.taken_by is None:
             found.setdefault(message.run_id, []).append(message)
     return found
+
+
+def _is_woken_for(run: SeenRun, message: SeenMessage) -> bool:
+    """Whether a parked run wakes by the time at which a delayed signal is due."""
+    due_at = json.loads(message.body).get("due_at") if message.kind == "SignalSent" else None
+    return due_at is not None and run.wake_at is not None and run.wake_at <= due_at
 
 
 def _is_wanted(message: SeenMessage, waits: list[dict[str, Any]]) -> bool:

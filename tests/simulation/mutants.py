@@ -26,6 +26,7 @@ from perdure.engine.steering import bulk, forking
 from perdure.engine.subscriptions.subscriptions import StoreSubscriptions
 from perdure.engine.transactions import transactor
 from perdure.kernel import run as kernel_run
+from perdure.kernel import schedules as kernel_schedules
 from perdure.kernel.commands import FireTimer
 from perdure.kernel.events import Event, TimerFired
 from perdure.kernel.position import Position
@@ -42,7 +43,7 @@ from perdure.worker.calls import activity, child, interrupted, task
 from perdure.worker.calls.activity import ActivityCall
 from perdure.worker.calls.timer import TimerCall
 from perdure.worker.executor import Executor
-from perdure.worker.inbox import Inbox, key_of
+from perdure.worker.inbox import Delayed, Inbox, key_of
 from perdure.worker.loop.places import Branch
 from perdure.worker.loop.undo import UndoStack
 from perdure.worker.outputs.snapshots import Snapshots
@@ -282,6 +283,23 @@ def _() -> list[Patch]:
     # To the millisecond: where moments are finer than that, being equal does not happen.
     exact = (SystemClock, "is_over", lambda self, at: self.now() >= at)
     return [(ownership, "decide", decide), exact]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Delayed signal received early."""
+
+    def release(self: Inbox, _: Any) -> int | None:
+        return real_release(self, lambda _: True)
+
+    real_release = Inbox.release
+    return [(Inbox, "release", release)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Delayed signal for which a parked run does not wake."""
+    return [(Delayed, "next_at", None)]
 
 
 @mutant
@@ -592,6 +610,18 @@ def _() -> list[Patch]:
 
 
 # Schedules and duties
+
+
+@mutant
+def _() -> list[Patch]:
+    """Next run of a schedule started before the old one has ended."""
+
+    def decide(schedule: Any, now: int, open_runs: int, *taken: Any) -> Any:
+        is_waiting = schedule.when.overlap in {"cancel_old", "terminate_old"}
+        return real_decide(schedule, now, 0 if is_waiting else open_runs, *taken)
+
+    real_decide = kernel_schedules.decide
+    return [(deciding, "decide", decide)]
 
 
 @mutant

@@ -7,6 +7,9 @@ from tests.simulation.simulator import Fault
 # So many seeds must reach everything.
 ENOUGH = 1000
 
+# Beside the times that come one after the other.
+TOO = ("triggered", "backfilled")
+
 WANTED = (
     *(fault.name for fault in Fault),
     *("Committed", "Failed", "Unknown", "Fenced"),
@@ -23,9 +26,10 @@ WANTED = (
     *("an only attempt was lost", "a task was not begun in time", "told to stop where it waited for that"),
     *("a retry", "a fork", "paused", "all were asked", "RunNotHeld"),
     *("runs were followed", "a subscriber went on after its cursor"),
+    "a delayed signal was received",
     *("a duty was taken", "a duty was taken over"),
     *("a start under a key", "answer KeptKey"),
-    *(f"a time was {kind}" for kind in ("started", "caught_up", "queued", "skipped_overlap")),
+    *(f"a time was {kind}" for kind in ("started", "caught_up", "queued", "skipped_overlap", "skipped_paused", *TOO)),
     *("Undone", "struck with the rows of an activity"),
 )
 

@@ -60,7 +60,7 @@ from tests.simulation.programs import (
 from tests.simulation.sight import SeenRun
 from tests.simulation.simulator import Fault, MemoryDatabase, Node, SqliteDatabase, State, Tape, World
 from tests.simulation.simulator.loop import NeverCalm
-from tests.simulation.timetables import ScheduleWitness, drawn_schedule
+from tests.simulation.timetables import ScheduleWitness, TriggerSchedule, drawn_schedule
 
 # After the faults are over, everything ends within so much time and so many steps. Two poisoned runs are the longest:
 # nine deaths each, and where a dead process holds no lock each is seen a lease later, which came to 956 s.
@@ -264,6 +264,7 @@ class Schedule:
         self.starts[key] = start
         self.sent[key] = {name: set() for name in model.SENT}
         self._ask(start)
+        self._draw_delayed(start)
         if tape.happens(150):
             self._ask(StartRun(key, tape.choose(300), start.program, options))
         if tape.happens(150):
@@ -284,6 +285,17 @@ class Schedule:
     def _signal(self, key: str, after_step: int) -> SendSignal:
         self._signals += 1
         return SendSignal(key, after_step, self.tape.one_of("red", "blue"), f"s{self._signals}")
+
+    def _draw_delayed(self, start: StartRun) -> None:
+        """A run that begins by waiting for a signal, which is due before the run is parked or after that."""
+        tape = self.tape
+        if not tape.happens(250):
+            return
+        name, delay = tape.one_of("red", "blue"), tape.one_of(2.0, 6.0, 20.0, 0.5)
+        start.program.insert(0, ["receive", name, None])
+        self._signals += 1
+        after_step = start.after_step + tape.choose(100)
+        self._ask(SendSignal(start.key, after_step, name, f"s{self._signals}", delay))
 
     def _word(self, key: str, after_step: int) -> ResolveDeferred | AskRun:
         """A value for a deferred, which may be another one than it has, or a question."""
@@ -465,7 +477,7 @@ class Schedule:
         except Violation as violation:
             self.violation = self.violation or violation
 
-    def _check_answer(self, request: Request) -> None:  # noqa: C901 - a line for each kind of request
+    def _check_answer(self, request: Request) -> None:  # noqa: C901, PLR0912 - a line for each kind of request
         refusal = request.refusal
         if request.is_surprised:
             raise Violation("I17", f"{type(request).__name__} of {request.key} was answered with {refusal!r}")
@@ -490,6 +502,8 @@ class Schedule:
             case StartUnderKey() if refusal is None:
                 self.keys.answered(request, self.witness.seen)
                 self.world.reach("a start under a key")
+            case TriggerSchedule() if refusal is None:
+                self.timetables.answered(request, self.witness.seen)
             case BroadcastAll() | PauseAll():
                 self._check_bulk(request)
 
@@ -728,6 +742,8 @@ class Schedule:
             if run.status == "CANCELLED":
                 self.world.reach("a cancelled run")
         self._judge_requests()
+        if self.witness.received_delayed:
+            self.world.reach("a delayed signal was received")
         if any(message.kind == "ChildResult" and message.taken_by for message in self.witness.seen.messages.values()):
             self.world.reach("a child told its parent")
         for run_id, history in self.witness.histories.items():
@@ -818,9 +834,14 @@ class Schedule:
                 if is_early and not (is_told and run.forked_from is not None):
                     raise Violation("I24", f"run {run.run_id} timed out after {run.closed_at - run.created_at} ms")
             case "CANCELLED":
-                if run.parent_id is None and not any(
-                    isinstance(r, CancelRun) and r.tries and r.key == run.workflow_id.removesuffix(FORKED)
-                    for r in self.requests
+                # A schedule may ask its old runs to make room for the next one.
+                if (
+                    run.parent_id is None
+                    and run.schedule is None
+                    and not any(
+                        isinstance(r, CancelRun) and r.tries and r.key == run.workflow_id.removesuffix(FORKED)
+                        for r in self.requests
+                    )
                 ):
                     raise Violation("I29", f"run {run.run_id} was cancelled, but nobody asked for it")
                 self._judge_cancelled(run, parts)

@@ -4,7 +4,7 @@ In:   a tape; batches that were written.
 Out:  requests that make schedules; Violation when a time has no decision or two, or a duty was taken from the living.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -22,9 +22,11 @@ from tests.simulation.sight import Seen
 from tests.simulation.simulator import Database, MemoryDatabase, SqliteDatabase, Tape
 
 OF_SCHEDULES = (InsertSchedule, MoveSchedule, NoteDecision, TakeDuty, DeleteWorker)
-# Of these no two runs are open at once.
-ONE_AT_A_TIME = {"skip", "queue_one", "queue_all"}
+# Of these no run is started while another one is open, unless somebody triggers it.
+ONE_AT_A_TIME = {"skip", "queue_one", "queue_all", "cancel_old", "terminate_old"}
 TIMES = 5
+# What is decided beside the times that come one after the other.
+BESIDE = {"triggered", "backfilled"}
 
 
 class MakeSchedule(Request):
@@ -51,13 +53,45 @@ class ChangeSchedule(Request):
         await app.schedules.update(self.key, within=3600 + self.after_step)
 
 
+class PauseSchedule(Request):
+    """Let it start nothing."""
+
+    async def ask(self, app: Perdure) -> None:
+        await app.schedules.pause(self.key, "a while")
+
+
+class ResumeSchedule(Request):
+    """Let it go on."""
+
+    async def ask(self, app: Perdure) -> None:
+        await app.schedules.resume(self.key)
+
+
+class TriggerSchedule(Request):
+    """Start a run of it now; whoever got no answer starts another one."""
+
+    async def ask(self, app: Perdure) -> str:
+        return (await app.schedules.trigger(self.key)).run_id
+
+
+class BackfillSchedule(Request):
+    """Start what was not started up to now, and for some times before it was made."""
+
+    async def ask(self, app: Perdure) -> None:
+        info = await app.schedules.get(self.key)
+        # A clock that was set forward by an hour is not to start a run for each of its seconds.
+        end = min(as_moment(app._clock.now()), info.created_at + timedelta(seconds=10))
+        await app.schedules.backfill(self.key, info.created_at - timedelta(seconds=4), end)
+
+
 def drawn_schedule(tape: Tape) -> list[Request]:
-    """A schedule, whose runs end at once or take longer than it is to the next; and changes of it."""
-    overlap: Overlap = tape.one_of("skip", "queue_one", "queue_all", "allow_all")
+    """A schedule, whose runs end at once or take longer than it is to the next; and what people do with it."""
+    overlap: Overlap = tape.one_of("skip", "queue_one", "queue_all", "allow_all", "cancel_old", "terminate_old")
     program: list[Part] = tape.one_of([], [["sleep", 3000]])
     made = MakeSchedule("scheduled", tape.choose(150), tape.one_of(1, 2), overlap, program)
-    changes = [ChangeSchedule("scheduled", made.after_step + tape.choose(250)) for _ in range(tape.choose(5))]
-    return [made, *changes]
+    kinds = (ChangeSchedule, TriggerSchedule, PauseSchedule, ResumeSchedule, BackfillSchedule)
+    further = [tape.one_of(*kinds)("scheduled", made.after_step + tape.choose(250)) for _ in range(tape.choose(6))]
+    return [made, *further]
 
 
 class SeenDecision(NamedTuple):
@@ -105,6 +139,7 @@ class ScheduleWitness:
         self._began: dict[str, int] = {}
         self.reached: set[str] = set()
         self._told: set[str] = set()
+        self._started: set[str] = set()
 
     def wrote(self, batch: Batch, outcome: object, seen: Seen) -> None:
         """A batch was written: whatever is on disk now must follow from what was there."""
@@ -141,7 +176,8 @@ class ScheduleWitness:
         """Every time up to the mark has one decision, and no later one has."""
         assert isinstance(schedule.when, Every)
         step = round(float(schedule.when.interval) * 1000)  # type: ignore[arg-type]  # seconds
-        decided = sorted(each.time - back * step for each in decisions for back in range(each.times))
+        in_turn = [each for each in decisions if each.kind not in BESIDE]
+        decided = sorted(each.time - back * step for each in in_turn for back in range(each.times))
         times = map(as_ms, schedule.when.times_after(as_moment(self._began[id])))
         expected = list(takewhile(lambda time: time <= schedule.mark, times))
         if schedule.entries > KEPT_DECISIONS:
@@ -153,19 +189,31 @@ class ScheduleWitness:
     def _check_runs(self, schedule: Schedule, decisions: list[SeenDecision], seen: Seen) -> None:
         """A run for each time that was started, one at most; and no two at once where that must not be."""
         runs = [run for run in seen.runs.values() if run.schedule == schedule.name and run.forked_from is None]
-        started = sorted(run.scheduled_for for run in runs if run.scheduled_for is not None)
-        told = sorted(each.time for each in decisions if each.run_id is not None)
-        if started != told or any(each.run_id not in seen.runs for each in decisions if each.run_id is not None):
+        started = {run.run_id: run.scheduled_for for run in runs if run.continued_from is None}
+        told = {each.run_id: each.time for each in decisions if each.run_id is not None}
+        if started != told:
             raise Violation("I31", f"{schedule.name} has runs for {started}, and decisions that tell of {told}")
+        triggered = {each.run_id for each in decisions if each.kind == "triggered"}
+        times = [time for run_id, time in started.items() if run_id not in triggered]
+        if len(times) != len(set(times)):
+            raise Violation("I31", f"{schedule.name} has two runs for one time: {started}")
         is_open = [run.run_id for run in runs if run.closed_at is None]
-        if schedule.when.overlap in ONE_AT_A_TIME and len(is_open) > 1:
-            raise Violation("I32", f"{schedule.name} has {is_open} open at once, with {schedule.when.overlap}")
+        new = started.keys() - self._started - triggered
+        self._started |= started.keys()
+        if new and schedule.when.overlap in ONE_AT_A_TIME and len(is_open) > 1:
+            raise Violation("I32", f"{schedule.name} started {new}, open are {is_open}: {schedule.when.overlap}")
         self.reached |= {f"a time was {each.kind}" for each in decisions}
 
     def news(self) -> set[str]:
         """What was come by for the first time since it was asked last."""
         news, self._told = self.reached - self._told, set(self.reached)
         return news
+
+    @staticmethod
+    def answered(request: TriggerSchedule, seen: Seen) -> None:
+        """A run that somebody has triggered is there."""
+        if request.answer not in seen.runs:
+            raise Violation("I01", f"{request.key} was said to be triggered, but {request.answer} is not on disk")
 
     @property
     def is_over(self) -> bool:
