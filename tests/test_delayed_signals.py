@@ -191,6 +191,47 @@ async def test_a_retry_has_what_is_due_later(env: Environment) -> None:
         assert received_at >= sent_at + HOUR
 
 
+async def test_a_fork_has_what_is_due_later_and_what_it_has_not_received_yet(env: Environment) -> None:
+    """Each of the two runs receives the signal, and the fork not earlier than the run it was made from."""
+    async with env:
+        run = await env.start(receives_later)
+        await env.settle()
+        sent_at = at(env)
+        await run.signal(later, "eve", delay=HOUR)
+        early = await run.fork(1, id="forked before its time")
+        await env.pass_time(HOUR / 2)
+        assert [each.due_at for each in await early.unread()] == [sent_at + HOUR]
+        for each in (run, early):
+            (received,) = await env.result(each)
+            assert received[0] == "eve"
+            assert received[1] >= sent_at + HOUR
+        late = await run.fork(1, id="forked after its time")
+        forked_at = at(env)
+        (received,) = await env.result(late)
+        assert received[0] == "eve"
+        assert received[1] - forked_at <= timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("is_parked", [False, True])
+async def test_a_delayed_signal_for_a_run_that_was_terminated_is_dropped(env: Environment, is_parked: bool) -> None:
+    """Its time comes and goes: nothing wakes, and the run stays as it ended."""
+    async with env:
+        run = await env.start(receives_later)
+        await env.pass_time(30 if is_parked else 0)
+        await run.signal(later, "fay", delay=HOUR)
+        await run.terminate("enough")
+        await env.settle()
+        ended = await run.describe()
+        assert ended.status == Status.TERMINATED
+        before = await env.events(run.id)
+        await env.pass_time(2 * HOUR)
+        assert await run.describe() == ended
+        assert await env.events(run.id) == before
+        assert env.app.worker_stats().live == 0
+        with pytest.raises(RunClosed):
+            await run.signal(later, "gus", delay=HOUR)
+
+
 async def test_a_delayed_signal_does_not_begin_a_run_earlier(env: Environment) -> None:
     async with env:
         begins_at = at(env) + HOUR
