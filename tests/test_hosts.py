@@ -1,6 +1,7 @@
 """Hosts: presets, what a worker has done, and processes that live for seconds."""
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from perdure import Every, Perdure, Signal, Status, activity, continue_as_new, sleep, workflow
+from perdure.app.hosts.invocations import handle
 from perdure.app.hosts.presets import PRESETS
 from perdure.app.internals import engine_of, furnish
 from perdure.engine.engine import StoreEngine
@@ -23,7 +25,8 @@ from perdure.engine.stopping import Stopping
 from perdure.errors import BadId, BadOption, RunNotFound, UnknownWorkflow
 from perdure.ids import RandomIds
 from perdure.stores.urls import store_for
-from perdure.testing import VirtualClock
+from perdure.testing import Fault, VirtualClock
+from perdure.testing.faults import FaultyStore
 
 paid = Signal("host_paid", int)
 began: list[str] = []
@@ -185,6 +188,72 @@ async def test_one_run_is_handled_by_one_process_at_a_time(site: Site) -> None:
         site.clock.advance(20_000)
         await again
     assert began == ["only", "only"]
+
+
+async def test_what_is_available_is_processed_beside_a_worker_that_stays(site: Site) -> None:
+    """No run is done twice, and none is lost between the two."""
+    names = [f"b-{number}" for number in range(40)]
+    async with Perdure(site.url, worker=False) as app:
+        runs = [await app.start(host_plain, name) for name in names]
+        async with Perdure(site.url, max_live=3) as staying:
+            processed = 0
+            while await app.count(where="status != 'completed'"):
+                processed += (await app.process_available(max_jobs=4)).succeeded
+            assert [await run.result() for run in runs] == [f"held {name}" for name in names]
+            assert processed + staying.worker_stats().closed == len(names)
+            assert await workers(app) == 1
+    assert sorted(began) == sorted(names)
+
+
+async def crashed_handle(site: Site, run_id: str, fault: tuple[int, Fault] | None) -> int:
+    """Handle a run in a process that a fault strikes; the number of its commits."""
+    store = FaultyStore(site.url.removeprefix("sqlite:///"))
+    if fault is not None:
+        store.fail_at(*fault)
+    died = asyncio.Event()
+    store.crashed = died.set
+    async with site.client() as app:
+        brief = app._brief(20)
+        brief.engine = app._engine_over(store, is_brief=True)
+        brief.until = brief.engine.clock.monotonic() + 20_000
+        handling = asyncio.ensure_future(handle(brief, app._store_reader, run_id))
+        while not handling.done() and not died.is_set():
+            site.clock.advance(50)
+            await asyncio.sleep(0.001)
+        if died.is_set():
+            if store.commits > 1:
+                # It was open: its worker has its row.
+                brief.worker.abandon()
+                brief.engine.abandon()
+            store.abandon()
+        while not handling.done():
+            handling.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(handling, return_exceptions=True)
+    return store.commits
+
+
+async def test_a_fault_at_any_commit_of_an_invocation_is_made_good_by_the_next(quick_path: Path) -> None:
+    """Every commit, from the row of the worker to its end, and every kind of fault: one result, and no row left."""
+    site = Site(f"sqlite:///{quick_path / 'crashed.db'}")
+    async with site.client() as app:
+        run = await app.start(host_plain, "plain")
+        commits = await crashed_handle(site, run.run_id, None)
+        assert await run.result() == "held plain"
+        assert commits >= 4
+        for fault, number in itertools.product(Fault, range(1, commits + 1)):
+            text = f"{fault.name} at {number}"
+            run = await app.start(host_plain, text)
+            await crashed_handle(site, run.run_id, (number, fault))
+            assert (await app.handle({"run_id": run.run_id})).status == "completed", text
+            assert await run.result() == f"held {text}"
+            outcomes = [event for event in [e async for e in run.events()] if event.kind == "ActivityCompleted"]
+            assert len(outcomes) == 1, text
+            assert began.count(text) <= 2, text
+            # A worker that never heard that it is one has no lock, and is gone when its lease is over.
+            site.clock.advance(31_000)
+            await app.tick()
+            assert await workers(app) == 0, text
 
 
 PROGRAM = """
