@@ -122,8 +122,8 @@ async def test_dead_rows_are_counted(postgres_url: str) -> None:
     await execute(
         postgres_url,
         "alter table workers set (autovacuum_enabled = off)",
-        """insert into workers (worker_id, namespace, epoch, lease_until, queues, host, pid, started_at)
-           select n::text, 'x', 1, 1, '[]', 'h', 1, 1 from generate_series(1, 100) as n""",
+        """insert into workers (worker_id, namespace, epoch, lease_until, queues, host, pid, started_at, remote)
+           select n::text, 'x', 1, 1, '[]', 'h', 1, 1, 0 from generate_series(1, 100) as n""",
         "update workers set epoch = 2",
         "update workers set epoch = 3",
         "select pg_stat_force_next_flush()",
