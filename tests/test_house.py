@@ -86,6 +86,7 @@ INSIDE = {
         "docs_page",
         "handlers/runs handlers/steering handlers/workers webhooks",
         "handlers/remote_workers",
+        "handlers/tasks",
         "handlers",
         "routes",
         "asgi",

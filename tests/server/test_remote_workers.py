@@ -7,8 +7,9 @@ from typing import Any
 from perdure import Retry, Run, activity, workflow
 from perdure.errors import PerdureError
 from perdure.testing import Environment
-from tests.server.in_process import Answer, Caller
+from tests.server.in_process import Caller
 from tests.server.keyed import caller_with, key_for
+from tests.server.remote_worker import RemoteTestWorker, admin_of
 
 
 @activity(queue="js", retry=Retry(max_attempts=3, initial_interval=2, non_retryable=("BadName",)))
@@ -41,23 +42,6 @@ async def remote_only_once(name: str) -> str:
     return await remote_once(name)
 
 
-class RemoteTestWorker:
-    """A worker that speaks the protocol by hand."""
-
-    def __init__(self, call: Caller, lease: dict[str, Any]) -> None:
-        self.call = call
-        self.worker_id, self.epoch = lease["worker_id"], lease["epoch"]
-
-    async def post(self, verb: str, **body: object) -> Answer:
-        return await self.call.post(f"/v1/workers/{self.worker_id}/{verb}", {"epoch": self.epoch, **body})
-
-    async def tasks(self, limit: int = 10, holding: Sequence[str] | None = None, wait: float = 0) -> Any:
-        return (await self.post("claim-tasks", limit=limit, holding=holding, wait=wait)).json["tasks"]
-
-    async def say(self, task: dict[str, Any], verb: str, **body: object) -> Answer:
-        return await self.post(f"tasks/{task['task_id']}/{verb}", attempt=task["attempt"], **body)
-
-
 async def registered(call: Caller, queues: Sequence[str] = ("js",), **more: object) -> RemoteTestWorker:
     activities = ["remote_greet", "remote_slow", "remote_once"]
     body = {"name": "node", "queues": queues, "activities": activities, **more}
@@ -69,10 +53,6 @@ async def registered(call: Caller, queues: Sequence[str] = ("js",), **more: obje
 async def one_task(worker: RemoteTestWorker) -> dict[str, Any]:
     (task,) = await worker.tasks()
     return task  # type: ignore[no-any-return]  # JSON
-
-
-async def admin_of(env: Environment) -> Caller:
-    return caller_with(env, await key_for(env))
 
 
 async def test_a_task_is_taken_and_completed_over_http(env: Environment) -> None:

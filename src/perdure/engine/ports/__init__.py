@@ -59,6 +59,7 @@ from perdure.engine.ports.owned_run import (
 )
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
+from perdure.engine.ports.remote_registry import RemoteWorkerRegistry
 from perdure.engine.ports.remote_workers import (
     PublishedValue,
     Registration,
@@ -66,7 +67,6 @@ from perdure.engine.ports.remote_workers import (
     RemoteTask,
     RemoteTasks,
     RemoteWorker,
-    RemoteWorkerRegistry,
     Renewal,
 )
 from perdure.engine.ports.schedules import Backfilled, Declared, ScheduleKeeper

@@ -17,7 +17,7 @@ from perdure.engine.ports.outbox import OutboxKeeper
 from perdure.engine.ports.outputs import Outputs
 from perdure.engine.ports.owner import Owner
 from perdure.engine.ports.reader import Reader
-from perdure.engine.ports.remote_workers import RemoteWorkerRegistry
+from perdure.engine.ports.remote_registry import RemoteWorkerRegistry
 from perdure.engine.ports.schedules import ScheduleKeeper
 from perdure.engine.ports.subscriptions import Subscriptions
 from perdure.engine.ports.transactor import Transactor

@@ -90,22 +90,3 @@ class RemoteTasks(Protocol):
         published: Sequence[PublishedValue],
     ) -> bool:
         """The attempt goes on; answers whether nobody waits for it any more."""
-
-
-class RemoteWorkerRegistry(Protocol):
-    """Workers that work over a server."""
-
-    @property
-    def tasks(self) -> RemoteTasks: ...
-
-    async def register(self, namespace: str, worker: Registration) -> RemoteLease:
-        """Begin a worker."""
-
-    async def renew(self, worker: RemoteWorker) -> Renewal:
-        """Prolong a lease; LeaseLost."""
-
-    async def leave(self, worker: RemoteWorker) -> None:
-        """Hand everything back, and end a worker."""
-
-    async def wait_for_work(self, worker: RemoteWorker, *, are_tasks: bool) -> None:
-        """Until there may be something to claim."""

@@ -104,6 +104,8 @@ class Writing:
         self._expected = ExpectOwner(run.run_id, session.row.worker_id, self.owned.state.seq)
         self.owner = owner.over(self._gathering, RemoteTenure(session.row.worker_id, tenure))
         self._beside: list[Operation] = []
+        self.worker_id = session.row.worker_id
+        self.first_seq = self.owned.state.seq
 
     def add(self, *operations: Operation) -> None:
         """Write this as well."""

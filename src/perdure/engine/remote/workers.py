@@ -8,6 +8,7 @@ from perdure.clock import Clock, pause
 from perdure.engine.arrivals import Arrivals
 from perdure.engine.committer import Committer, refusal_of
 from perdure.engine.ports import Announcements, Registration, RemoteLease, RemoteWorker, Renewal
+from perdure.engine.remote.runs import StoreRemoteRuns
 from perdure.engine.remote.sessions import LEASE_MS, WorkerSessions
 from perdure.engine.remote.tasks import StoreRemoteTasks
 from perdure.ids import Ids
@@ -45,6 +46,7 @@ class StoreRemoteWorkers:
         self._announcements = announcements
         self._arrivals = arrivals
         self.tasks = StoreRemoteTasks(store, clock, sessions, arrivals)
+        self.runs = StoreRemoteRuns(store, clock, sessions, arrivals)
         # Whether remote workers call this process: then it looks after them.
         self.is_used = False
 

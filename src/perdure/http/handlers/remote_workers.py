@@ -10,7 +10,6 @@ from perdure.http.calls import Call
 from perdure.http.handlers.workers import refuse_entities
 from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.ids import checked_id
-from perdure.views.run import moment
 
 ROWS = RouteRows()
 
@@ -40,12 +39,12 @@ class WorkerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """The worker's id and epoch, which go with every call; its lease in seconds, and the time by the server."""
+    """The worker's id and epoch, which go with every call; its lease in seconds, and the server's time in ms."""
 
     worker_id: str
     epoch: int
     lease: float
-    now: str
+    now: int
 
 
 class EpochBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +63,7 @@ class Renewed(msgspec.Struct, frozen=True):
     """The lease in seconds from now; what the worker has and is to stop; whether the server is about to end."""
 
     lease: float
-    now: str
+    now: int
     cancelled: tuple[str, ...]
     drain: bool
 
@@ -94,7 +93,7 @@ async def register(call: Call[NoQuery, WorkerBody]) -> Registered:
     activities = tuple(checked_id("activity name", name) for name in body.activities)
     given = Registration(checked_id("worker name", body.name), queues, known, activities)
     lease = await call.engine.remote.register(call.namespace, given)
-    return Registered(lease.worker_id, lease.epoch, lease.lease_ms / 1000, time_text(lease.now))
+    return Registered(lease.worker_id, lease.epoch, lease.lease_ms / 1000, lease.now)
 
 
 @ROWS.add("POST", "/v1/workers/{worker_id}/renew", Scope.WORK, body=EpochBody, answer=Renewed, errors=(LeaseLost,))
@@ -102,7 +101,7 @@ async def renew(call: Call[NoQuery, EpochBody]) -> Renewed:
     """Prolong the lease; a worker that is told LeaseLost drops all it has, and registers again."""
     renewal = await call.engine.remote.renew(worker_of(call, call.body.epoch))
     is_ending = call.service.stopping.is_set
-    return Renewed(renewal.lease_ms / 1000, time_text(renewal.now), renewal.cancelled, is_ending)
+    return Renewed(renewal.lease_ms / 1000, renewal.now, renewal.cancelled, is_ending)
 
 
 @ROWS.add("DELETE", "/v1/workers/{worker_id}", Scope.WORK, query=EpochQuery, answer=Left, errors=(LeaseLost,))
@@ -110,10 +109,6 @@ async def leave(call: Call[EpochQuery, None]) -> Left:
     """Hand everything back, and end the worker; others go on with what it had at once."""
     await call.engine.remote.leave(worker_of(call, call.query.epoch))
     return Left(left=True)
-
-
-def time_text(at: int) -> str:
-    return moment(at).isoformat().replace("+00:00", "Z")
 
 
 def _announced(name: str, workflow: WorkerWorkflow) -> AnnouncedWorkflow:

@@ -1,0 +1,214 @@
+"""Runs of workflows over HTTP: taken with their past, moved by commands that the server decides on."""
+
+from typing import Any
+
+from perdure import Run, Signal, activity, workflow
+from perdure.testing import Environment
+from tests.server.in_process import Caller
+from tests.server.remote_worker import RemoteTestWorker, admin_of
+
+go = Signal("remote_go", str)
+
+
+@activity(queue="default")
+async def remote_double(number: int) -> int:
+    return 2 * number
+
+
+@workflow
+async def remote_child(name: str) -> str:
+    return f"child of {name}"
+
+
+VALUE = {"kind": "RecordOutcome", "place": "rate", "outcome": {"kind": "ValueRecorded", "value": 7}}
+END = {"kind": "CloseRun", "end": {"kind": "RunCompleted", "result": 8}}
+
+
+async def a_worker(call: Caller) -> RemoteTestWorker:
+    workflows = {"js_greeting": {"parameters": [{"name": "name", "schema": {"type": "string"}}]}}
+    answer = await call.post("/v1/workers", {"name": "node", "queues": ["js"], "workflows": workflows})
+    assert answer.status == 201, answer.json
+    return RemoteTestWorker(call, answer.json)
+
+
+async def started(call: Caller, id: str = "g-1") -> dict[str, Any]:
+    body = {"workflow": "js_greeting", "input": ["ann"], "id": id, "queue": "js"}
+    answer = await call.post("/v1/runs", body)
+    assert answer.status == 201, answer.json
+    return answer.json  # type: ignore[no-any-return]  # JSON
+
+
+async def claimed(worker: RemoteTestWorker, **more: object) -> list[dict[str, Any]]:
+    return (await worker.post("claim-runs", **more)).json["runs"]  # type: ignore[no-any-return]  # JSON
+
+
+async def advance(
+    worker: RemoteTestWorker, run: dict[str, Any], *commands: object, seq: int | None = None, then: object = "keep"
+) -> dict[str, Any]:
+    after = run["seq"] if seq is None else seq
+    asked = {"run_id": run["run_id"], "after_seq": after, "commands": commands, "then": then}
+    answer = await worker.post("advance", runs=[asked])
+    assert answer.status == 200, answer.json
+    (found,) = answer.json["answers"]
+    if "seq" in found:
+        run["seq"] = found["seq"]
+    return found  # type: ignore[no-any-return]  # JSON
+
+
+async def the_run(env: Environment, id: str = "g-1") -> Run[Any]:
+    return await env.app.get(id)
+
+
+async def test_a_run_is_taken_moved_and_ended_over_http(env: Environment) -> None:
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        assert (run["id"], run["workflow"], run["input"], run["seq"]) == ("g-1", "js_greeting", {"name": "ann"}, 1)
+        assert (run["events"], run["messages"], run["children"], run["more"]) == ([], [], [], False)
+
+        assert (await advance(worker, run, VALUE))["seq"] == 2
+        assert await advance(worker, run, END) == {"seq": 3, "kept": False}
+
+        ended = await the_run(env)
+        assert await ended.result() == 8
+        assert [event.kind async for event in ended.events()] == ["RunStarted", "ValueRecorded", "RunCompleted"]
+
+
+async def test_commands_of_a_run_are_all_done_or_none(env: Environment) -> None:
+    """What is refused: another last event, a timer before its time, an event after the end, a run of nobody's."""
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        soon = {"kind": "FireTimer", "place": "sleep", "fire_at": run["created_at"] + 60_000}
+        refused = [
+            await advance(worker, run, VALUE, seq=4),
+            await advance(worker, run, VALUE, soon),
+            await advance(worker, run, END, VALUE),
+            await advance(worker, run, {"kind": "ReceiveMessage", "place": "x", "number": 99}),
+            await advance(worker, {"run_id": "nobody", "seq": 1}, VALUE),
+        ]
+        errors = ["OutOfStep", "BadField", "BadField", "BadField", "RunNotOwned"]
+        assert [each["problem"]["error"] for each in refused] == errors
+        assert (await worker.post("advance", runs=[{"run_id": "x", "after_seq": 1, "commands": [{}]}])).status == 422
+
+        found = (await call.get(f"/v1/workers/{worker.worker_id}/runs/{run['run_id']}?epoch=1")).json
+        assert (found["seq"], found["events"]) == (1, [])
+        await env.pass_time(61)
+        stale = await worker.post("advance", runs=[])
+        assert (stale.status, stale.json) == (200, {"answers": []})
+
+
+async def test_a_parked_run_comes_back_with_its_past_when_a_message_came(env: Environment) -> None:
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        waiting = [{"kind": "signal", "place": "go", "name": "remote_go"}]
+        park = {"park": {"had": run["had"], "waiting": waiting}}
+        assert await advance(worker, run, VALUE, then=park) == {"seq": 2, "kept": False}
+        assert await claimed(worker) == []
+        parked = await (await the_run(env)).describe()
+        assert (parked.status, [each.place for each in parked.waiting_for]) == ("SUSPENDED", ["go"])
+
+        await (await the_run(env)).signal(go, "now")
+        (again,) = await claimed(worker)
+        assert (again["seq"], again["had"]) == (2, 1)
+        (event,), (message,) = again["events"], again["messages"]
+        assert (event["kind"], event["place"], event["value"], event["seq"]) == ("ValueRecorded", "rate", 7, 2)
+        assert (message["kind"], message["name"], message["payload"]) == ("SignalSent", "remote_go", "now")
+
+        taken = await advance(worker, again, {"kind": "ReceiveMessage", "place": "go", "number": message["number"]})
+        assert (taken["kept"], taken["messages"]) == (True, [])
+        assert (await advance(worker, again, END))["seq"] == 4
+
+
+async def test_parking_loses_no_message(env: Environment) -> None:
+    """A signal that comes between the last look and the park keeps the run with its worker, and is told."""
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        await (await the_run(env)).signal(go, "now")
+        kept = await advance(worker, run, then={"park": {"had": run["had"]}})
+        assert (kept["kept"], kept["had"], [each["payload"] for each in kept["messages"]]) == (True, 1, ["now"])
+
+
+async def test_children_and_activities_are_started_and_their_ends_come_back(env: Environment) -> None:
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        child = {"kind": "StartChild", "place": "kid", "workflow": "remote_child", "queue": "default"}
+        task = {"kind": "StartTask", "place": "twice", "activity": "remote_double", "queue": "default"}
+        given = ({**child, "input": {"name": "ann"}}, {**task, "arguments": {"number": 21}})
+        assert (await advance(worker, run, *given))["seq"] == 1
+        found: dict[str, Any] = {}
+        for _ in range(50):
+            await env.pass_time(0.2)
+            read = await call.get(f"/v1/workers/{worker.worker_id}/runs/{run['run_id']}?epoch=1")
+            found = {each["place"]: each for each in read.json["messages"]}
+            if len(found) == 2:
+                break
+        assert (found["kid"]["result"], found["twice"]["result"]) == ("child of ann", 42)
+        assert len(read.json["children"]) == 2
+        takes = [
+            {"kind": "ReceiveMessage", "place": each["place"], "number": each["number"]} for each in found.values()
+        ]
+        assert (await advance(worker, run, *takes, END))["seq"] == 4
+
+
+async def test_what_a_run_shows_answers_and_publishes_is_seen(env: Environment) -> None:
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        said = [
+            {"kind": "Annotate", "step": "packing", "attributes": {"tenant": "acme"}},
+            {"kind": "Publish", "stream": "log", "values": [1, "two"]},
+            {"kind": "Expose", "values": {"cart": [1, 2]}},
+            {"kind": "TakeNote", "note": {"kind": "Patched", "change_id": "c-1"}},
+        ]
+        assert (await advance(worker, run, *said))["seq"] == 2
+        shown = (await call.get("/v1/runs/g-1")).json
+        assert (shown["step"], shown["attributes"]) == ("packing", {"tenant": "acme"})
+        values = (await call.get("/v1/runs/g-1/streams/log")).json["items"]
+        assert [each["value"] for each in values] == [1, "two"]
+        assert (await call.get("/v1/runs/g-1/queries/cart")).json == [1, 2]
+
+
+async def test_a_run_continues_as_a_new_one_and_is_handed_back(env: Environment) -> None:
+    async with env:
+        call = await admin_of(env)
+        first, second = await a_worker(call), await a_worker(call)
+        await started(call)
+        (run,) = await claimed(first)
+        assert await advance(first, run, VALUE, then="hand_back") == {"seq": 2, "kept": False}
+        (again,) = await claimed(second)
+        assert (await advance(first, run, VALUE, seq=2))["problem"]["error"] == "RunNotOwned"
+        ended = await advance(second, again, {"kind": "ContinueRun", "input": {"name": "bob"}})
+        assert (ended["seq"], ended["kept"]) == (3, False)
+        (successor,) = await claimed(second)
+        assert (successor["id"], successor["input"], successor["seq"]) == ("g-1", {"name": "bob"}, 1)
+        held = await advance(second, successor, then={"hold": {"reason": "mismatch", "report": '{"trouble":"x"}'}})
+        assert held["kept"] is False
+        assert (await (await the_run(env)).describe()).held == "mismatch"
+
+
+async def test_what_a_worker_has_and_does_not_hold_comes_again(env: Environment) -> None:
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        await advance(worker, run, VALUE)
+        assert await claimed(worker, holding=[run["run_id"]]) == []
+        (again,) = await claimed(worker, holding=[])
+        assert (again["run_id"], again["seq"]) == (run["run_id"], 2)
