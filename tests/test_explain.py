@@ -208,6 +208,19 @@ async def test_a_timer_is_told_until_when(env: Environment) -> None:
         assert (until(told) - (await run.describe()).created_at).days == 3
 
 
+async def test_attributes_from_outside_move_no_run(env: Environment) -> None:
+    """Whoever marks a run as seen still reads since when it waits."""
+    async with env:
+        run = await env.start(selects.options(id="a"))
+        await env.pass_time(60)
+        before, told = await run.describe(), await run.explain()
+        await env.pass_time(600)
+        await run.set_attributes(seen=True)
+        assert (await run.describe()).attributes == {"seen": True}
+        assert (await run.describe()).updated_at == before.updated_at
+        assert (await run.explain()).since == told.since
+
+
 async def test_of_several_waits_the_others_are_told_as_well(env: Environment) -> None:
     async with env:
         run = await env.start(selects.options(id="a"))

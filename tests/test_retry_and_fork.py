@@ -13,6 +13,7 @@ from perdure import (
     BadArguments,
     BadForkPoint,
     BadOption,
+    BadValue,
     Deferred,
     IdConflict,
     Perdure,
@@ -436,6 +437,15 @@ async def test_a_result_can_be_given_by_hand(env: Environment) -> None:
         assert (await other.describe()).fork_reason == "paid by phone"
 
 
+async def test_a_result_of_another_type_is_refused_where_the_activity_is_known(env: Environment) -> None:
+    """Else the fork would be held as a mismatch, for what its caller could have been told."""
+    async with failed(env, "o-17", 7) as run:
+        for place in ("fork_charge", "fork_charge#2", "fork_charge(k)", "a_branch/fork_charge"):
+            with pytest.raises(BadValue, match=r"the result of .* \(annotated as str\)"):
+                await run.fork(at=2, id="wrong", results={place: 5})
+        assert len(await env.app.list(id="wrong")) == 0
+
+
 async def test_arguments_can_be_replaced_by_name(env: Environment) -> None:
     """The others stay; what does not fit the signature is refused before anything is written."""
     async with failed(env, "o-17", 7) as run:
@@ -494,6 +504,7 @@ async def test_a_fork_that_does_not_fit_its_code_is_held(env: Environment) -> No
         await env.settle()
 
         assert (await other.describe()).held == "mismatch"
+        assert "perdure fork other --at 3 --id NEW --result PLACE=JSON" in str((await other.describe()).held_report)
 
 
 @workflow(name="fork_waits_for_much")

@@ -296,7 +296,10 @@ def indented(doc: str) -> str:
 
 
 def names_in(text: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    nodes = list(ast.walk(ast.parse(text)))
+    # A parameter may have the name of something that the async class imports.
+    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return {node.id for node in nodes if isinstance(node, ast.Name)} - own
 
 
 def preamble(classes: str, modules: list[Module]) -> str:

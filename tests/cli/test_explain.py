@@ -3,7 +3,7 @@
 import sqlite3
 from contextlib import closing
 
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, until
 
 
 def test_programs_get_the_cause_and_people_the_sentence(shell: Shell) -> None:
@@ -12,6 +12,17 @@ def test_programs_get_the_cause_and_people_the_sentence(shell: Shell) -> None:
     assert (told["id"], told["cause"]) == ("e-1", "no_worker")
     assert told["summary"] == "no living worker works its queue, default"
     assert told["advice"].startswith("start one: `perdure worker MODULE")
+
+
+def test_people_are_told_in_words_and_what_helps_after_a_failure(shell: Shell) -> None:
+    shell("run", "shop:declines", "--id", "e-1")
+    assert "`perdure retry e-1" in shell("explain", "e-1").json["advice"]
+    shell.waits_for_approval("e-2")
+    shell("pause", "e-2", "--reason", "lunch")
+    until(lambda: shell("explain", "e-2").json["cause"] == "paused")
+    _, seen = shell.at_terminal("explain", "e-2")
+    assert "lunch" in seen
+    assert "{" not in seen
 
 
 def test_a_run_that_is_not_there_is_told_with_a_near_one(shell: Shell) -> None:

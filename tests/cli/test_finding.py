@@ -12,6 +12,7 @@ def test_runs_are_found_counted_and_marked(shell: Shell) -> None:
     found = shell("list", "--where", "tenant = :who or error like '%declined'", "--param", "who=acme").json
     assert [run["workflow_id"] for run in found] == ["d-1", "g-1"]
     assert shell("count", "--where", "tier = 2").json == 2
+    assert "COMPLETED" in shell.at_terminal("count", "--by", "status")[1]
     assert shell("count", "--by", "status").json == {"COMPLETED": 3, "FAILED": 1}
     code, seen = shell.at_terminal("list", "--where", "tier = :t", "--param", "t=2", "--limit", "1")
     assert code == 0

@@ -1,13 +1,20 @@
 """`perdure list`, `show` and `events`: runs as they stand, and what they did."""
 
+import asyncio
 import json
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perdure import sleep, workflow
+from perdure.cli.commands.list import is_news
+from perdure.testing import Environment
+from perdure.views.changes import Change
+from perdure.views.run import RunInfo
 from tests.cli.shell import Shell, until
 
 
@@ -132,3 +139,22 @@ def test_list_watches_runs_as_they_change(shell: Shell, tmp_path: Path) -> None:
     assert changes[-1]["run"]["status"] == "TERMINATED"
     assert shell("list", "--watch", "--stuck").code == 64
     assert "--watch" in shell("list", "--watch", "--after", "o-1").err
+
+
+def test_who_watches_sees_a_line_once_however_often_its_run_changes(quick_path: Path) -> None:
+    """A run whose attributes change, which no line shows, is not told of again; one that is elsewhere is."""
+
+    async def one() -> RunInfo:
+        async with Environment(str(quick_path / "test.db")) as env:
+            return await (await env.start(watched_by_people)).describe()
+
+    info, shown = asyncio.run(one()), dict[str, str]()
+    moved = [info, replace(info, attributes={"a": 1}), replace(info, step="packing"), replace(info, step="packing")]
+    assert [is_news(Change(each, "c", left=False), shown) for each in moved] == [True, False, True, False]
+    assert is_news(Change(info, "c", left=True), shown)
+    assert shown == {}
+
+
+@workflow
+async def watched_by_people() -> None:
+    await sleep(60)

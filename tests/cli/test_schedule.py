@@ -41,6 +41,18 @@ def test_times_and_clock_changes_are_shown_beforehand(shell: Shell) -> None:
     assert "the clock has changed to CET" in shown
 
 
+def test_timetables_are_told_in_words_and_times_of_a_schedule_by_its_name(shell: Shell) -> None:
+    shell("schedule", "create", "often", "shop:greet", '["ann"]', "--every", "1h", "--offset", "90s")
+    shell("schedule", "create", "nightly", "shop:greet", '["ann"]', *NIGHTLY, "--overlap", "queue_one")
+    assert "every 1 h, 90 s later\n" in shell.at_terminal("schedule", "show", "often")[1]
+    assert "cron 0 2 * * * (Europe/Berlin), overlap queue_one" in shell.at_terminal("schedule", "show", "nightly")[1]
+    times = shell("schedule", "next", "often", "--limit", "2").json
+    assert [time["time"][14:19] for time in times] == ["01:30", "01:30"]
+    assert "Europe/Berlin" in shell.at_terminal("schedule", "next", "nightly")[1]
+    nobody = shell("schedule", "next", "nobody")
+    assert (nobody.code, "no schedule is named 'nobody'" in nobody.err) == (64, True)
+
+
 def test_what_makes_no_sense_is_told_before_a_database_is_made(shell: Shell) -> None:
     for words, told in (
         (["create", "x", "shop:greet", '["ann"]', "--cron", "61 * * * *"], "Bad minute"),

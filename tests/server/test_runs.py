@@ -74,6 +74,21 @@ async def test_a_run_is_started_signalled_and_its_result_read(env: Environment) 
         assert (ended.status, ended.json) == (200, {"status": "COMPLETED", "result": 12})
 
 
+async def test_a_payload_that_the_run_would_set_aside_is_refused(env: Environment) -> None:
+    """Its sender can mend it; in the run it would be a line in a log."""
+    async with served(env) as call:
+        await call.post("/v1/runs", {"workflow": "http_adding", "input": {"n": 3}, "id": "m"})
+        await env.pass_time(5)
+        wrong = {"name": "http-go", "payload": "five"}
+        refused = await call.post("/v1/runs/m/signals", wrong)
+        assert (refused.status, refused.json["error"]) == (422, "BadValue")
+        assert "the run waits for another payload" in refused.json["detail"]
+        assert (await call.post("/v1/runs/m/signals", wrong | {"force": True})).status == 200
+        assert (await call.post("/v1/runs/m/signals", {"name": "other", "payload": "five"})).status == 200
+        await call.post("/v1/runs/m/signals", {"name": "http-go", "payload": 5})
+        assert (await call.get("/v1/runs/m/result?wait=20")).json["result"] == 12
+
+
 async def test_the_same_id_again_gives_the_run_that_has_it(env: Environment) -> None:
     async with served(env) as call:
         body = {"workflow": "http_adding", "input": [3], "id": "o-1"}
@@ -217,7 +232,7 @@ async def test_runs_are_cancelled_and_terminated(env: Environment) -> None:
         ("GET", "/v1/runs?limit=0", b"", "", 422, "BadOption"),
         ("GET", "/v1/runs?limit=x", b"", "", 422, "BadField"),
         ("GET", "/v1/runs?sttus=failed", b"", "", 422, "BadField"),
-        ("GET", "/v1/runs?status=faild", b"", "", 422, "BadField"),
+        ("GET", "/v1/runs?status=faild", b"", "", 422, "BadOption"),
         ("GET", "/v1/nothing", b"", "", 404, "RouteNotFound"),
         ("DELETE", "/v1/runs", b"", "", 405, "MethodNotAllowed"),
         ("GET", "/v1/deferreds/nonsense", b"", "", 404, "BadToken"),

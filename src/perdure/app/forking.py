@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from perdure.app.run_results import own_type
+from perdure.authoring.activity import check_result
 from perdure.authoring.options import checked_reason
 from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType, merged_arguments
@@ -34,10 +35,7 @@ def fork_request(
             name: _written(f"the argument {name!r}", value, types.get(name))
             for name, value in _named("input", input or {}).items()
         },
-        {
-            place: _written(f"the result of {place!r}", value)
-            for place, value in _named("results", results or {}).items()
-        },
+        {place: _result(place, value) for place, value in _named("results", results or {}).items()},
         checked_reason(reason),
     )
 
@@ -52,6 +50,12 @@ def _named(what: str, given: object) -> Mapping[str, object]:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise BadOption(f"{what} is {given!r}; give a dict with a value for each name")
     return given
+
+
+def _result(place: str, value: object) -> msgspec.Raw:
+    data = _written(f"the result of {place!r}", value)
+    check_result(place, data)
+    return data
 
 
 def _written(what: str, value: object, kind: ValueType | None = None) -> msgspec.Raw:

@@ -6,7 +6,6 @@ from typing import Any
 from perdure.authoring.workflow import Workflow
 from perdure.errors import BadOption
 from perdure.ids import checked_id
-from perdure.kernel.status import HELD, HOLDS, Status
 from perdure.views.timeline import WantedEvents
 
 
@@ -68,16 +67,3 @@ def flag(what: str, given: object) -> bool:
 def text(what: str, given: object) -> str | None:
     """Something to look for; None for anything."""
     return None if given is None else checked_id(what, given)
-
-
-def statuses(given: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """One status or several, by name or as Status, whatever their case; and, apart, why runs are held."""
-    if given is None:
-        return (), ()
-    names = [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
-    for name in names:
-        if not isinstance(name, str) or (name.upper() not in Status.__members__ and name.lower() not in (HELD, *HOLDS)):
-            raise BadOption(f"no status is named {name!r}; there are {', '.join((*Status, HELD, *HOLDS))}")
-    wanted = {str(name).lower() for name in names}
-    holds = tuple(hold for hold in HOLDS if HELD in wanted or hold in wanted)
-    return tuple(status for status in Status if status.lower() in wanted), holds

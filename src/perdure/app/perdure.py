@@ -69,6 +69,7 @@ from perdure.stores.urls import store_for
 from perdure.views.bulk import Bulk, act_on_all
 from perdure.views.changes import Change, changes_of
 from perdure.views.check import Check
+from perdure.views.finding import checked_statuses
 from perdure.views.run import Page
 from perdure.views.run_views import views_of
 from perdure.views.schedules import DutyInfo, duty_views
@@ -563,7 +564,7 @@ class Perdure:
         Activities on a queue are among them when they are held, else only when `workflow="task:NAME"`, `id` or
         `parent_id` asks for them.
         """
-        statuses, held = checks.statuses(status)
+        statuses, held = checked_statuses(status)
         wanted = RunFilter(
             namespace=self.namespace,
             status=statuses,
@@ -657,8 +658,7 @@ class Perdure:
         Exactly those that are on disk now and still match when it is their turn, each once; `progress` is called with
         what became of them so far, `dry_run` only counts. Called again after a crash it does the rest.
         """
-        steering = Steering(Verb.CANCEL, checked_reason(reason))
-        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+        return await self._steer_all(Verb.CANCEL, reason, where, params, progress, dry_run=dry_run)
 
     async def terminate_all(
         self,
@@ -670,8 +670,7 @@ class Perdure:
         progress: Callable[[Bulk], object] | None = None,
     ) -> Bulk:
         """End all open runs that match at once, as `run.terminate` does; otherwise as `cancel_all`."""
-        steering = Steering(Verb.TERMINATE, checked_reason(reason))
-        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+        return await self._steer_all(Verb.TERMINATE, reason, where, params, progress, dry_run=dry_run)
 
     async def pause_all(
         self,
@@ -683,20 +682,22 @@ class Perdure:
         progress: Callable[[Bulk], object] | None = None,
     ) -> Bulk:
         """Pause all open runs that match, as `run.pause` does; otherwise as `cancel_all`."""
-        steering = Steering(Verb.PAUSE, checked_reason(reason))
-        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+        return await self._steer_all(Verb.PAUSE, reason, where, params, progress, dry_run=dry_run)
 
     async def resume_all(
         self,
         *,
         where: str,
         params: Mapping[str, object] | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
         progress: Callable[[Bulk], object] | None = None,
     ) -> Bulk:
-        """Let all held runs that match go on, as `run.resume` does; otherwise as `cancel_all`."""
-        steering = Steering(Verb.RESUME)
-        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+        """Let all held runs that match go on, as `run.resume` does; otherwise as `cancel_all`.
+
+        A run that goes on keeps no `reason`; it is taken so that all of these are called alike.
+        """
+        return await self._steer_all(Verb.RESUME, reason, where, params, progress, dry_run=dry_run)
 
     async def retry_all(
         self,
@@ -708,8 +709,7 @@ class Perdure:
         progress: Callable[[Bulk], object] | None = None,
     ) -> Bulk:
         """Retry all runs that match and have not ended well, as `run.retry` does; otherwise as `cancel_all`."""
-        steering = Steering(Verb.RETRY, checked_reason(reason))
-        return await act_on_all(self._opened, self.namespace, steering, where, params, progress, dry_run=dry_run)
+        return await self._steer_all(Verb.RETRY, reason, where, params, progress, dry_run=dry_run)
 
     async def broadcast(
         self,
@@ -728,6 +728,19 @@ class Perdure:
         """
         sent = broadcast_of(signal, payload, id, self._ids)
         return await act_on_all(self._opened, self.namespace, sent, where, params, progress, dry_run=dry_run)
+
+    async def _steer_all(
+        self,
+        verb: Verb,
+        reason: str | None,
+        where: str,
+        params: Mapping[str, object] | None,
+        progress: Callable[[Bulk], object] | None,
+        *,
+        dry_run: bool,
+    ) -> Bulk:
+        asked = Steering(verb, checked_reason(reason))
+        return await act_on_all(self._opened, self.namespace, asked, where, params, progress, dry_run=dry_run)
 
     def _workflow(self, name: str) -> Workflow[..., Any] | None:
         return workflows.get(name) if self._known is None else self._known.get(name)

@@ -6,8 +6,11 @@ outside, the function just runs.
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
+
+import msgspec
 
 from perdure.authoring.durations import Duration
 from perdure.authoring.function import DecoratedFunction, checked_function
@@ -85,6 +88,19 @@ class Activity(DecoratedFunction[P, R_co]):
 
 
 activities: Registry[Activity[..., Any]] = Registry("activity")
+# The place of a call of an activity: its branch, its name, its key or how-many-th of that name.
+_PLACE = re.compile(r"(?:[^()]*/)?([^/()#]+)(?:\(.*\)|#\d+)?", re.DOTALL)
+# Calls that are no activities have these names in their places.
+_OTHERS = frozenset({"signal", "deferred", "request", "sleep"})
+
+
+def check_result(place: str, data: msgspec.Raw) -> None:
+    """BadValue for a result that the activity which is called at this place would not give, if it is known here."""
+    found = _PLACE.fullmatch(place)
+    name = "" if found is None else found[1]
+    known = None if name in _OTHERS else activities.get(name)
+    if known is not None:
+        known.signature.result.restore(data, f"the result of {place!r}")
 
 
 class ActivityDecorator(Protocol):

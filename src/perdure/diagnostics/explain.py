@@ -23,6 +23,7 @@ from perdure.engine.ports import Engine, Liveness, WorkerLife
 from perdure.errors import RunNotFound, RunUnreadable
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.records import RunRow
+from perdure.views.bulk import ENDED_BADLY
 from perdure.views.held import meaning_of, report_of
 from perdure.views.run import Page, RunInfo, View, Wait, moment, run_view
 from perdure.views.words import counted, visible
@@ -152,7 +153,20 @@ class _Explainer:
         assert info.closed_at is not None
         why = f": {info.error}" if info.error else ""
         summary = f"it has ended: {info.status} at {told_time(info.closed_at)}{why}"
-        return self._told(info, Cause.CLOSED, summary, info.closed_at, status=info.status, error=info.error)
+        return self._told(
+            info, Cause.CLOSED, summary, info.closed_at, self._again(info), status=info.status, error=info.error
+        )
+
+    def _again(self, info: RunInfo) -> str | None:
+        """What helps after an end that was not wanted."""
+        if info.forked_to is not None:
+            return f"it went on as another run: {self._command('show', info.forked_to)}"
+        if info.status not in ENDED_BADLY:
+            return None
+        return (
+            f"when the cause is mended, run again what failed: {self._command('retry', info.id)}; or go on from an "
+            f"event with another input or result: {self._command('fork', info.id, '--at', 'SEQ')}"
+        )
 
     def _held(self, info: RunInfo) -> Explanation:
         report = report_of(info)

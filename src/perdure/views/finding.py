@@ -4,7 +4,7 @@ In:   the text of a filter, its parameters, and the keyword filters of a list.
 Out:  a page of runs; how many match; BadFilter, before any query runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from perdure.engine.ports import Engine
 from perdure.errors import BadOption
 from perdure.kernel.filters import Filter, all_of, any_of, asks_for_activities, parse
 from perdure.kernel.filters.syntax import Compare, Field, In, Like, Not, TextValue
+from perdure.kernel.status import HELD, HOLDS, Status
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunFilter, RunQuery
 from perdure.views.run import Page, checked_limit, shown_page
@@ -45,6 +46,19 @@ def _keywords(beside: RunFilter) -> list[Filter]:
         In(Field(name), tuple(TextValue(str(value)) for value in values)) for name, values in states.items() if values
     ]
     return [*found, any_of(any_state)] if any_state else found
+
+
+def checked_statuses(given: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """One status or several, by name or as Status, whatever their case; and, apart, why runs are held."""
+    if given is None:
+        return (), ()
+    names = [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
+    for name in names:
+        if not isinstance(name, str) or (name.upper() not in Status.__members__ and name.lower() not in (HELD, *HOLDS)):
+            raise BadOption(f"no status is named {name!r}; there are {', '.join((*Status, HELD, *HOLDS))}")
+    wanted = {str(name).lower() for name in names}
+    holds = tuple(hold for hold in HOLDS if HELD in wanted or hold in wanted)
+    return tuple(status for status in Status if status.lower() in wanted), holds
 
 
 async def page_of(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from perdure.codec.schemas import misfit
 from perdure.engine.hindrances import (
     NoCode,
     Rest,
@@ -472,3 +473,10 @@ async def shown_page(
         except RunUnreadable as error:
             unreadable.append(error)
     return Page(infos, rows[limit - 1].run_id if len(rows) > limit else None, tuple(unreadable), read)
+
+
+def signal_misfit(name: str, payload: object, waits: Sequence[Wait]) -> str | None:
+    """Why a run that waits for this signal would set this payload aside; None when it takes it, or keeps it."""
+    schemas = [wait.accepts for wait in waits if wait.kind == "signal" and wait.name == name]
+    troubles = [misfit(payload, schema or {}) for schema in schemas]
+    return troubles[0] if troubles and None not in troubles else None

@@ -14,6 +14,7 @@ import msgspec
 from perdure.engine.held import tell_unreadable
 from perdure.engine.ports import Advance, Engine, Hold, Pause
 from perdure.errors import RunUnreadable
+from perdure.kernel.events import ResultGiven
 from perdure.kernel.messages import CancelRequest, Message, PauseRequest
 from perdure.stores import rows
 from perdure.worker.calls.call import Mismatch, PausedRun
@@ -27,6 +28,12 @@ log = logging.getLogger("perdure.worker")
 REMEDY = (
     "bring back the code that wrote this history, or tell old runs from new with patched(), and restart the worker; "
     "or give the run up with `perdure terminate {id}`"
+)
+
+# Of a run whose own start does not fit, and of one with a result given by hand: what to do besides.
+OTHER_INPUT = "to begin it with other arguments, `perdure fork {id} --at 1 --id NEW --input JSON`; "
+OTHER_RESULT = (
+    "to give another result, fork it before that: `perdure fork {id} --at {seq} --id NEW --result PLACE=JSON`; "
 )
 
 
@@ -158,12 +165,18 @@ class Pausing:
 
 def _report(live: LiveRun, mismatch: Mismatch) -> str:
     event = mismatch.event
+    id = shlex.quote(live.owned.workflow_id)
+    before = ""
+    if event is None:
+        before = OTHER_INPUT.format(id=id)
+    elif isinstance(event.fact, ResultGiven):
+        before = OTHER_RESULT.format(id=id, seq=event.seq - 1)
     return msgspec.json.encode(
         {
             "trouble": mismatch.trouble,
             "workflow": live.workflow.name,
             "history": None if event is None else {"seq": event.seq, "kind": event.kind, "place": event.place},
             "code_waits_at": mismatch.waiting,
-            "remedy": REMEDY.format(id=shlex.quote(live.owned.workflow_id)),
+            "remedy": before + REMEDY.format(id=id),
         }
     ).decode()

@@ -90,7 +90,11 @@ class Program:
                 return
             raise Mismatch(event, [], f"the code has ended, but event {event.seq} is {event.kind} at {event.place!r}")
         if type(event.fact) is ResultGiven and (call := self.pending.get(event.place)) is not None:
-            event = msgspec.structs.replace(event, fact=call.as_answer(event))
+            try:
+                self.deliver(msgspec.structs.replace(event, fact=call.as_answer(event)))
+            except Mismatch as mismatch:
+                raise Mismatch(event, mismatch.waiting, mismatch.trouble) from None
+            return
         self.deliver(event)
 
     def _take_note(self, event: Event) -> None:

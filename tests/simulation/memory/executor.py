@@ -12,8 +12,8 @@ from perdure.stores.queries import ONLY_SQLITE
 from perdure.stores.rules.batch import apply_groups, apply_singly, is_torn
 from perdure.stores.rules.questions import (
     NOTHING,
-    Bulk,
     Found,
+    ManyRows,
     Query,
     Question,
     Release,
@@ -108,7 +108,7 @@ def _ask(view: View, question: Question) -> Steps[Found]:
         case Query(name, parameters):
             found = yield from STATEMENTS[name](view, **parameters)
             yield Progress(name)
-        case Bulk(name, rows):
+        case ManyRows(name, rows):
             found = yield from STATEMENTS[name](view, rows)
             yield Progress(name)
         case Several(names, parameters):

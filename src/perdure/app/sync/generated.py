@@ -774,12 +774,16 @@ class SyncPerdure(SyncApp):
         *,
         where: str,
         params: Mapping[str, object] | None = None,
+        reason: str | None = None,
         dry_run: bool = False,
         progress: Callable[[Bulk], object] | None = None,
     ) -> Bulk:
-        """Let all held runs that match go on, as `run.resume` does; otherwise as `cancel_all`."""
+        """Let all held runs that match go on, as `run.resume` does; otherwise as `cancel_all`.
+
+        A run that goes on keeps no `reason`; it is taken so that all of these are called alike.
+        """
         found: Bulk = self._bridge.wait(
-            self._inner.resume_all(where=where, params=params, dry_run=dry_run, progress=progress)
+            self._inner.resume_all(where=where, params=params, reason=reason, dry_run=dry_run, progress=progress)
         )
         return found
 

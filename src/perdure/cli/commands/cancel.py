@@ -68,9 +68,7 @@ def cancel(
                 "--force, --deadline and --wait are for one run; `perdure terminate --where` ends many at once"
             )
         many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
-        many.ask(
-            "cancel", lambda app, **how: app.cancel_all(where=where, params=parameters(parameter), reason=reason, **how)
-        )
+        many.ask_all("cancel", reason=reason)
         return
     assert name is not None
     if force and deadline is not None:

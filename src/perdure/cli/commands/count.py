@@ -50,7 +50,7 @@ def count(
         return
     table = plain_table(str(by), "runs")
     for value, number in ordered:
-        table.add_row("" if value is None else str(value).lower() if by == "status" else str(value), f"{number:,}")
+        table.add_row("" if value is None else str(value), f"{number:,}")
     print_lines(screen(), table)
 
 

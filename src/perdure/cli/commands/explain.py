@@ -1,6 +1,8 @@
 """`perdure explain`: why a run does not move."""
 
 import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from rich.console import Console
 from rich.padding import Padding
@@ -41,11 +43,32 @@ def _print(console: Console, told: Explanation) -> None:
     if told.since is not None:
         table.add_row("since", moment(told.since))
     for label, value in told.evidence.items():
-        if value is not None:
-            table.add_row(label.replace("_", " "), Text(compact(value, LONGEST_VALUE)))
+        for word, text in _evidence(label, value):
+            table.add_row(word.replace("_", " "), Text(text))
     if told.advice is not None:
         table.add_row("what helps", Text(told.advice, style="yellow"))
     print_lines(console, table)
     if told.why is not None:
         console.print()
         print_lines(console, Padding(Text.assemble((f"run {told.why.id}", "bold"), f": {told.why.summary}"), (0, 2)))
+
+
+def _evidence(label: str, value: object) -> Iterator[tuple[str, str]]:
+    """A piece of evidence in words: a line for each part of a report, for each thing that is waited for besides."""
+    if label == "report" and isinstance(value, Mapping):
+        for name, part in value.items():
+            # The remedy is told as what helps, the trouble at the top.
+            if name not in {"remedy", "trouble"}:
+                yield from _evidence(name, part)
+    elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        for each in value:
+            parts = [(name, _text(part)) for name, part in each.items() if part is not None]
+            yield label, ", ".join(part if name == "kind" else f"{name} {part}" for name, part in parts)
+    elif value is not None:
+        yield label, _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        return moment(value)
+    return value if isinstance(value, str) else compact(value, LONGEST_VALUE)

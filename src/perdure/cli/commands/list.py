@@ -173,7 +173,7 @@ async def _show_changes(url: str, namespace: str, filters: dict[str, Any], *, is
         if filters["parent_id"] is not None:
             filters |= {"parent_id": (await found(app, filters["parent_id"])).run_id}
         where, params = _as_filter(filters)
-        cursor, patience = None, Reconnecting(url, errors())
+        cursor, patience, shown = None, Reconnecting(url, errors()), dict[str, str]()
         while True:
             subscribed = cast("AsyncGenerator[Change, None]", app.subscribe(where=where, params=params, after=cursor))
             try:
@@ -181,7 +181,10 @@ async def _show_changes(url: str, namespace: str, filters: dict[str, Any], *, is
                     async for change in changes:
                         patience.rest()
                         cursor = change.cursor
-                        _print_change(change, is_shown=is_shown)
+                        if not is_shown:
+                            print_json_line({"run": listed(change.run), "left": change.left, "cursor": cursor})
+                        elif is_news(change, shown):
+                            print_lines(screen(), _line(change))
             except StoreUnavailable as error:
                 patience.bear(error)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -204,17 +207,25 @@ def _as_filter(filters: dict[str, Any]) -> tuple[str, dict[str, object]]:
     return " and ".join(parts) or "true", params | (filters["params"] or {})
 
 
-def _print_change(change: Change, *, is_shown: bool) -> None:
+def is_news(change: Change, shown: dict[str, str]) -> bool:
+    """Whether a run has another line than the last one that was shown of it; its time aside."""
+    run_id, line = change.run.run_id, _line(change).plain.partition("  ")[2]
+    if shown.get(run_id) == line:
+        return False
+    shown.pop(run_id, None)
+    if not change.left and change.run.closed_at is None:
+        shown[run_id] = line
+    return True
+
+
+def _line(change: Change) -> Text:
     info = change.run
-    if not is_shown:
-        print_json_line({"run": listed(info), "left": change.left, "cursor": change.cursor})
-        return
     left = Text("  no longer matches", style="dim") if change.left else Text()
     step = f"  at {visible(info.step)}" if info.step is not None else ""
     line = Text.assemble(
         (f"{info.updated_at.astimezone():%H:%M:%S}", "dim"), "  ", (info.id, "bold"), f"  {info.workflow}  "
     )
-    print_lines(screen(), Text.assemble(line, status_text(info.status, info.held), step, "  ", _note(info), left))
+    return Text.assemble(line, status_text(info.status, info.held), step, "  ", _note(info), left)
 
 
 # A page

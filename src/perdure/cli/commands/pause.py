@@ -49,9 +49,7 @@ def pause(
     one_or_many(name, where, "pause")
     if where is not None:
         many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
-        many.ask(
-            "pause", lambda app, **how: app.pause_all(where=where, params=parameters(parameter), reason=reason, **how)
-        )
+        many.ask_all("pause", reason=reason)
         return
     assert name is not None
 

@@ -22,6 +22,7 @@ from perdure.cli.input.options import (
     AsJson,
     Namespace,
     Parameters,
+    Reason,
     Url,
     Where,
     Yes,
@@ -42,6 +43,7 @@ def resume(
     where: Where = None,
     parameter: Parameters = None,
     yes: Yes = False,
+    reason: Reason = None,
     all: Annotated[
         bool, typer.Option("--all", help="Every run that is held as quarantine or mismatch, not just one.")
     ] = False,
@@ -50,9 +52,11 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Let a held run go on, or all of them."""
+    if reason is not None and where is None:
+        raise Mistake("--reason goes with --where")
     if where is not None and name is None and not all:
         many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
-        many.ask("resume", lambda app, **how: app.resume_all(where=where, params=parameters(parameter), **how))
+        many.ask_all("resume", reason=reason)
         return
     if (name is None) != all or where is not None:
         raise Mistake("name the run that shall go on, or say --where or --all; `perdure list --status held` shows them")

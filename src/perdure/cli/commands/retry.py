@@ -39,9 +39,7 @@ def retry(
     one_or_many(name, where, "retry")
     if where is not None:
         many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
-        many.ask(
-            "retry", lambda app, **how: app.retry_all(where=where, params=parameters(parameter), reason=reason, **how)
-        )
+        many.ask_all("retry", reason=reason)
         return
     assert name is not None
 

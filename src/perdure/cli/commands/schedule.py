@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+import msgspec
 import typer
 from rich.text import Text
 
@@ -86,7 +87,7 @@ def schedule(
         typer.Argument(help="What to do.", metavar="list|show|create|update|pause|resume|trigger|backfill|delete|next"),
     ],
     name: Annotated[
-        str | None, typer.Argument(help="The schedule; for `next` a cron expression.", show_default=False)
+        str | None, typer.Argument(help="The schedule; for `next` a cron expression, too.", show_default=False)
     ] = None,
     target: Annotated[
         str | None,
@@ -143,7 +144,8 @@ def schedule(
         takes_none = "`perdure schedule list` shows all of them; it takes no name"
         raise Mistake(takes_none if name is not None else f"name the schedule: `perdure schedule {action} NAME`")
     if action is ScheduleAction.NEXT:
-        _print_times(Cron(name or "", zone or "UTC"), limit, is_json=not is_for_people(as_json=as_json))
+        when = _next_of(url, namespace, name or "", zone)
+        _print_times(when, limit, is_json=not is_for_people(as_json=as_json))
         return
     asked = _asked(action, name or "", target, arguments, queue, TypedOptions(typed, reason, start, end))
     # Making the first schedule makes the database; all else is asked of one that is there.
@@ -276,20 +278,62 @@ def _print_one(found: ScheduleInfo) -> None:
 
 
 def in_words(when: Timetable) -> str:
-    """A timetable as it is typed, with what is not the default."""
-    return repr(when)
+    """A timetable in words, with what is not the default."""
+    told = {"expression", "zone", "interval", "offset", "moment"}
+    defaults = {field.name: field.default for field in msgspec.structs.fields(when)}
+    given = [(name, value) for name, value in msgspec.structs.asdict(when).items() if value != defaults[name]]
+    rest = [f"{name.replace('_', ' ')} {_told(value)}" for name, value in given if name not in told]
+    return ", ".join([_when(when), *rest])
 
 
-def _print_times(when: Cron, limit: int, *, is_json: bool) -> None:
+def _when(when: Timetable) -> str:
+    if isinstance(when, Cron):
+        return f"cron {when.expression} ({when.zone})"
+    if isinstance(when, Every):
+        return f"every {_told(when.interval)}{f', {_told(when.offset)} later' if when.offset else ''}"
+    return f"once at {_told(when.moment)}"
+
+
+def _told(value: object) -> str:
+    """A duration or a moment of a timetable; what is neither stands for itself."""
+    if isinstance(value, datetime):
+        return moment(value)
+    if not isinstance(value, int | float):
+        return str(value)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if value >= size and value % size == 0:
+            return f"{value / size:g} {unit}"
+    return f"{value:g} s"
+
+
+def _next_of(url: str, namespace: str, text: str, zone: str | None) -> Timetable:
+    """The times of a cron expression, or of the schedule of this name."""
+    try:
+        return Cron(text, zone or "UTC")
+    except perdure.BadSchedule as error:
+        # Several words are meant as cron, and a zone goes with nothing else.
+        if zone is not None or len(text.split()) > 1:
+            raise
+        trouble = error
+    try:
+        found = asyncio.run(_in(url, namespace, ScheduleAction.SHOW, text, TypedOptions({}, None, None, None)))
+    except perdure.PerdureError:
+        raise Mistake(f"no schedule is named {text!r}, and as a cron expression: {trouble}") from None
+    assert isinstance(found, ScheduleInfo)
+    return found.when
+
+
+def _print_times(when: Timetable, limit: int, *, is_json: bool) -> None:
     """The next times, in the zone and in UTC, and where the clock changes between them."""
-    zone = ZoneInfo(when.zone)
+    name = when.zone if isinstance(when, Cron) else "UTC"
+    zone = ZoneInfo(name)
     times = when.times(datetime.now(UTC), limit)
     if not times:
         raise Mistake(f"{in_words(when)} never starts: no time of it lies ahead")
     if is_json:
         print_json([{"time": time, "local": time.astimezone(zone).isoformat()} for time in times])
         return
-    shown, before = plain_table(when.zone, "UTC", ""), None
+    shown, before = plain_table(name, "UTC", ""), None
     for time in times:
         local = time.astimezone(zone)
         change = "" if before in {None, local.utcoffset()} else f"the clock has changed to {local:%Z}"

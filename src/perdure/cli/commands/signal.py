@@ -1,7 +1,6 @@
 """`perdure signal`: send a message to a run."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -16,8 +15,7 @@ from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Na
 from perdure.cli.input.values import duration, json_given, parameters
 from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
-from perdure.codec.schemas import misfit
-from perdure.views.run import Wait
+from perdure.views.run import signal_misfit
 from perdure.views.words import compact, span
 
 EXAMPLES = {
@@ -66,8 +64,7 @@ def send(
             raise Mistake("--delay is for one run; with --where a signal is received at once")
         value = _value(signal)
         many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
-        given = {"where": where, "params": parameters(parameter), "id": id}
-        many.ask("signal", lambda app, **how: app.broadcast(name, value, **given, **how))
+        many.ask("signal", lambda app, **how: app.broadcast(name, value, id=id, **how))
         return
     if signal is None:
         raise Mistake("name the run and the signal: `perdure signal ID NAME PAYLOAD`; or --where for many runs")
@@ -95,18 +92,10 @@ async def _send(
     async with client(url, namespace) as app:
         run = await found(app, name)
         waits = (await run.describe()).waiting_for
-        if not force:
-            _refuse_misfit(run.id, signal, value, waits)
+        if not force and (trouble := signal_misfit(signal, value, waits)) is not None:
+            raise Trouble(
+                f"run {run.id!r} waits for {signal!r} with another payload: {trouble}; "
+                "nothing was sent, --force sends it all the same"
+            )
         await run.signal(signal, value, id=id, delay=delay)
         return run, [wait.name for wait in waits if wait.kind == "signal" and wait.name is not None]
-
-
-def _refuse_misfit(id: str, signal: str, value: object, waits: "Sequence[Wait]") -> None:
-    """Trouble when the run waits for this signal, with another payload: it would be set aside."""
-    schemas = [wait.accepts for wait in waits if wait.kind == "signal" and wait.name == signal]
-    troubles = [misfit(value, schema or {}) for schema in schemas]
-    if troubles and None not in troubles:
-        raise Trouble(
-            f"run {id!r} waits for {signal!r} with another payload: {troubles[0]}; "
-            "nothing was sent, --force sends it all the same"
-        )

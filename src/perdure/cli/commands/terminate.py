@@ -50,10 +50,7 @@ def terminate(
     one_or_many(name, where, "terminate")
     if where is not None:
         many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
-        many.ask(
-            "terminate",
-            lambda app, **how: app.terminate_all(where=where, params=parameters(parameter), reason=reason, **how),
-        )
+        many.ask_all("terminate", reason=reason)
         return
     assert name is not None
 

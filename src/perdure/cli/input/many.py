@@ -7,7 +7,7 @@ Out:  how many there are, with a few of their ids, and a question; then a progre
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -32,8 +32,21 @@ class Asking(Protocol):
     """How it is asked of an app."""
 
     def __call__(
-        self, app: "perdure.Perdure", *, dry_run: bool, progress: Callable[[Bulk], object] | None
+        self,
+        app: "perdure.Perdure",
+        *,
+        where: str,
+        params: dict[str, object] | None,
+        dry_run: bool,
+        progress: Callable[[Bulk], object] | None,
     ) -> Coroutine[Any, Any, Bulk]: ...
+
+
+class Which(TypedDict):
+    """The filter, and the values in it."""
+
+    where: str
+    params: dict[str, object] | None
 
 
 class Many:
@@ -43,8 +56,7 @@ class Many:
         self, url: str, namespace: str, where: str, params: dict[str, object] | None, *, yes: bool, as_json: bool
     ) -> None:
         self._at = (url, namespace)
-        self._where = where
-        self._params = params
+        self._which = Which(where=where, params=params)
         self._yes = yes
         self._as_json = as_json
 
@@ -58,20 +70,31 @@ class Many:
         if found.errors:
             raise typer.Exit(FAILED)
 
+    def ask_all(self, verb: str, *, reason: str | None) -> None:
+        """The same for what an app has a method for: `pause` is `pause_all`."""
+        self.ask(verb, lambda app, **how: getattr(app, f"{verb}_all")(reason=reason, **how))
+
     async def _look(self, verb: str, asked: Asking) -> tuple[int, list[str]]:
         async with client(*self._at) as app:
-            counted = await asked(app, dry_run=True, progress=None)
+            counted = await asked(app, **self._which, dry_run=True, progress=None)
             if not counted.matched or self._yes:
                 return counted.matched, []
-            where = f"({self._where}) and {POSSIBLE.get(verb, OPEN)} and not workflow like 'task:%'"
-            return counted.matched, [run.id for run in await app.list(where=where, params=self._params, limit=FEW_IDS)]
+            where = f"({self._which['where']}) and {POSSIBLE.get(verb, OPEN)} and not workflow like 'task:%'"
+            return counted.matched, [
+                run.id for run in await app.list(where=where, params=self._which["params"], limit=FEW_IDS)
+            ]
 
     async def _act(self, asked: Asking, count: int) -> Bulk:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, console=errors(), transient=True, disable=not errors().is_terminal) as bar:
             task = bar.add_task("runs", total=count)
             async with client(*self._at) as app:
-                return await asked(app, dry_run=False, progress=lambda found: bar.update(task, completed=_seen(found)))
+                return await asked(
+                    app,
+                    **self._which,
+                    dry_run=False,
+                    progress=lambda found: bar.update(task, completed=_seen(found)),
+                )
 
     def _print(self, verb: str, found: Bulk) -> None:
         for kind, failed in found.errors.items():

@@ -10,6 +10,7 @@ from perdure.errors import (
     AlreadyResolved,
     BadField,
     BadToken,
+    BadValue,
     IdConflict,
     InboxFull,
     NotAnswered,
@@ -25,19 +26,23 @@ from perdure.http.values import absent, checked_value
 from perdure.ids import checked_id
 from perdure.kernel.messages import DeferredFailure, DeferredResult, RequestSent, SignalSent
 from perdure.kernel.requests import Answered, Refused
-from perdure.views.run import DeferredInfo, deferred_views, run_view
+from perdure.views.run import DeferredInfo, deferred_views, run_view, signal_misfit
 
 ROWS = RouteRows()
 ACCEPTED = 202
 
 
 class SignalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A signal; sent twice under one `id` it counts once. With a `delay` in seconds it is received that much later."""
+    """A signal; sent twice under one `id` it counts once. With a `delay` in seconds it is received that much later.
+
+    A payload that is not what the run waits for is refused, unless `force` is true: its code would set it aside.
+    """
 
     name: str
     payload: msgspec.Raw = absent()
     id: str | None = None
     delay: float | None = None
+    force: bool = False
 
 
 class RequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,7 +81,7 @@ class RequestResult(msgspec.Struct, frozen=True, omit_defaults=True):
     Scope.STEER,
     body=SignalBody,
     answer=Sent,
-    errors=(RunNotFound, RunClosed, InboxFull),
+    errors=(RunNotFound, RunClosed, InboxFull, BadValue),
 )
 async def send_signal(call: Call[NoQuery, SignalBody]) -> Sent:
     """Send a signal; it is on disk when this answers."""
@@ -85,6 +90,10 @@ async def send_signal(call: Call[NoQuery, SignalBody]) -> Sent:
     message_id = None if body.id is None else f"signal:{checked_id('signal id', body.id)}"
     sent = SignalSent(name, checked_value(body.payload, f"the signal {name!r}"))
     delay_ms = 0 if body.delay is None else milliseconds(body.delay, "delay")
+    if not body.force and row.waiting is not None:
+        waits = (await run_view(call.engine, row)).waiting_for
+        if (trouble := signal_misfit(name, msgspec.json.decode(sent.payload), waits)) is not None:
+            raise BadValue(f"the signal {name!r}", f"the run waits for another payload: {trouble}; nothing was sent")
     await call.engine.client.post(call.namespace, row.run_id, row.workflow_id, sent, message_id, delay_ms=delay_ms)
     return Sent(row.workflow_id, row.run_id)
 

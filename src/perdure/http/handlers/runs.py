@@ -33,10 +33,10 @@ from perdure.http.table import NoQuery, Reply, RouteRows, Scope
 from perdure.http.values import absent, run_json
 from perdure.ids import checked_id
 from perdure.kernel.conflict import OnConflict
-from perdure.kernel.status import HELD, HOLDS, Status
+from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, TASK_PREFIX, Traits
 from perdure.stores.records import RunFilter
-from perdure.views.finding import count_where, page_of
+from perdure.views.finding import checked_statuses, count_where, page_of
 from perdure.views.run import RunInfo, run_view
 
 ROWS = RouteRows()
@@ -214,7 +214,7 @@ class RunPage(msgspec.Struct, frozen=True):
 async def list_runs(call: Call[ListQuery, None]) -> Mapping[str, Any]:
     """Runs that match, newest first."""
     query = call.query
-    statuses, held = _statuses(query.status)
+    statuses, held = checked_statuses([name for each in query.status for name in each.split(",")])
     entity_id = query.entity_id if call.caller.entity_id is None else call.caller.entity_id
     if query.entity_id is not None and query.entity_id != entity_id:
         return {"items": [], "cursor": None}
@@ -274,16 +274,6 @@ def params_of(given: str | None) -> dict[str, object] | None:
         return None if given is None else msgspec.json.decode(given, type=dict[str, object])
     except msgspec.MsgspecError as error:
         raise BadField("the query", f"params is not a JSON object: {error}") from None
-
-
-def _statuses(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Statuses in any case, and apart from them why runs are held."""
-    wanted = {name.lower() for each in given for name in each.split(",")}
-    unknown = wanted - {status.lower() for status in Status} - {HELD, *HOLDS}
-    if unknown:
-        raise BadField("the query", f"no status is named {min(unknown)!r}; there are {', '.join(Status)} and held")
-    holds = tuple(hold for hold in HOLDS if HELD in wanted or hold in wanted)
-    return tuple(status for status in Status if status.lower() in wanted), holds
 
 
 @ROWS.add("GET", "/v1/runs/{id}", Scope.READ, answer=RunInfo, errors=(RunNotFound,))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.authoring.activity import check_result
 from perdure.authoring.options import AttributesPatch, checked_reason, milliseconds
 from perdure.engine.ports import ForkRequest
 from perdure.errors import (
@@ -148,6 +149,8 @@ async def fork(call: Call[NoQuery, ForkBody]) -> msgspec.Raw:
         {place: checked_value(value, f"the result of {place!r}") for place, value in body.results.items()},
         checked_reason(body.reason),
     )
+    for place, value in request.results.items():
+        check_result(place, value)
     with _without_others(call):
         at = (call.namespace, row.run_id, row.workflow_id)
         made = await call.engine.forker.fork(*at, request, call.service.catalog.merged)

@@ -79,7 +79,7 @@ class RemoteClient:
         match sent:
             case SignalSent(name, payload):
                 given = None if message_id is None else message_id.removeprefix("signal:")
-                body = {"name": name, "payload": payload, "id": given, "delay": delay_ms / 1000 or None}
+                body = {"name": name, "payload": payload, "id": given, "delay": delay_ms / 1000 or None, "force": True}
                 await self._connection.post(run_path(id, "signals"), body, **at)
             case DeferredResult(name, value):
                 await self._connection.post(run_path(id, "deferreds", name), {"value": value}, **at)

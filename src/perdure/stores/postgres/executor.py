@@ -15,8 +15,8 @@ from perdure.stores.postgres.scan_floor import LOWEST, Floors
 from perdure.stores.queries import ONLY_SQLITE
 from perdure.stores.rules.questions import (
     NOTHING,
-    Bulk,
     Found,
+    ManyRows,
     Query,
     Question,
     Release,
@@ -63,7 +63,7 @@ async def _ask(connection: Connection, schema: str, question: Question, floors: 
             found = await ask_named(connection, schema, name, parameters)
         case Several(names, parameters):
             found = await _ask_several(connection, schema, names, parameters, floors)
-        case Bulk(name, rows):
+        case ManyRows(name, rows):
             found = await _fetch(connection, prepared(name, schema), [rows_as_json(rows)])
         case Text(sql, parameters):
             query = prepare(sql, schema)

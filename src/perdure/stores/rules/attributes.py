@@ -13,21 +13,21 @@ from perdure.kernel.attributes import merged
 from perdure.stores.answers import Answer, Answers, Moved, answer_group
 from perdure.stores.operations import Annotate, InsertRichRun, SetAttributes
 from perdure.stores.rules.filters import attribute_rows
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 
 def put_attributes(runs: Sequence[InsertRichRun]) -> Steps[None]:
     """Let new runs be found by their attributes."""
     rows = [row for run in runs for row in attribute_rows(run.run_id, run.namespace, run.attributes)]
     if rows:
-        yield Bulk("put_attributes", rows)
+        yield ManyRows("put_attributes", rows)
 
 
 def annotate_runs(notes: list[tuple[int, Annotate]], answers: Answers) -> Steps[None]:
     """Show what workflows say of themselves; Moved where the worker does not own the run any more."""
     # In the order of their ids, as messages lock them, so that nobody waits for each other.
     given = sorted((note for _, note in notes), key=attrgetter("run_id"))
-    found = {run_id for (run_id,) in (yield Bulk("annotate_runs", given)).rows}
+    found = {run_id for (run_id,) in (yield ManyRows("annotate_runs", given)).rows}
     applied = [note for note in given if note.run_id in found]
     for index, note in notes:
         if note.run_id not in found:
@@ -48,7 +48,7 @@ def _annotate_changed(note: Annotate) -> Steps[Annotate | None]:
         return None
     attributes = merged(run[1], msgspec.json.decode(note.patch))
     again = note._replace(before=run[1], attributes=attributes)
-    return again if (yield Bulk("annotate_runs", [again])).rows else None
+    return again if (yield ManyRows("annotate_runs", [again])).rows else None
 
 
 def set_attributes(given: SetAttributes) -> Steps[Answer | None]:
@@ -61,7 +61,7 @@ def set_attributes(given: SetAttributes) -> Steps[Answer | None]:
 
 def _renew(changed: list[tuple[str, str, str]]) -> Steps[None]:
     """Let runs be found by what their attributes are now."""
-    yield Bulk("drop_attributes", [(run_id,) for run_id, *_ in changed])
+    yield ManyRows("drop_attributes", [(run_id,) for run_id, *_ in changed])
     rows = [row for each in changed for row in attribute_rows(*each)]
     if rows:
-        yield Bulk("renew_attributes", rows)
+        yield ManyRows("renew_attributes", rows)

@@ -13,7 +13,7 @@ from typing import Any
 
 from perdure.stores.answers import Answer, Applied
 from perdure.stores.operations import ForgetChanges, Listen
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 # The listener of those who follow runs as they change.
 CHANGES = "changes"
@@ -38,7 +38,7 @@ def log_changes(run_ids: Sequence[str | bytes], now: int) -> Steps[None]:
 
 def _log(run_ids: Sequence[str], now: int, listeners: Sequence[Any]) -> Steps[None]:
     if CHANGES in wanted(listeners, now):
-        yield Bulk("log_changes", [(run_id,) for run_id in dict.fromkeys(run_ids)])
+        yield ManyRows("log_changes", [(run_id,) for run_id in dict.fromkeys(run_ids)])
 
 
 def wanted(listeners: Sequence[Any], now: int) -> set[str]:
@@ -58,7 +58,7 @@ def listen(wish: Listen) -> Steps[None]:
     yield Query("listen", wish._asdict())
     if wish.name == CHANGES and CHANGES not in wanted(listeners, wish.now):
         # Where positions are numbers of changes they stand still meanwhile, and old ones would seem to have seen all.
-        yield Bulk("log_changes", [(NO_RUN,)])
+        yield ManyRows("log_changes", [(NO_RUN,)])
 
 
 def forget_changes(forget: ForgetChanges) -> Steps[Answer]:

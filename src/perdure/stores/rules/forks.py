@@ -7,7 +7,7 @@ Out:  questions to the database; Missing when the other run is not there.
 from perdure.stores.answers import Answer, Missing
 from perdure.stores.operations import ForkRun
 from perdure.stores.rules.changes import log_changes
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 from perdure.stores.rules.runs import append_events
 
 # What a retry is called, in contrast to a fork.
@@ -28,9 +28,9 @@ def fork_run(fork: ForkRun) -> Steps[Answer | None]:
         yield Query("copy_begun", ends)
     if fork.kept:
         rows = [(fork.from_run_id, fork.run_id, *kept) for kept in fork.kept]
-        yield Bulk("copy_payloads", rows)
-        yield Bulk("copy_events", rows)
-        yield Bulk("retake_messages", rows)
+        yield ManyRows("copy_payloads", rows)
+        yield ManyRows("copy_events", rows)
+        yield ManyRows("retake_messages", rows)
     yield Query("keep_known", ends)
     if fork.given:
         yield from append_events(list(fork.given), {})

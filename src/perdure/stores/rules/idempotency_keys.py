@@ -7,7 +7,7 @@ Out:  questions to the database; KeptKey for a group whose key another one has.
 from perdure.stores.answers import Answer, Answers, Applied, KeptKey, answer_group
 from perdure.stores.operations import ForgetKeys, TakeKey
 from perdure.stores.records import KeyRow
-from perdure.stores.rules.questions import Ask, Bulk, Query, Steps
+from perdure.stores.rules.questions import Ask, ManyRows, Query, Steps
 
 
 def take_keys(takes: list[tuple[int, TakeKey]], answers: Answers) -> Steps[None]:
@@ -19,7 +19,7 @@ def take_keys(takes: list[tuple[int, TakeKey]], answers: Answers) -> Steps[None]
             answer_group(answers, index, KeptKey(holder.row))
     # In one order, so that nobody waits for each other.
     rows = [first[identity] for identity in sorted(first)]
-    taken = {holder for (holder,) in (yield Bulk("take_keys", rows)).rows}
+    taken = {holder for (holder,) in (yield ManyRows("take_keys", rows)).rows}
     for index, take in takes:
         if first[take.identity] is take and take.holder not in taken:
             kept = yield from kept_key(*take.identity)

@@ -24,7 +24,7 @@ from perdure.stores.answers import (
     answer_group,
 )
 from perdure.stores.operations import MoveMessages, PostDelayed, PostMessage, TellRun
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 # What callers send to code that waits for it; it does not end a delay.
 SENT = frozenset(kind.__name__ for kind in (SignalSent, DeferredResult, DeferredFailure, RequestSent))
@@ -53,7 +53,7 @@ def post_delayed(posts: Sequence[tuple[int, Post]], answers: Answers) -> Steps[N
 def _post(
     posts: Sequence[tuple[int, Post]], answers: Answers, count: Callable[[New], Steps[dict[str, int]]]
 ) -> Steps[None]:
-    found = yield Bulk("post_messages", _with_room(posts))
+    found = yield ManyRows("post_messages", _with_room(posts))
     inserted = {(run_id, message_id): number for number, run_id, message_id, *_ in found.rows}
     # Of a message that is posted twice in one batch the first is answered with its number.
     new: New = {}
@@ -78,7 +78,7 @@ def _post(
 
 def _count_posted(new: New) -> Steps[dict[str, int]]:
     """How many messages each run has had, now that these have come; they are ripe for them."""
-    return dict((yield Bulk("count_posted", _told(new))).rows)
+    return dict((yield ManyRows("count_posted", _told(new))).rows)
 
 
 def _count_delayed(new: New) -> Steps[dict[str, int]]:

@@ -28,7 +28,7 @@ from perdure.stores.operations import (
     ResendEvents,
 )
 from perdure.stores.rules.changes import wanted
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 # The listeners of sinks: of one that wants anything, and of one that wants steps, which are many.
 OUTBOX, OUTBOX_STEPS = "outbox", "outbox.steps"
@@ -102,9 +102,9 @@ def queue_applied(
     skipped = [skipped_row(each) for each in decisions if is_skipped(each)]
     count = 0
     if rows:
-        count += (yield Bulk("queue_events", rows)).count
+        count += (yield ManyRows("queue_events", rows)).count
     if skipped:
-        count += (yield Bulk("queue_decisions", skipped)).count
+        count += (yield ManyRows("queue_decisions", skipped)).count
     if count:
         yield Query("mark_behind", {"now": now})
 
@@ -127,7 +127,7 @@ def skipped_row(decision: NoteDecision) -> tuple[Any, ...]:
 def queue_unnamed(rows: Sequence[tuple[Any, ...]], now: int) -> Steps[None]:
     """Queue events of runs that were changed by an operation which does not name them."""
     if rows and (listeners := (yield Query("listeners", {})).rows) and OUTBOX in wanted(listeners, now):
-        yield Bulk("queue_events", rows)
+        yield ManyRows("queue_events", rows)
 
 
 def ended_rows(run_ids: Iterable[str | bytes]) -> list[tuple[Any, ...]]:

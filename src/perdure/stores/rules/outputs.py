@@ -9,25 +9,25 @@ from collections import Counter
 
 from perdure.stores.answers import Answer, Answers
 from perdure.stores.operations import MoveStreams, PublishValues, WriteSnapshot
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 
 def write_snapshots(snapshots: list[WriteSnapshot], _: Answers) -> Steps[None]:
     """Write what runs show of themselves; no statement may change one row twice."""
     newest = {snapshot.run_id: snapshot for snapshot in snapshots}
-    yield Bulk("write_snapshots", list(newest.values()))
+    yield ManyRows("write_snapshots", list(newest.values()))
 
 
 def publish_values(published: list[PublishValues], _: Answers) -> Steps[None]:
     """Append values to streams; those of activities whose caller has ended are dropped."""
     foreign = sorted({each.run_id for each in published if each.run_id != each.source_run_id})
     if foreign:
-        found = (yield Bulk("open_runs", [(run_id,) for run_id in foreign])).rows
+        found = (yield ManyRows("open_runs", [(run_id,) for run_id in foreign])).rows
         gone = {*foreign} - {run_id for (run_id,) in found}
         published = [each for each in published if each.run_id not in gone]
     if published:
-        yield Bulk("move_heads", _heads(published))
-        yield Bulk("append_values", _values(published))
+        yield ManyRows("move_heads", _heads(published))
+        yield ManyRows("append_values", _values(published))
 
 
 def _heads(published: list[PublishValues]) -> list[tuple[object, ...]]:

@@ -11,14 +11,14 @@ from perdure.stores.answers import Answer, Answers, Applied, Closed, Missing, Mo
 from perdure.stores.operations import HoldTasks, PauseRun, PostMessage, ResumeRun
 from perdure.stores.rules.changes import log_changes
 from perdure.stores.rules.inbox import post_messages
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 PAUSE, RESUME = PauseRequest.__name__, ResumeRequest.__name__
 
 
 def hold_tasks(holds: Sequence[HoldTasks]) -> Steps[None]:
     """Hold what runs have called on queues and no worker has begun."""
-    held = (yield Bulk("hold_tasks", sorted(holds))).rows
+    held = (yield ManyRows("hold_tasks", sorted(holds))).rows
     yield from log_changes([run_id for (run_id,) in held], holds[0].at)
 
 
@@ -40,7 +40,7 @@ def _held(pauses: Sequence[PauseRun]) -> Steps[set[str]]:
     """Hold those of these runs that nobody owns, and what they have called."""
     if not pauses:
         return set()
-    found = yield Bulk("hold_free_runs", sorted((pause.run_id, pause.report, pause.at) for pause in pauses))
+    found = yield ManyRows("hold_free_runs", sorted((pause.run_id, pause.report, pause.at) for pause in pauses))
     held = {run_id for (run_id,) in found.rows}
     tasks = [HoldTasks(pause.run_id, pause.tasks, pause.at) for pause in pauses if pause.run_id in held]
     if tasks:

@@ -36,7 +36,7 @@ class Text(NamedTuple):
     parameters: Mapping[str, object]
 
 
-class Bulk(NamedTuple):
+class ManyRows(NamedTuple):
     """A named statement over many rows at once."""
 
     name: str
@@ -69,7 +69,7 @@ class Found(msgspec.Struct, frozen=True):
         return self.rows[0] if self.rows else None
 
 
-Question: TypeAlias = Query | Several | Text | Bulk | Savepoint | Release
+Question: TypeAlias = Query | Several | Text | ManyRows | Savepoint | Release
 NOTHING = Found((), (), 0)
 Steps: TypeAlias = Generator[Question, Found, T]
 

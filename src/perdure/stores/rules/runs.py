@@ -10,7 +10,7 @@ from typing import Any
 from perdure.stores.answers import Answers, KeptKey, Moved, Taken, answer_group
 from perdure.stores.operations import AppendEvent, EndRun, InsertRichRun, InsertRun, NoteCancel, SupersedeRun
 from perdure.stores.rules.attributes import put_attributes
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 from perdure.stores.rules.run_rows import run_rows
 
 # What is longer than this does not stay in its row.
@@ -30,9 +30,9 @@ def supersede_runs(supersedes: list[tuple[int, SupersedeRun]], answers: Answers)
 def insert_runs(inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: Answers) -> Steps[None]:
     """Start runs, and answer whose id is taken by another run, or by the run itself."""
     plain, rich, payloads = _rows_of_inserts([run for _, run in inserts])
-    inserted = (yield Bulk("insert_runs", plain)).count if plain else 0
+    inserted = (yield ManyRows("insert_runs", plain)).count if plain else 0
     if rich:
-        inserted += (yield Bulk("insert_rich_runs", rich)).count
+        inserted += (yield ManyRows("insert_rich_runs", rich)).count
     told = [run for _, run in inserts if type(run) is InsertRichRun and run.attributes is not None] if rich else []
     owners: dict[tuple[str, str], Sequence[Any] | None] = {}
     if inserted < len(inserts):
@@ -44,7 +44,7 @@ def insert_runs(inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: A
         told = [run for run in told if (owners[run.run_id, run.namespace] or (None, None))[1] == run.attributes]
     # Before anybody is told of a run in this batch: whoever reads it must find it whole.
     if payloads:
-        yield Bulk("put_payloads", payloads)
+        yield ManyRows("put_payloads", payloads)
     if told:
         yield from put_attributes(told)
     if owners:
@@ -98,8 +98,8 @@ def append_events(appends: list[AppendEvent], _: Answers) -> Steps[None]:
     """Write facts of runs that the worker owns."""
     rows, payloads = _rows_of_events(appends)
     if payloads:
-        yield Bulk("put_payloads", payloads)
-    yield Bulk("append_events", rows)
+        yield ManyRows("put_payloads", payloads)
+    yield ManyRows("append_events", rows)
 
 
 def _rows_of_events(appends: list[AppendEvent]) -> tuple[list[AppendEvent], list[Sequence[object]]]:
@@ -119,8 +119,8 @@ def end_runs(ends: list[tuple[int, EndRun]], _: Answers) -> Steps[None]:
     """Close runs; LookupError when the worker does not own one of them."""
     rows, payloads = _rows_of_ends(ends)
     if payloads:
-        yield Bulk("put_payloads", payloads)
-    if (yield Bulk("end_runs", rows)).count != len(rows):
+        yield ManyRows("put_payloads", payloads)
+    if (yield ManyRows("end_runs", rows)).count != len(rows):
         raise LookupError("a run to be closed is not owned by the worker that closes it")
 
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from perdure.stores.answers import Answer, Answers, Moved, answer_group
 from perdure.stores.operations import DeleteSchedule, MoveSchedule, NoteDecision
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 
 def move_schedules(moves: list[tuple[int, MoveSchedule]], answers: Answers) -> Steps[None]:
@@ -19,7 +19,7 @@ def move_schedules(moves: list[tuple[int, MoveSchedule]], answers: Answers) -> S
             answer_group(answers, index, Moved())
     # In the order of their ids, so that nobody waits for each other.
     rows = sorted(first.values(), key=attrgetter("schedule_id"))
-    found = (yield Bulk("move_schedules", rows)).rows
+    found = (yield ManyRows("move_schedules", rows)).rows
     if len(found) < len(rows):
         moved = {schedule_id for (schedule_id,) in found}
         for index, move in moves:
@@ -30,7 +30,7 @@ def move_schedules(moves: list[tuple[int, MoveSchedule]], answers: Answers) -> S
 def note_decisions(decisions: list[NoteDecision], _: Answers) -> Steps[None]:
     """Note decisions; of two for one slot the newer one."""
     newest = {(each.schedule_id, each.slot): each for each in sorted(decisions, key=attrgetter("number"))}
-    yield Bulk("note_decisions", [newest[key] for key in sorted(newest)])
+    yield ManyRows("note_decisions", [newest[key] for key in sorted(newest)])
 
 
 def delete_schedule(delete: DeleteSchedule) -> Steps[Answer | None]:

@@ -35,7 +35,7 @@ from perdure.stores.rules.outbox import (
 from perdure.stores.rules.outputs import move_streams, publish_values, write_snapshots
 from perdure.stores.rules.pausing import hold_tasks_of_one, pause_runs, resume_runs
 from perdure.stores.rules.progress import begin_attempts, record_beats
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 from perdure.stores.rules.runs import append_events, end_runs, insert_runs, note_cancels, supersede_runs
 from perdure.stores.rules.schedules import delete_schedule, move_schedules, note_decisions
 from perdure.stores.rules.workers import check_fences, free_runs, note_workflows, raise_epoch, register_worker
@@ -101,7 +101,7 @@ def bulk(statement: str, news: News = News.NOTHING) -> Rule:
     """An operation of which any number goes in one statement, and none is refused."""
 
     def apply(rows: list[Any], _: Answers) -> Steps[None]:
-        yield Bulk(statement, rows)
+        yield ManyRows(statement, rows)
 
     return Rule(Stage.BULK, apply, news, parts={statement: Part.PLAIN})
 
@@ -112,7 +112,7 @@ def update(statement: str, news: News = News.NOTHING) -> Rule:
     def apply(updates: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
         # In the order of their ids, as messages lock them, so that nobody waits for each other.
         rows = sorted((update for _, update in updates), key=_by_run)
-        found = (yield Bulk(statement, rows)).rows
+        found = (yield ManyRows(statement, rows)).rows
         if len(found) < len(rows):
             applied = {run_id for (run_id,) in found}
             for index, update in updates:
@@ -129,7 +129,7 @@ def expecting(statement: str, width: int) -> Callable[..., Steps[None]]:
     """
 
     def apply(expected: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
-        found = yield Bulk(statement, sorted((run for _, run in expected), key=_by_run))
+        found = yield ManyRows(statement, sorted((run for _, run in expected), key=_by_run))
         same = {tuple(row) for row in found.rows}
         for index, run in expected:
             if run[:width] not in same:

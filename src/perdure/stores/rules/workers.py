@@ -14,7 +14,7 @@ from perdure.stores.rows import deaths_of
 from perdure.stores.rules.changes import log_changes
 from perdure.stores.rules.last_seen import whereabouts
 from perdure.stores.rules.outbox import event_row, queue_unnamed
-from perdure.stores.rules.questions import Bulk, Query, Steps
+from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 
 def register_worker(worker: RegisterWorker) -> Steps[None]:
@@ -27,7 +27,7 @@ def register_worker(worker: RegisterWorker) -> Steps[None]:
 
 def check_fences(fences: list[tuple[int, Fence]], answers: Answers) -> Steps[None]:
     """Refuse the groups of workers whose epochs have moved; all others are locked in the order of their ids."""
-    found = yield Bulk("check_fences", sorted({fence for _, fence in fences}))
+    found = yield ManyRows("check_fences", sorted({fence for _, fence in fences}))
     held = {(worker_id, epoch) for worker_id, epoch in found.rows}
     for index, fence in fences:
         if fence not in held:
@@ -97,6 +97,6 @@ def _blame(free: FreeRuns, death: Death, run_id: str, workflow_id: str, before: 
     if is_enough:
         report = quarantine_report(workflow_id, deaths, (yield from whereabouts(run_id)))
         hold = HoldRun(run_id, free.worker_id, "quarantine", report, free.now)
-        yield Bulk("hold_runs", [hold])
+        yield ManyRows("hold_runs", [hold])
         yield from queue_unnamed([event_row(HELD, run_id, None, free.now)], free.now)
     return Blamed(str(workflow_id), len(deaths), is_enough)

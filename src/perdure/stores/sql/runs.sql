@@ -135,11 +135,10 @@ update runs
  where run_id = :run_id
    and closed_at is null;
 
--- set_attributes: attributes from outside; what the code has made of them is kept beside.
+-- set_attributes: attributes from outside; what the code has made of them is kept beside. The run has not moved.
 update runs
    set attributes = :attributes,
-       own_attributes = coalesce(own_attributes, attributes, '{}'),
-       updated_at = greatest(updated_at, :at::bigint)
+       own_attributes = coalesce(own_attributes, attributes, '{}')
  where run_id = :run_id
    and namespace = :namespace
    and coalesce(attributes, '') = coalesce(:before, '');

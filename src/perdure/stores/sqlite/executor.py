@@ -15,8 +15,8 @@ import msgspec
 from perdure.stores.queries import queries
 from perdure.stores.rules.questions import (
     NOTHING,
-    Bulk,
     Found,
+    ManyRows,
     Query,
     Question,
     Release,
@@ -51,7 +51,7 @@ def answer(db: sqlite3.Connection, steps: Steps[T]) -> T:
 
 def _ask(db: sqlite3.Connection, question: Question) -> Found:
     match question:
-        case Bulk(name, rows):
+        case ManyRows(name, rows):
             return _ask_in_bulk(db, name, rows)
         case Query(name, parameters):
             return _fetched(db, queries("sqlite")[name], _all_bound(parameters))

@@ -16,7 +16,7 @@ from perdure.stores.rules.batch import Sorted, apply_sorted, is_torn
 from perdure.stores.rules.changes import moment_of
 from perdure.stores.rules.inbox import post_messages
 from perdure.stores.rules.outbox import is_skipped
-from perdure.stores.rules.questions import Bulk, Found
+from perdure.stores.rules.questions import Found, ManyRows
 from perdure.stores.rules.table import Part, Stage, parts_of_single_call
 
 Rows: TypeAlias = dict[str, list[Sequence[object]]]
@@ -48,7 +48,7 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Given, Answers] | No
     steps = apply_sorted(batch)
     try:
         question = next(steps)
-        while isinstance(question, Bulk) and (question.name in parts or question.name == COUNT_POSTED):
+        while isinstance(question, ManyRows) and (question.name in parts or question.name == COUNT_POSTED):
             rows.setdefault(question.name, []).extend(question.rows)
             question = steps.send(_as_hoped(question))
     except StopIteration as end:
@@ -60,7 +60,7 @@ def rows_of(groups: Sequence[Sequence[Operation]]) -> tuple[Given, Answers] | No
     return None
 
 
-def _as_hoped(question: Bulk) -> Found:
+def _as_hoped(question: ManyRows) -> Found:
     """What a bulk statement finds when nothing is in its way."""
     rows = question.rows
     if question.name == COUNT_POSTED:
