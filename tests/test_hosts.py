@@ -179,7 +179,11 @@ async def test_one_run_is_handled_by_one_process_at_a_time(site: Site) -> None:
         assert (await other.process_available()).processed == 0
         # Its budget is used up: what is under way is handed back, and done again by the next one.
         site.clock.advance(20_000)
-        assert (await first).status == "suspended"
+        handled = await first
+        assert handled.status == "suspended"
+        # Whoever invokes by this comes again, and at once.
+        assert handled.wake_at is not None
+        assert handled.wake_at.timestamp() * 1000 <= site.clock.now()
         assert await workers(app) == 0
         assert (await run.describe()).status in {Status.PENDING, Status.SUSPENDED}
         again = asyncio.ensure_future(other.handle({"run_id": run.run_id}, budget=20))
@@ -443,6 +447,9 @@ async def test_a_worker_tells_what_it_has_done(site: Site) -> None:
 
 
 def test_the_same_without_await(quick_path: Path) -> None:
+    with Perdure(f"sqlite:///{quick_path / 'stats.db'}").sync() as worker:
+        assert worker.run(host_plain, "here") == "held here"
+        assert worker.worker_stats().closed == 1
     with Perdure(f"sqlite:///{quick_path / 'sync.db'}", worker=False).sync() as app:
         run = app.start(host_plain, "sync")
         assert app.tick(budget=5).errors == {}

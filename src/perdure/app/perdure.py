@@ -327,7 +327,10 @@ class Perdure:
 
     def worker_stats(self) -> WorkerStats:
         """What the worker of this Perdure has done since it was opened; BadOption for a client, which works nothing."""
-        engine, worker = self._opened, self._worker
+        # Whichever thread asks: nothing is waited for, and nothing changed.
+        engine, worker = self._engine, self._worker
+        if engine is None:
+            raise NotOpen(self.url)
         if worker is None or not isinstance(engine, StoreEngine):
             raise BadOption(
                 "this Perdure was opened with worker=False and works nothing; `app.workers.list()` has others"

@@ -79,14 +79,14 @@ async def handle(brief: BriefWorker, reader: StoreReader, run_id: str) -> Handle
     row = await reader.newest(brief.namespace, run_id)
     sleeps = row.owner is None and row.held is None and not _is_soon(row, brief)
     if row.closed_at is not None or sleeps:
-        return _handled(row)
+        return _handled(row, brief.engine.clock.now())
     async with brief:
         await brief.engine.takeover.rescue()
         run_id, is_busy = await _advance(brief, row.run_id)
     if is_busy:
         return Handled("busy", run_id)
     # What was under way is handed back by now.
-    return _handled(await reader.newest(brief.namespace, run_id))
+    return _handled(await reader.newest(brief.namespace, run_id), brief.engine.clock.now())
 
 
 async def _advance(brief: BriefWorker, run_id: str) -> tuple[str, bool]:
@@ -113,14 +113,15 @@ def _is_soon(row: RunRow, brief: BriefWorker) -> bool:
     return row.wake_at is not None and row.wake_at <= brief.engine.clock.now() + SOON_MS
 
 
-def _handled(row: RunRow) -> Handled:
+def _handled(row: RunRow, now: int) -> Handled:
     if row.closed_at is not None:
         return Handled("completed" if row.status == Status.COMPLETED else "failed", row.run_id)
     if row.owner is not None:
         return Handled("busy", row.run_id)
+    if row.held is not None or row.wake_at is None:
+        return Handled("suspended", row.run_id)
     # What is ripe at once has no time on SQLite but a turn, which is below zero.
-    has_time = row.held is None and row.wake_at is not None and row.wake_at >= 0
-    return Handled("suspended", row.run_id, moment(row.wake_at) if has_time and row.wake_at is not None else None)
+    return Handled("suspended", row.run_id, moment(row.wake_at if row.wake_at >= 0 else now))
 
 
 async def process(brief: BriefWorker, reader: StoreReader, max_jobs: int) -> Processed:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from perdure.app.open_apps import Home
+from perdure.authoring.options import checked_reason
 from perdure.authoring.sinks import DecoratedSink
 from perdure.engine.outbox.rows import checked_sink, names
 from perdure.engine.outbox.sinks import Log, Sink, Webhook
@@ -81,7 +82,8 @@ class Outbox:
 
     async def pause(self, name: str, reason: str | None = None) -> None:
         """Send it nothing until it is resumed; what it is to be told is kept."""
-        await self._home.engine.outbox.update(self._home.namespace, name, {"paused": True, "reason": reason})
+        changes = {"paused": True, "reason": checked_reason(reason)}
+        await self._home.engine.outbox.update(self._home.namespace, name, changes)
 
     async def resume(self, name: str) -> None:
         """Send it what waits."""

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 from perdure.app.open_apps import Home
 from perdure.app.run import Run, handle_of
 from perdure.app.start_requests import bound
-from perdure.authoring.options import WorkflowOptions
+from perdure.authoring.options import WorkflowOptions, checked_reason
 from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.codec import ValueType
 from perdure.engine.ports import Backfilled, Declared, Engine
@@ -77,9 +77,8 @@ class Schedules:
 
     async def pause(self, name: str, reason: str | None = None) -> None:
         """Let it start nothing until it is resumed; what waits is kept."""
-        if reason is not None and not isinstance(reason, str):
-            raise BadOption(f"reason is {reason!r}; give a text")
-        await self._home.engine.schedules.pause(self._home.namespace, checked_schedule_name(name), reason)
+        engine, namespace = self._home.engine, self._home.namespace
+        await engine.schedules.pause(namespace, checked_schedule_name(name), checked_reason(reason))
 
     async def resume(self, name: str) -> None:
         """Let it go on with the next time; those that passed meanwhile are skipped."""

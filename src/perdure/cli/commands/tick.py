@@ -54,7 +54,7 @@ def tick(
     done = asyncio.run(_tick(url, namespace, jobs, BUDGET_SECONDS if budget is None else budget))
     if is_for_people(as_json=as_json):
         for name, count in done.counts.items():
-            screen().print(f"{name:<12}{count}", highlight=False)
+            screen().print(f"{name:<13} {count}", highlight=False)
         for part, error in done.errors.items():
             say(f"error: {part}: {error}")
     else:

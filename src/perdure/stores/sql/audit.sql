@@ -216,12 +216,13 @@ select run_id, workflow_id, 'is ' || status || coalesce(', but owned by ' || own
  where closed_at is null
    and (status = 'RUNNING') <> (owner is not null);
 
--- begun: of a run that has done something it is known since when.
+-- begun: of a run that has done something it is known since when; one may be paused before.
 select run_id, workflow_id, 'is ' || status || ', but is not known to have begun'
   from runs
  where begun_at is null
    and (
-         status in ('RUNNING', 'SUSPENDED', 'COMPLETED', 'FAILED', 'CONTINUED')
+         status in ('RUNNING', 'COMPLETED', 'FAILED', 'CONTINUED')
+         or (status = 'SUSPENDED' and coalesce(held, '') <> 'paused')
          or exists (select 1 from events where events.run_id = runs.run_id)
        );
 
