@@ -134,6 +134,19 @@ def test_the_secret_of_tokens_is_not_read_on_postgres(empty_url: str, sql: str) 
         statement.rows_of(empty_url, sql, 10)
 
 
+def test_a_statement_that_has_no_plan_is_told_so(empty_url: str) -> None:
+    """The server would tell of a mistake in what nobody has typed."""
+
+    async def make() -> None:
+        async with Perdure(empty_url, worker=False):
+            pass
+
+    asyncio.run(make())
+    for sql in ("explain select 1", "show statement_timeout"):
+        with pytest.raises(BadOption, match="only a select, or a with, table or values, is run here"):
+            statement.rows_of(empty_url, sql, 10)
+
+
 def test_a_refusal_says_what_can_be_read(url: str) -> None:
     with pytest.raises(BadOption, match="v_runs, v_events"):
         statement.rows_of(url, "select * from run", 10)

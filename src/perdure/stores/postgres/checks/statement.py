@@ -40,11 +40,20 @@ async def rows_of(url: str, sql: str, limit: int, seconds: float) -> StatementRo
             columns = tuple(each.name for each in statement.get_attributes())
             if not columns:
                 raise BadOption(NO_ROWS)
-            _check(await connection.fetchval(f"explain (verbose, format json) {sql}"))
+            _check(await _plan(connection, sql))
             found = await (await statement.cursor()).fetch(limit + 1)
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise BadOption(f"the database refuses this statement: {error}; {READABLE}") from None
         return StatementRows(columns, [tuple(row) for row in found[:limit]], has_more=len(found) > limit)
+
+
+async def _plan(connection: "asyncpg.Connection[asyncpg.Record]", sql: str) -> str:
+    """The server's plan of a statement; BadOption for one that has none, such as `explain` and `show`."""
+    try:
+        return str(await connection.fetchval(f"explain (verbose, format json) {sql}"))
+    except asyncpg.PostgresSyntaxError:
+        # It was prepared before, so it is one that cannot be explained.
+        raise BadOption(f"only a select, or a with, table or values, is run here, not this one; {READABLE}") from None
 
 
 def _check(plan: str) -> None:
