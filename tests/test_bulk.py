@@ -175,6 +175,40 @@ async def test_one_bad_run_never_stops_the_others() -> None:
         assert found.errors["InboxFull"].ids == (runs[3].id,)
 
 
+async def test_of_many_bad_runs_ten_are_named() -> None:
+    async with Environment(max_unread=1) as env:
+        runs = await some(env, 12)
+        await env.pass_time(20)
+        await env.app.pause_all(where="true")
+        assert (await env.app.broadcast(nod, 1, where="true")).done == 12
+        full = (await env.app.broadcast(nod, 2, where="true")).errors["InboxFull"]
+        assert (full.count, len(full.ids)) == (12, 10)
+        assert set(full.ids) < {run.id for run in runs}
+
+
+async def test_what_happens_between_the_looks_is_heeded(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is started after the newest was read is left alone; one that matches no more is counted as skipped."""
+    async with env:
+        runs = await some(env, 5)
+        await env.pass_time(20)
+        oldest, late = min(runs, key=lambda run: run.run_id), list[Run[Any]]()
+        real_keys, real_among = finding.MatchingReads.keys, finding.MatchingReads.among
+
+        async def keys(self: Any, wanted: Any) -> Any:
+            late.append(await env.start(bulk_nods.options(attributes={"tenant": "acme"})))
+            return await real_keys(self, wanted)
+
+        async def among(self: Any, wanted: Any, found: Any) -> Any:
+            await oldest.set_attributes(tenant="other")
+            return await real_among(self, wanted, found)
+
+        monkeypatch.setattr(finding.MatchingReads, "keys", keys)
+        monkeypatch.setattr(finding.MatchingReads, "among", among)
+        assert await env.app.pause_all(where="tenant = 'acme'") == Bulk(5, 4, 1, {})
+        await env.settle()
+        assert "paused" not in await statuses([oldest, *late])
+
+
 async def test_activities_on_a_queue_are_left_out_unless_they_are_asked_for(env: Environment) -> None:
     async with env:
         run = await env.start(goes_far)

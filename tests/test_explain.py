@@ -240,6 +240,31 @@ async def test_an_activity_is_told_with_its_attempt_and_its_last_beat(env: Envir
         assert told.evidence["beat_at"] is not None
 
 
+@activity(retry=Retry(max_attempts=2, initial_interval=1))
+async def fails_then_hangs() -> None:
+    if not tried:
+        tried.append(True)
+        raise OSError("the bank is closed")
+    await asyncio.Event().wait()
+
+
+tried: list[bool] = []
+
+
+@workflow
+async def calls_fails_then_hangs() -> None:
+    await fails_then_hangs()
+
+
+async def test_an_attempt_that_runs_after_a_failed_one_is_told_as_one_that_runs(env: Environment) -> None:
+    tried.clear()
+    async with env:
+        run = await env.start(calls_fails_then_hangs)
+        await env.pass_time(20)
+        told = await run.explain()
+        assert (told.cause, told.evidence["attempt"]) == ("activity", 2)
+
+
 async def test_between_two_attempts_the_next_time_and_the_last_error_are_told(env: Environment) -> None:
     async with env:
         run = await env.start(calls_fails.options(id="a"))
