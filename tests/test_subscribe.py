@@ -165,6 +165,20 @@ async def test_closed_runs_come_first_when_they_are_asked_for(env: Environment) 
             assert await watcher.next() == [("b", "fail", False)]
 
 
+async def test_closed_runs_do_not_come_first_unless_they_are_asked_for(env: Environment) -> None:
+    """Of a million runs that have ended nobody wants to hear who watches what goes on."""
+    async with env:
+        open_still = await env.start(watched.options(id="a"), "begin")
+        ended = await env.start(watched.options(id="b"), "begin")
+        await ended.signal(go, "end")
+        await env.pass_time(1)
+        async with watching(env, where="workflow = 'watched'") as watcher:
+            assert [id for id, *_ in await watcher.next()] == ["a"]
+            await open_still.signal(go, "end")
+            await watcher.until(lambda change: change.run.closed_at is not None)
+            assert {change.run.id for change in watcher.seen} == {"a"}
+
+
 async def test_a_cursor_goes_on_where_another_process_stopped(env: Environment) -> None:
     """Whatever happens while nobody looks is told to the next one who asks."""
     async with env:
