@@ -21,6 +21,7 @@ from perdure.kernel.schedules import (
     as_ms,
     changed,
     decide,
+    left_to_fill,
     next_at,
     run_id_at,
 )
@@ -223,6 +224,7 @@ def test_a_backfill_starts_what_has_no_run() -> None:
 def test_a_backfill_that_queues_goes_on_when_nothing_is_open() -> None:
     decided = backfilled("queue_all", 0)
     assert minutes(decided) == [-10]
+    assert left_to_fill(decided.schedule) == 9
     assert decide(decided.schedule, START + 1, open_runs=1) is None
     assert decided.schedule.waits
     assert minutes(decide(decided.schedule, START + 2, open_runs=0)) == [-9]

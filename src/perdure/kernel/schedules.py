@@ -164,6 +164,18 @@ def backfill_times(schedule: Schedule) -> list[int]:
     return [time for time in islice(times, MOST_STARTS) if time <= asked.until]
 
 
+def left_to_fill(schedule: Schedule) -> int:
+    """How many times of backfills are not decided yet."""
+    count = 0
+    for asked in schedule.backfills:
+        until = as_moment(asked.until)
+        for time in schedule.when.times_after(as_moment(asked.after)):
+            if time > until:
+                break
+            count += 1
+    return count
+
+
 def changed(schedule: Schedule, when: Timetable, now: int) -> tuple[Schedule, tuple[DecisionEntry, ...]]:
     """The schedule with another timetable. Other times begin now; what was left of the old ones is skipped."""
     policies = {name: getattr(when, name) for name in ("overlap", "catch_up", "within", "jitter")}

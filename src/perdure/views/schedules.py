@@ -8,7 +8,7 @@ from perdure import codec
 from perdure.engine.ports import Engine
 from perdure.errors import BadId
 from perdure.ids import checked_id
-from perdure.kernel.schedules import LONGEST_NAME, Schedule, as_moment
+from perdure.kernel.schedules import LONGEST_NAME, Schedule, as_moment, left_to_fill
 from perdure.kernel.timetables import Timetable
 from perdure.stores.records import DecisionRow, DutyRow
 from perdure.views.run import View
@@ -33,6 +33,8 @@ class Decision(View):
 @dataclass(frozen=True, slots=True)
 class ScheduleInfo(View):
     """A schedule as it stands; `source` is `code` or `api`, `waiting` how many times wait for the end of runs.
+
+    Those of a backfill that is not through are among them.
 
     The newest 100 decisions are told by `get`, the newest first; lists leave them out.
     """
@@ -78,7 +80,7 @@ def schedule_view(schedule: Schedule, decisions: list[DecisionRow], now: int) ->
         next_times=tuple(schedule.when.times(as_moment(max(now, schedule.mark)), TIMES_SHOWN)),
         last_time=None if schedule.last_time is None else as_moment(schedule.last_time),
         last_run_id=schedule.last_run_id,
-        waiting=len(schedule.waiting),
+        waiting=len(schedule.waiting) + left_to_fill(schedule),
         decisions=tuple(Decision(as_moment(row.time), row.kind, row.times, row.run_id) for row in decisions),
         source=schedule.source,
     )

@@ -239,7 +239,9 @@ def _print(action: ScheduleAction, name: str, answer: Any) -> None:
     elif action is ScheduleAction.TRIGGER:
         console.print(Text.assemble(("▶ ", "bold"), "started ", (answer["id"], "bold")), soft_wrap=True)
     elif action is ScheduleAction.BACKFILL:
-        told = f"{answer.times:,} times, {answer.existing:,} of which have runs; {answer.accepted:,} start now"
+        told = (
+            f"{answer.times:,} times, {answer.existing:,} of which have runs; {answer.accepted:,} are started by and by"
+        )
         console.print(told, soft_wrap=True)
     elif action is ScheduleAction.DELETE:
         console.print(f"{name} {'is deleted' if answer['deleted'] else 'was not there'}", soft_wrap=True)
