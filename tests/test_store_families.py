@@ -468,8 +468,10 @@ async def test_attributes_of_code_and_from_outside_are_merged_in_either_order(st
     """Neither side knows what the other one writes just now; what both have changed must be there."""
     async with opened(store):
         await write(store, a_live_run("r", attributes='{"a":1}'))
+        moved_at = (await row_of(store, "r")).updated_at
         # The worker has not seen what came from outside.
         assert await write(store, SetAttributes("r", "main", '{"a":1}', '{"a":2,"b":2}', 2000)) == Applied()
+        assert (await row_of(store, "r")).updated_at == moved_at
         note = Annotate("r", WORKER, '{"a":1,"c":3}', None, 3000, "main", '{"a":1}', '{"a":1,"c":3}', '{"c":3}')
         assert await write(store, note) == Applied()
         row = await store.reads.run("main", "r")

@@ -270,6 +270,8 @@ def annotate_runs(view: View, rows: Sequence[Annotate]) -> Steps[Found]:
 def set_attributes(
     view: View, *, run_id: str, namespace: str, before: str | None, attributes: str, at: int
 ) -> Steps[Found]:
+    del at  # the run has not moved
+
     def is_right(row: RunRow) -> bool:
         return row.namespace == namespace and (row.attributes or "") == (before or "")
 
@@ -277,8 +279,7 @@ def set_attributes(
     if row is None:
         return changed(0)
     own = next(text for text in (row.own_attributes, row.attributes, "{}") if text is not None)
-    updated_at = max(row.updated_at, at)
-    view.runs.put(run_id, replace(row, attributes=attributes, own_attributes=own, updated_at=updated_at))
+    view.runs.put(run_id, replace(row, attributes=attributes, own_attributes=own))
     return changed(1)
 
 
