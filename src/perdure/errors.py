@@ -114,7 +114,8 @@ class BadId(BadInput):
 
     def __str__(self) -> str:
         shown = reprlib.repr(self.value)
-        return f"{self.what} {shown} {self.trouble}; use 1 to 200 printable characters"
+        most = 150 if self.what == "schedule name" else 200
+        return f"{self.what} {shown} {self.trouble}; use 1 to {most} printable characters"
 
 
 class BadArguments(BadInput, TypeError):

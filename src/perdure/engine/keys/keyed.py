@@ -208,9 +208,9 @@ class KeyedEngine:
     def _kept(self, command: Command, key: TakeKey, row: KeyRow) -> object:
         """What was answered under the key."""
         if row.digest != key.digest:
-            raise KeyConflict(key.key, key.command, row.digest, key.digest)
+            raise KeyConflict(key.key, key.command, row.digest, key.digest) from None
         if row.answer is None:
-            raise KeyInProgress(key.key, key.command, key.at - row.taken_at)
+            raise KeyInProgress(key.key, key.command, key.at - row.taken_at) from None
         if row.holder == key.holder:
             # Written twice, as its answer was lost.
             self._took(key)
