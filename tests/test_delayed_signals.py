@@ -127,6 +127,18 @@ async def test_what_came_due_while_no_worker_was_there_stands_at_its_time(env: E
         assert await env.result(run) == ["first", "second", "third", "fourth"]
 
 
+async def test_one_that_is_due_sooner_than_the_others_is_not_kept_until_these_are_due(env: Environment) -> None:
+    async with env:
+        run = await env.start(receives_later, 2)
+        await env.settle()
+        sent_at = at(env)
+        await run.signal(later, "second", delay=8)
+        await run.signal(later, "first", delay=3)
+        found = await env.result(run)
+        assert [text for text, _ in found] == ["first", "second"]
+        assert found[0][1] - sent_at < timedelta(seconds=5)
+
+
 def inbox_of(*messages: tuple[int, int, int | None]) -> list[int]:
     """The order in which the messages of one name are taken, all of them due: number, time, and when due."""
     inbox = Inbox()
@@ -141,6 +153,7 @@ def inbox_of(*messages: tuple[int, int, int | None]) -> list[int]:
     ("messages", "order"),
     [
         ([(1, 10, None), (2, 11, None)], [1, 2]),
+        ([(1, 10, None), (2, 11, 50)], [1, 2]),
         ([(1, 10, 50), (2, 40, None), (3, 60, None)], [2, 1, 3]),
         ([(1, 10, 90), (2, 11, 50), (3, 40, None)], [3, 2, 1]),
         ([(1, 10, 50), (2, 11, 50), (3, 60, None)], [1, 2, 3]),

@@ -19,6 +19,7 @@ from perdure import Every, Perdure, Signal, Status, activity, continue_as_new, s
 from perdure.app.hosts.invocations import handle
 from perdure.app.hosts.presets import PRESETS
 from perdure.app.internals import engine_of, furnish
+from perdure.engine.duties.maintenance import MaintenancePart
 from perdure.engine.engine import StoreEngine
 from perdure.engine.leasing.takeover import Takeover
 from perdure.engine.stopping import Stopping
@@ -66,6 +67,11 @@ async def host_goes_on(left: int) -> str:
     if left:
         continue_as_new(left - 1)
     return "done"
+
+
+@workflow
+async def host_naps(seconds: float) -> None:
+    await sleep(seconds)
 
 
 @activity
@@ -258,6 +264,53 @@ async def test_a_fault_at_any_commit_of_an_invocation_is_made_good_by_the_next(q
             site.clock.advance(31_000)
             await app.tick()
             assert await workers(app) == 0, text
+
+
+async def test_what_a_process_left_that_died_is_available(quick_path: Path) -> None:
+    site = Site(f"sqlite:///{quick_path / 'left.db'}")
+    async with site.client() as app:
+        run = await app.start(host_plain, "left")
+        await crashed_handle(site, run.run_id, (3, Fault.CRASH_AFTER))
+        assert (await run.describe()).status == Status.RUNNING
+        assert (await app.process_available()).succeeded == 1
+        assert await run.result() == "held left"
+
+
+async def test_what_is_due_within_a_second_is_waited_for(site: Site) -> None:
+    async with site.client() as app:
+        run = await app.start(host_naps, 0.5)
+        assert (await app.handle({"run_id": (await app.start(host_naps, 5)).run_id})).status == "suspended"
+        handling = asyncio.ensure_future(app.handle({"run_id": run.run_id}))
+        while not handling.done():
+            site.clock.advance(10)
+            await asyncio.sleep(0.001)
+        assert (await handling).status == "completed"
+
+
+async def test_a_paused_run_is_left_alone_and_generations_that_continue_have_ended_well(site: Site) -> None:
+    async with site.client() as app:
+        run = await app.start(host_plain, "paused")
+        await run.pause("a while")
+        assert (await asyncio.wait_for(app.handle({"run_id": run.run_id}), 30)).status == "suspended"
+        await app.start(host_goes_on, 2)
+        processed = await app.process_available()
+        assert (processed.processed, processed.succeeded, processed.failed) == (3, 3, 0)
+    assert began == []
+
+
+async def test_a_part_of_the_budget_is_kept_for_handing_back(site: Site) -> None:
+    """A process that is killed at the end of its time has handed back by then. Parts of one kind are counted as one."""
+
+    async def two() -> int:
+        return 2
+
+    async with site.client() as app:
+        now = site.clock.monotonic()
+        assert (app._brief(20).until - now, app._brief(1).until - now) == (19_000, 800)
+        async with app._brief(20) as brief:
+            parts = [MaintenancePart(name, "things", two) for name in ("one", "other")]
+            counts, _ = await brief.engine.maintenance.tick("main", brief.until, *parts)
+        assert counts["things"] == 4
 
 
 PROGRAM = """

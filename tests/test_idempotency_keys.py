@@ -251,6 +251,18 @@ async def test_a_bad_key_is_refused_before_anything_is_asked(bad: str) -> None:
         assert await run.unread() == []
 
 
+async def test_a_refusal_is_no_first_answer_once_the_key_is_over(env: Environment) -> None:
+    """While the key is kept, the signal that the run got before it ended is told again; after that it is refused."""
+    async with env:
+        run = await env.start(keyed_counts, 1)
+        await run.with_key("k", keep=10).signal(knock, 1)
+        assert await env.result(run) == [1]
+        await run.with_key("k", keep=10).signal(knock, 1)
+        await env.pass_time(11)
+        with pytest.raises(RunClosed):
+            await run.with_key("k", keep=10).signal(knock, 1)
+
+
 async def test_a_key_is_kept_for_a_while(env: Environment) -> None:
     """After that it is as good as new, and its row is gone before long."""
     async with env:

@@ -318,6 +318,18 @@ async def test_a_trigger_starts_a_run_whatever_is_open_and_paused_or_not(env: En
         assert await kinds(env, "eu") == [("triggered", 1), ("triggered", 1)]
 
 
+async def test_what_waits_starts_at_once_when_runs_may_overlap_by_now(env: Environment) -> None:
+    """Not with the next time, which may be a day away."""
+    async with env:
+        await env.app.schedules.create("eu", takes_seconds.call(3600), MINUTELY)
+        await env.app.schedules.update("eu", overlap="queue_all")
+        await env.pass_time(185)
+        assert (await env.app.schedules.get("eu")).waiting == 2
+        await env.app.schedules.update("eu", overlap="allow_all")
+        await env.pass_time(2)
+        assert len(await env.app.list(schedule="eu")) == 3
+
+
 async def test_a_backfill_starts_what_has_no_run_and_survives_a_crash(env: Environment) -> None:
     async with env:
         await env.app.schedules.create("eu", takes_seconds.call(5), MINUTELY)
