@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.kernel.messages import CancelRequest, TerminateRequest
+from perdure.kernel.outbox import TYPES, types_of
 from perdure.kernel.position import Position
 from perdure.stores import rows
 from perdure.stores.answers import Answer, Broken, Committed, Outcome
@@ -24,10 +25,13 @@ from perdure.stores.operations import (
     CreateNamespace,
     DeleteNamespace,
     DeleteSchedule,
+    DeleteSink,
     DeleteWorker,
+    EndGap,
     EndRun,
     ExpectOwner,
     ExpectRun,
+    FailedDelivery,
     Fence,
     FinishKey,
     ForgetChanges,
@@ -42,14 +46,17 @@ from perdure.stores.operations import (
     InsertRichRun,
     InsertRun,
     InsertSchedule,
+    InsertSink,
     Listen,
     MoveLog,
     MoveMessages,
     MoveSchedule,
+    MoveSink,
     MoveStreams,
     NoteCancel,
     NoteDeadline,
     NoteDecision,
+    NoteDeliveries,
     NoteDuty,
     NoteLosses,
     NoteReply,
@@ -68,6 +75,8 @@ from perdure.stores.operations import (
     RegisterWorker,
     ReleaseKey,
     RenewWorker,
+    ReplayDeadLetters,
+    ResendEvents,
     ResumeRun,
     StopChildren,
     SupersedeRun,
@@ -78,12 +87,13 @@ from perdure.stores.operations import (
     WriteSnapshot,
 )
 from perdure.stores.port import Store
-from perdure.stores.records import RunFilter, RunRow, StuckFilter, WorkerRow
+from perdure.stores.records import RunFilter, RunRow, SinkRow, StuckFilter, WorkerRow
 from perdure.stores.rules.questions import Text
 from perdure.stores.rules.run_rows import quick_rows
 from perdure.stores.sqlite.executor import answer
 from perdure.stores.sqlite.store import SqliteStore
 from tests.simulation.memory import MemoryStore, Tables
+from tests.simulation.memory.tables import WaitingEvent
 from tests.test_store_contract import an_event
 
 # Few of everything, so that much collides.
@@ -127,6 +137,8 @@ schedule_ids = st.sampled_from(["s1", "s1", "s2"])
 schedule_names = st.sampled_from(["s", "t"])
 duty_names = st.sampled_from(["schedules", "sink:x"])
 flags = st.sampled_from([0, 1])
+CALLS = ('{"call":{"workflow":"wf"}}', f'{{"call":{{"workflow":"fw"}},"x":{LARGE}}}')
+calls = st.sampled_from(CALLS)
 
 some_until = st.sampled_from([950, 2000, 5000])
 sinces = st.sampled_from(["", "", "1:1:"])
@@ -173,6 +185,44 @@ keys = st.builds(
     a_key,
     *(key_names, st.integers(1, 2), st.sampled_from(["d", "d", "e"]), st.sampled_from([None, None, "1"]), times),
     *(st.sampled_from([100, 9000]), st.sampled_from([300, 9000])),
+)
+ALL = types_of(TYPES)
+wishes = st.sampled_from([ALL, types_of(("run.*",)), types_of(("step.*", "run.held"))])
+some_workflows = st.sampled_from([None, None, '["wf"]', "[]"])
+backlogs = st.sampled_from([2, 6, 1000])
+# By names they come in the same order as by ids: each database has its own, where nobody asks for one.
+SINKS = ("k0", "k1", "k2", "k3")
+sink_ids = st.sampled_from(["k1", "k1", "k1", *SINKS])
+sink_names = st.sampled_from(
+    [("k1", "main", "x"), ("k0", "main", "x"), ("k2", "main", "y"), ("k2", "main", "z"), ("k3", "other", "x")]
+)
+numbers = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True).map(tuple)
+failures = st.lists(
+    st.builds(FailedDelivery, st.integers(1, 9), counts, some_time, st.just("no")),
+    min_size=1,
+    max_size=2,
+    unique_by=lambda failed: failed.n,
+).map(tuple)
+some_runs = st.lists(runs, max_size=3, unique=True).map(tuple)
+DUTY = (st.just("main"), st.just("sink:x"))
+# Of sinks, and of those who send to them.
+of_sinks: st.SearchStrategy[Operation] = st.one_of(
+    st.builds(
+        lambda name, *columns: InsertSink(*name, *columns),
+        *(sink_names, wishes, some_workflows, backlogs, st.just("{}")),
+    ),
+    st.builds(MoveSink, sink_ids, st.integers(1, 3), wishes, some_workflows, backlogs, st.just('{"a":1}')),
+    st.builds(DeleteSink, sink_ids, counts),
+    *[
+        st.builds(
+            NoteDeliveries,
+            *(sink_ids, *DUTY, workers, numbers, failures, numbers, some_runs, times),
+        )
+    ]
+    * 3,
+    st.builds(EndGap, sink_ids, st.just("outbox.gap"), st.just("{}"), times),
+    st.builds(ReplayDeadLetters, sink_ids, st.none() | numbers, st.integers(1, 3)),
+    st.builds(ResendEvents, sink_ids, st.sampled_from(["", "", "r2"]), times, some_until, st.integers(1, 4)),
 )
 listens = st.builds(Listen, st.sampled_from(["changes"] * 3 + ["more"]), some_until, times)
 inserts = st.builds(InsertRun, *columns())
@@ -292,12 +342,12 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(ForgetChanges, st.sampled_from([0, 10**15]), st.just(()), st.just(100)),
     st.builds(
         InsertSchedule,
-        *(schedule_ids, namespaces, schedule_names, st.sampled_from(["api", "code"]), some_time, flags, bodies),
+        *(schedule_ids, namespaces, schedule_names, st.sampled_from(["api", "code"]), some_time, flags, calls),
     ),
-    st.builds(MoveSchedule, schedule_ids, st.integers(1, 3), some_time, flags, bodies),
+    st.builds(MoveSchedule, schedule_ids, st.integers(1, 3), some_time, flags, calls),
     st.builds(
-        NoteDecision,
-        *(schedule_ids, st.integers(0, 2), counts, times, st.just("started"), st.just(1), st.none() | runs),
+        lambda schedule, slot, n, at, run: NoteDecision(schedule, slot, n, at, ("started", "skipped")[n % 2], 1, run),
+        *(schedule_ids, st.integers(0, 2), counts, times, st.none() | runs),
     ),
     st.builds(DeleteSchedule, schedule_ids, st.integers(1, 2)),
     keys,
@@ -308,6 +358,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(ForgetKeys, times, st.integers(0, 2)),
     st.builds(TakeDuty, namespaces, duty_names, workers | st.just("w-3"), times, some_time),
     st.builds(NoteDuty, namespaces, duty_names, workers, some_time, st.sampled_from([None, "no"])),
+    of_sinks,
 )
 
 
@@ -356,6 +407,30 @@ lives = st.builds(
 losses = st.lists(st.builds(lambda life, times: life * times, lives, st.integers(1, 7)), min_size=1, max_size=4).map(
     lambda lives: [batch for life in lives for batch in life]
 )
+
+# Sinks that want everything, and a worker who sends to one of them, while much happens and is sent.
+AGAIN = (900, 5000, 9)
+WATCHED: list[list[Operation]] = [
+    [InsertSink("k1", "main", "x", ALL, None, 6, "{}"), TakeDuty("main", "sink:x", "w-1", 1000, None)],
+    [InsertSink("k2", "main", "y", ALL, '["wf"]', 1000, "{}")],
+    [InsertSchedule("s1", "main", "s", "api", None, 0, CALLS[0])],
+    [ResendEvents("k1", "", *AGAIN)],
+    [ResendEvents("k2", "", *AGAIN)],
+]
+notes = st.builds(NoteDeliveries, st.just("k1"), *DUTY, st.just("w-1"), numbers, failures, numbers, some_runs, times)
+ends = st.builds(
+    EndRun, runs, st.just("COMPLETED"), bodies, st.just(12), times, st.just("w-1"), st.just("main"), st.none()
+)
+told_of: st.SearchStrategy[Operation] = st.one_of(
+    *(inserts, events, events, ends, notes, notes, notes, of_sinks, operations),
+    st.builds(ParkRun, runs, st.just("w-1"), st.just("SUSPENDED"), some_time, st.just("[]"), st.none(), times),
+    st.builds(HoldRun, runs, st.just("w-1"), st.just("mismatch"), st.just("{}"), times, st.none()),
+)
+tellings = st.lists(
+    st.lists(st.lists(told_of, min_size=1, max_size=2).map(one_post_at_most), min_size=1, max_size=5),
+    min_size=2,
+    max_size=10,
+).map(lambda drawn: [Batch(groups, None, 0) for groups in (WATCHED, *drawn)])
 
 # Something to begin with: two workers, and runs that wait, work, and have parents.
 OF_R2 = ("r2", "x", "cancel", None, None, None, None, None, None, None)
@@ -456,6 +531,7 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
     remote = store.reads.remote
     seen += [await remote.worker("w-1"), await remote.worker("nobody"), await remote.deadline("r1")]
     seen += [await remote.due(1500, 2), await remote.next_due()]
+    seen += await of_sinks_seen(store)
     changelog = store.reads.changelog
     seen += [await changelog.listener("changes"), sorted((await changelog.changed(Position(0)))[1])]
     seen += [await changelog.runs(RUNS), (await changelog.changed(await changelog.position()))[1]]
@@ -472,6 +548,22 @@ async def of_schedules(store: Store, namespace: str) -> list[object]:
     return seen
 
 
+async def of_sinks_seen(store: Store) -> list[object]:
+    reads = store.reads.outbox
+    seen: list[object] = [await reads.sinks(namespace) for namespace in NAMESPACES]
+    seen += [await reads.sink("main", name) for name in "xyz"]
+    for sink_id in SINKS:
+        seen += [await reads.next_at(sink_id), await reads.due(sink_id, 1000, 3), await reads.due(sink_id, 5000, 9)]
+        seen += [await reads.backlog(sink_id), await reads.dead_letters(sink_id, 2, 2)]
+    return [*seen, await reads.values(range(30))]
+
+
+SINKS_DUMP = f"select {', '.join(SinkRow._fields)} from sinks order by sink_id"
+OUTBOX_DUMP = f"select {', '.join(WaitingEvent._fields)} from outbox order by n"
+LETTERS_DUMP = (
+    "select n, sink_id, run_id, workflow_id, workflow, type, number, at, step, held, attributes, attempts, error,"
+    " died_at from dead_letters order by n"
+)
 KEYS_DUMP = (
     "select namespace, command, key, digest, holder, answer, taken_at, keep_until, reply, stale_at"
     " from idempotency_keys order by 1, 2, 3"
@@ -508,6 +600,9 @@ def sqlite_dump(store: SqliteStore) -> dict[str, Sequence[object]]:
             f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id"
         ).fetchall(),
         "idempotency_keys": db.execute(KEYS_DUMP).fetchall(),
+        "sinks": db.execute(SINKS_DUMP).fetchall(),
+        "outbox": db.execute(OUTBOX_DUMP).fetchall(),
+        "dead_letters": db.execute(LETTERS_DUMP).fetchall(),
         "listeners": db.execute("select * from listeners order by name").fetchall(),
         "changes": db.execute("select distinct run_id from changes order by run_id").fetchall(),
     }
@@ -554,6 +649,9 @@ def memory_dump(tables: Tables) -> dict[str, Sequence[object]]:
         "idempotency_keys": [
             (*identity, *row, stale_at) for identity, (row, stale_at) in dump["idempotency_keys"].items()
         ],
+        "sinks": [tuple(row) for row in dump["sinks"].values()],
+        "outbox": [tuple(row) for row in dump["outbox"].values()],
+        "dead_letters": [(*row.event[:12], row.event.error, row.died_at) for row in dump["dead_letters"].values()],
         "listeners": [(name, *row) for name, row in dump["listeners"].items()],
         # By which transactions is told by each database in its own numbers.
         "changes": [(run_id,) for run_id in sorted({run_id for _, run_id in dump["changes"]})],
@@ -592,9 +690,16 @@ def test_the_store_in_memory_suspects_and_holds_as_sqlite_does(history: list[Bat
     asyncio.run(compare(history))
 
 
+@settings(QUICK, max_examples=60)
+@given(tellings)
+def test_the_store_in_memory_tells_sinks_what_sqlite_does(history: list[Batch]) -> None:
+    """What sinks are told follows from nearly every operation, as soon as there is one."""
+    asyncio.run(compare(history))
+
+
 @pytest.mark.long
 @settings(QUICK, max_examples=3000)
-@given(histories | losses)
+@given(histories | losses | tellings)
 def test_the_store_in_memory_answers_as_sqlite_does_for_long(history: list[Batch]) -> None:
     """As above, with more to find."""
     asyncio.run(compare(history))

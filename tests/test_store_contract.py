@@ -11,6 +11,7 @@ import pytest
 
 from perdure.errors import NewerSchema, NotADatabase, RunUnreadable, StoreError
 from perdure.kernel.messages import Message
+from perdure.kernel.outbox import types_of
 from perdure.stores.answers import (
     Answer,
     Applied,
@@ -38,14 +39,20 @@ from perdure.stores.operations import (
     ClaimRuns,
     CreateNamespace,
     DeleteNamespace,
+    DeleteSink,
     DeleteWorker,
+    EndGap,
     EndRun,
+    FailedDelivery,
     FinishKey,
     ForgetKeys,
     FreeMismatches,
     FreeRuns,
     HoldRun,
     InsertRun,
+    InsertSink,
+    MoveSink,
+    NoteDeliveries,
     NoteReply,
     NoteWaiting,
     Operation,
@@ -57,6 +64,9 @@ from perdure.stores.operations import (
     RecordBeat,
     RegisterWorker,
     ReleaseKey,
+    ReplayDeadLetters,
+    ResendEvents,
+    TakeDuty,
     TakeKey,
     TakeMessage,
     TellRun,
@@ -64,7 +74,7 @@ from perdure.stores.operations import (
 from perdure.stores.port import Store
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.queries import migrations
-from perdure.stores.records import CallProgress, LoadedRun, RunFilter
+from perdure.stores.records import BacklogRow, CallProgress, LoadedRun, RunFilter
 from perdure.stores.sqlite.store import SqliteStore
 from tests.simulation.memory import MemoryStore
 
@@ -761,3 +771,119 @@ async def test_a_database_has_a_secret_that_stays(store: Store) -> None:
         assert secret is not None
         assert len(secret) >= 32
         assert await store.reads.channels.secret() == secret
+
+
+def a_sink(sink_id: str, *events: str, workflows: str | None = None, max_backlog: int = 1000) -> InsertSink:
+    return InsertSink(sink_id, "main", sink_id, types_of(events), workflows, max_backlog, "{}")
+
+
+async def waiting(store: Store, sink_id: str, now: int = 1000) -> list[tuple[str, str, int | None]]:
+    """What a sink is to be told now: runs, types, and the event before it that waits, too."""
+    return [(row.run_id, row.type, row.previous) for row in await store.reads.outbox.due(sink_id, now, 100)]
+
+
+async def numbers_of(store: Store, sink_id: str) -> list[int]:
+    return [row.n for row in await store.reads.outbox.due(sink_id, 10**6, 100)]
+
+
+def sent(sink_id: str, *delivered: int, failed: tuple[FailedDelivery, ...] = (), **more: object) -> NoteDeliveries:
+    note = NoteDeliveries(sink_id, "main", f"sink:{sink_id}", WORKER, delivered, failed, (), (), 5000)
+    return note._replace(**more)  # type: ignore[arg-type]  # a test's shorthand
+
+
+async def test_what_a_sink_wants_is_queued_with_what_was_applied(store: Store) -> None:
+    """A change that is refused is told to nobody, and what a sink does not want is not told to it."""
+    async with opened(store):
+        await write(store, a_run("r0"))
+        await write(store, a_sink("s1", "run.*", "step.*"))
+        await write(store, a_sink("s2", "run.completed", workflows='["other"]'))
+        assert await write(store, a_sink("s1", "run.*")) == Moved()
+        told = await answers(
+            store,
+            [a_run("r1"), an_event("r1", 2), an_end("r1", 3)],
+            [a_run("r2", "r0")],
+            [an_end("r0", 2)._replace(owner="w-2")],
+            [a_run("r3", workflow="other"), an_end("r3", 2)],
+        )
+        assert [type(each) for each in told] == [Applied, Taken, Broken, Applied]
+        first = [each for each in await waiting(store, "s1") if each[0] == "r1"]
+        assert [type for _, type, _ in first] == ["run.started", "step.completed", "run.completed"]
+        assert {run_id for run_id, _, _ in await waiting(store, "s1")} == {"r1", "r3"}
+        assert await waiting(store, "s2") == [("r3", "run.completed", None)]
+
+
+async def test_only_who_has_the_duty_notes_what_became_of_events(store: Store) -> None:
+    """One that was replaced may have sent events twice; it must not take back what its successor has noted."""
+    async with opened(store):
+        await write(store, a_sink("s1", "run.*"))
+        await answers(store, [a_run("r1"), an_end("r1", 2)], [a_run("r2"), an_end("r2", 2)])
+        numbers = await numbers_of(store, "s1")
+        assert await write(store, sent("s1", *numbers)) == Moved()
+        assert await write(store, TakeDuty("main", "sink:s1", WORKER, 1000, None)) == Applied()
+        assert await write(store, sent("s1", *numbers, worker_id="w-2")) == Moved()
+        assert await numbers_of(store, "s1") == numbers
+        assert await write(store, sent("s1", *numbers)) == Applied()
+        assert await write(store, sent("s1", *numbers)) == Applied()
+        sink = await store.reads.outbox.sink("main", "s1")
+        assert sink is not None
+        assert (sink.delivered, await numbers_of(store, "s1")) == (4, [])
+
+
+async def test_an_event_is_tried_again_while_later_ones_of_its_run_wait(store: Store) -> None:
+    """When it is buried, the first of them is due; replayed, it comes after all that waits."""
+    async with opened(store):
+        await write(store, a_sink("s1", "run.*", "step.*"))
+        await write(store, TakeDuty("main", "sink:s1", WORKER, 1000, None))
+        await write(store, a_run("r1"), an_event("r1", 2), an_end("r1", 3))
+        started, step, completed = await numbers_of(store, "s1")
+        again = (FailedDelivery(started, 1, 3000, "no"),)
+        await write(store, sent("s1", failed=again, behind=(step, completed)))
+        assert await waiting(store, "s1", 2999) == []
+        assert await store.reads.outbox.next_at("s1") == 3000
+        assert await waiting(store, "s1", 3000) == [("r1", "run.started", None)]
+
+        await write(store, sent("s1", failed=(FailedDelivery(started, 2, None, "never"),), runs=("r1",)))
+        assert await waiting(store, "s1") == [("r1", "step.completed", None)]
+        (letter,) = await store.reads.outbox.dead_letters("s1", 0, 9)
+        assert (letter.event.type, letter.event.attempts, letter.error, letter.died_at) == (
+            *("run.started", 2),
+            *("never", 5000),
+        )
+        assert await store.reads.outbox.backlog("s1") == BacklogRow(2, 1002, 1)
+        assert await write(store, ReplayDeadLetters("s1", (started + 90,), 9)) == Applied(0)
+        assert await write(store, ReplayDeadLetters("s1", None, 9)) == Applied(1)
+        assert await waiting(store, "s1") == [("r1", "step.completed", None), ("r1", "run.started", completed)]
+        assert await store.reads.outbox.dead_letters("s1", 0, 9) == []
+
+
+async def test_a_sink_that_is_behind_gets_nothing_until_its_gap_is_told(store: Store) -> None:
+    async with opened(store):
+        await write(store, a_sink("s1", "run.started", max_backlog=2))
+        assert await write(store, EndGap("s1", "outbox.gap", "{}", 4000)) == Moved()
+        await answers(store, *([a_run(f"r{n}")] for n in range(3)))
+        await write(store, a_run("r9"))
+        assert [run_id for run_id, _, _ in await waiting(store, "s1")] == ["r0", "r1", "r2"]
+        assert await write(store, EndGap("s1", "outbox.gap", "{}", 4000)) == Applied()
+        assert (await waiting(store, "s1"))[-1] == ("", "outbox.gap", None)
+
+
+async def test_events_are_made_anew_a_bite_at_a_time(store: Store) -> None:
+    """Those that a history holds, in a time; and a sink that is gone takes with it what waits, as it can."""
+    async with opened(store):
+        for run_id in ("r1", "r2"):
+            await write(store, a_run(run_id), an_event(run_id, 2), an_end(run_id, 3))
+        await write(store, a_sink("s1", "run.*", "step.completed"))
+        assert await write(store, ResendEvents("s1", "", 0, 1500, 1)) == Applied(("r1", 2))
+        assert await write(store, ResendEvents("s1", "r1", 0, 9000, 5)) == Applied((None, 3))
+        assert await write(store, ResendEvents("nobody", "", 0, 9000, 5)) == Applied((None, 0))
+        assert [type for _, type, _ in await waiting(store, "s1")] == [
+            *("run.started", "step.completed"),
+            *("run.started", "step.completed", "run.completed"),
+        ]
+        assert await write(store, MoveSink("s1", 2, types_of(("run.*",)), None, 9, "{}")) == Moved()
+        assert await write(store, MoveSink("s1", 1, types_of(("run.*",)), None, 9, "{}")) == Applied()
+        assert await store.reads.changelog.listener("outbox.steps") is None
+        assert await write(store, DeleteSink("s1", 3)) == Applied(True)
+        assert await write(store, DeleteSink("s1", 3)) == Applied(False)
+        assert await store.reads.changelog.listener("outbox") is None
+        assert await waiting(store, "s1") == []

@@ -11,6 +11,7 @@ import asyncpg
 import msgspec
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perdure.stores.answers import Applied, Committed, Outcome, Posted, StoppedChild
 from perdure.stores.operations import Batch, Operation, TakeMessage
@@ -22,13 +23,27 @@ from perdure.stores.records import WorkerRow
 from perdure.stores.rules.questions import Text
 from perdure.stores.rules.run_rows import quick_rows
 from tests.simulation.memory import MemoryStore, Tables
-from tests.test_store_conformance import BEGIN, KEYS_DUMP, QUICK, comparable, histories, looked_at, losses, memory_dump
+from tests.test_store_conformance import (
+    BEGIN,
+    KEYS_DUMP,
+    LETTERS_DUMP,
+    OUTBOX_DUMP,
+    QUICK,
+    SINKS_DUMP,
+    comparable,
+    histories,
+    looked_at,
+    losses,
+    memory_dump,
+    tellings,
+)
 
 # Quicker than to truncate them.
 EMPTY = "; ".join(
     [
         *(f"delete from {table}" for table in tables("postgres") if table != VERSION),
         "alter sequence inbox_number_seq restart",
+        "alter sequence outbox_n_seq restart",
     ]
 )
 DUMP = {
@@ -54,6 +69,9 @@ DUMP = {
     " from attempt_deadlines order by 1",
     "workers": f"select {', '.join(WorkerRow.__struct_fields__)} from workers order by worker_id",
     "idempotency_keys": KEYS_DUMP,
+    "sinks": SINKS_DUMP,
+    "outbox": OUTBOX_DUMP,
+    "dead_letters": LETTERS_DUMP,
     "listeners": "select name, until, since, later, later_at from listeners order by 1",
     "changes": "select distinct run_id from changes order by 1",
 }
@@ -77,7 +95,7 @@ class Bench:
 
     async def _compare(self, history: Sequence[Batch]) -> None:
         await self._db.execute(EMPTY)
-        memory = MemoryStore(Tables(gives_numbers_back=True))
+        memory = MemoryStore(Tables())
         for drawn in [BEGIN, *history]:
             batch = sensible(drawn, memory.tables.last_number)
             ours, theirs = await told(self.store, batch), comparable(await told(memory, batch))
@@ -151,12 +169,12 @@ async def told(store: Store, batch: Batch) -> Outcome:
     return await outcome
 
 
-def check(url: str, examples: int) -> None:
+def check(url: str, examples: int, drawn: st.SearchStrategy[list[Batch]]) -> None:
     bench = Bench(url)
     try:
 
         @settings(QUICK, max_examples=examples)
-        @given(histories | losses)
+        @given(drawn)
         def alike(history: list[Batch]) -> None:
             bench.compare(history)
 
@@ -167,10 +185,15 @@ def check(url: str, examples: int) -> None:
 
 def test_postgres_answers_as_the_store_in_memory_does(postgres_url: str) -> None:
     """A simulation is worth as much as its database is like a real one."""
-    check(postgres_url, 60)
+    check(postgres_url, 60, histories | losses)
+
+
+def test_postgres_tells_sinks_what_the_store_in_memory_does(postgres_url: str) -> None:
+    """What sinks are told is written by the function that writes a batch, too."""
+    check(postgres_url, 40, tellings)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_postgres_answers_as_the_store_in_memory_does_for_long(postgres_url: str) -> None:
-    check(postgres_url, 3000)
+    check(postgres_url, 3000, histories | losses | tellings)

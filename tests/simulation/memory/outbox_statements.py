@@ -224,21 +224,21 @@ def reach_duty(view: View, *, namespace: str, name: str, worker_id: str) -> Step
 
 
 def _change_events(
-    view: View, sink_id: str, numbers: Iterable[int], change: Callable[[WaitingEvent], WaitingEvent | None]
+    view: View, sink_id: str | None, numbers: Iterable[int], change: Callable[[WaitingEvent], WaitingEvent | None]
 ) -> Steps[Found]:
     count = 0
     for n in sorted(numbers):
         yield from view.outbox.wait(n)
         row = view.outbox.get(n)
-        if row is not None and row.sink_id == sink_id:
+        if row is not None and sink_id in (None, row.sink_id):
             view.outbox.put(n, change(row))
             count += 1
     return changed(count)
 
 
 @statement
-def delete_delivered(view: View, *, sink_id: str, numbers: Sequence[int]) -> Steps[Found]:
-    return (yield from _change_events(view, sink_id, numbers, lambda _: None))
+def delete_delivered(view: View, *, numbers: Sequence[int], sink_id: str | None = None) -> Steps[Found]:
+    return (yield from _change_events(view, None, numbers, lambda _: None))
 
 
 @statement
@@ -247,8 +247,8 @@ def retry_event(view: View, *, sink_id: str, n: int, **columns: Any) -> Steps[Fo
 
 
 @statement
-def set_behind(view: View, *, sink_id: str, numbers: Sequence[int]) -> Steps[Found]:
-    return (yield from _change_events(view, sink_id, numbers, lambda row: row._replace(next_at=None)))
+def set_behind(view: View, *, numbers: Sequence[int], sink_id: str | None = None) -> Steps[Found]:
+    return (yield from _change_events(view, None, numbers, lambda row: row._replace(next_at=None)))
 
 
 @statement

@@ -29,9 +29,9 @@ def statement(make: S) -> S:
 def never_waiting(do: Callable[..., Found]) -> Callable[..., Found]:
     """The same of a statement that waits for no other transaction."""
 
-    def act(view: View, **parameters: object) -> Steps[Found]:
+    def act(view: View, *rows: object, **parameters: object) -> Steps[Found]:
         yield from ()
-        return do(view, **parameters)
+        return do(view, *rows, **parameters)
 
     STATEMENTS[do.__name__] = act
     return do

@@ -154,7 +154,7 @@ class View:
         return self.tables.last_number
 
     def take_event_number(self) -> int:
-        """The number of the next event for a sink; what is rolled back leaves a gap."""
+        """The number of the next event for a sink; what is rolled back leaves a gap on Postgres."""
         self.tables.last_event_number += 1
         return self.tables.last_event_number
 
@@ -241,6 +241,8 @@ class View:
         changes, holds, numbers = mark
         while len(self.log) > changes:
             own, key, before = self.log.pop()
+            if self.tables.gives_numbers_back and own is self.outbox.own:
+                self._give_event_number_back(key)
             if before is _ABSENT:
                 del own[key]
             else:
@@ -280,6 +282,10 @@ class View:
         while len(self._numbers) > kept and self._numbers[-1] == self.tables.last_number:
             self._numbers.pop()
             self.tables.last_number -= 1
+
+    def _give_event_number_back(self, number: object) -> None:
+        if number == self.tables.last_event_number and number not in self.tables.outbox.rows:
+            self.tables.last_event_number -= 1
 
     def _end(self) -> None:
         self._release(0)
