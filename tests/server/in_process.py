@@ -30,6 +30,8 @@ class Caller:
         self._application = application
         self._prefix = prefix
         self._headers = headers
+        # Set when it has gone, though requests of its own are under way.
+        self.gone = asyncio.Event()
 
     def scope(self, method: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
         parts = urlsplit(url)
@@ -56,8 +58,8 @@ class Caller:
         async def receive() -> MutableMapping[str, Any]:
             if messages:
                 return messages.pop()
-            await asyncio.Event().wait()
-            raise AssertionError
+            await self.gone.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: MutableMapping[str, Any]) -> None:
             found.append(message)

@@ -238,6 +238,20 @@ async def test_a_claim_waits_for_the_first_task(env: Environment) -> None:
         assert [task["activity"] for task in await waiting] == ["remote_greet"]
 
 
+async def test_a_claim_of_a_worker_that_has_gone_takes_nothing(env: Environment) -> None:
+    """It was killed while it waited: what came then would be nobody's until its lease is over."""
+    async with env:
+        call = await admin_of(env)
+        first, second = await registered(call), await registered(await admin_of(env))
+        waiting = asyncio.ensure_future(first.post("claim-tasks", wait=20))
+        await env.pass_time(0.5)
+        call.gone.set()
+        await waiting
+        await env.app.start(remote_greeting, "ann")
+        await env.pass_time(1)
+        assert [task["attempt"] for task in await second.tasks()] == [1]
+
+
 async def test_a_key_of_a_queue_is_good_for_workers_of_that_queue_alone(env: Environment) -> None:
     """Else a worker's key would be worth every activity of its namespace."""
     async with env:

@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 from uuid import uuid4
@@ -155,6 +156,7 @@ class Application:
             request.headers,
             request.request_id,
             request.scope,
+            partial(_gone, receive),
         )
         if route.frames is not None and "text/event-stream" in request.headers.get("accept", ""):
             async with self._streams.one_more(caller) as is_over:
@@ -285,6 +287,12 @@ def _note(request: HttpRequest, status: int, ms: int) -> None:
         *(route, status, ms, key_id or "-", request.namespace or "-", request.request_id),
         extra={"event": "request", "ms": ms, "request_id": request.request_id, **told},
     )
+
+
+async def _gone(receive: Receive) -> None:
+    """Until the caller has gone; what it sent was read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _live(receive: Receive, send: Send) -> None:

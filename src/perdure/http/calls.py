@@ -4,8 +4,9 @@ In:   the parts of a request.
 Out:  query and body as the structs of the route; the run that the path names, if this caller may see it.
 """
 
+import asyncio
 import copy
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
@@ -42,7 +43,19 @@ class Service(msgspec.Struct):
 class Call(Generic[Q, B]):
     """One call of a route, checked."""
 
-    __slots__ = ("body", "caller", "headers", "namespace", "path", "query", "request_id", "run_id", "scope", "service")
+    __slots__ = (
+        "body",
+        "caller",
+        "gone",
+        "headers",
+        "namespace",
+        "path",
+        "query",
+        "request_id",
+        "run_id",
+        "scope",
+        "service",
+    )
 
     def __init__(
         self,
@@ -56,6 +69,7 @@ class Call(Generic[Q, B]):
         headers: Mapping[str, str],
         request_id: str,
         scope: AsgiScope,
+        gone: Callable[[], Awaitable[None]],
     ) -> None:
         self.service = service
         self.caller = caller
@@ -67,6 +81,22 @@ class Call(Generic[Q, B]):
         self.headers = headers
         self.request_id = request_id
         self.scope = scope
+        # Waits until the caller has gone.
+        self.gone = gone
+
+    async def until_gone(self, waiting: Awaitable[object], seconds: float) -> bool:
+        """Wait for something, for so long at most; answers whether the caller has gone meanwhile."""
+        gone = asyncio.ensure_future(self.gone())
+        wanted = asyncio.ensure_future(waiting)
+        try:
+            await self.service.stopping.within(asyncio.wait({gone, wanted}, return_when="FIRST_COMPLETED"), seconds)
+            if wanted.done():
+                wanted.result()
+            return gone.done()
+        finally:
+            for task in (gone, wanted):
+                task.cancel()
+            await asyncio.gather(gone, wanted, return_exceptions=True)
 
     def over(self, engine: Engine) -> "Call[Q, B]":
         """The same call, of another engine."""

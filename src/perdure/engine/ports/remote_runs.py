@@ -297,7 +297,7 @@ class HandedRun(msgspec.Struct, frozen=True):
     events: Sequence[Event]
     messages: Sequence[Message]
     had: int
-    children: frozenset[str]
+    children: dict[str, str]
     token_key: str
     more: bool
 

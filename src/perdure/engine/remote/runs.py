@@ -31,8 +31,9 @@ from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Moved, Taken
 from perdure.stores.operations import ClaimRuns
 from perdure.stores.port import Store
-from perdure.stores.records import EVENTS_PAGE, UNREAD_PAGE, LoadedRun, RunRow
+from perdure.stores.records import EVENTS_PAGE, UNREAD_PAGE, LoadedRun, RunFilter, RunRow
 
+CHILDREN_PAGE = 1000
 # So many suspects are handed out at once.
 SUSPECTS = 1
 
@@ -90,10 +91,22 @@ class StoreRemoteRuns:
             events[:EVENTS_PAGE],
             messages,
             had,
-            loaded.children,
+            await self._children(row) if loaded.children else {},
             tenure.key_of(row.run_id).hex(),
             len(events) > EVENTS_PAGE,
         )
+
+    async def _children(self, row: RunRow) -> dict[str, str]:
+        """The runs that a run has started, by their places; none is to be started twice."""
+        found: dict[str, str] = {}
+        wanted = RunFilter(row.namespace, parent_id=row.run_id, limit=CHILDREN_PAGE)
+        while page := await self._reads.list_runs(wanted):
+            for child in page:
+                if not isinstance(child, RunUnreadable) and child.parent_place is not None:
+                    # Of those that continue one another, the first.
+                    found[child.parent_place] = child.run_id
+            wanted = msgspec.structs.replace(wanted, before=page[-1].run_id)
+        return found
 
     async def read(self, worker: RemoteWorker, run_id: str, after: int) -> HandedRun:
         """A run that it has, with its events after a number."""

@@ -36,8 +36,8 @@ class ClaimedRun(msgspec.Struct, frozen=True):
 
     `events` are those after the first, each with `seq`, `at`, `place`, `kind` and its fields; `messages` what is
     unread, each with `number`, `id`, `at`, `kind` and its fields, and `had` how many it has had. With `more` its other
-    events are read page by page. `children` are the runs it has started, activities on queues among them. `token_key`
-    is what tokens of its deferreds are signed with, in hexadecimal.
+    events are read page by page. `children` are the runs and activities it has started, by their places.
+    `token_key` is what tokens of its deferreds are signed with, in hexadecimal.
     """
 
     run_id: str
@@ -50,7 +50,7 @@ class ClaimedRun(msgspec.Struct, frozen=True):
     events: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     had: int
-    children: list[str]
+    children: dict[str, str]
     token_key: str
     more: bool
 
@@ -111,8 +111,9 @@ async def claim_runs(call: Call[NoQuery, ClaimBody]) -> ClaimedRuns:
     found = await runs.claim(worker, limit, call.body.holding)
     if not found and call.body.wait > 0:
         waiting = call.engine.remote.wait_for_work(worker, are_tasks=False)
-        await call.service.stopping.within(waiting, min(call.body.wait, LONGEST_WAIT))
-        found = await runs.claim(worker, limit, call.body.holding)
+        # Who has gone would own what nobody gets.
+        is_gone = await call.until_gone(waiting, min(call.body.wait, LONGEST_WAIT))
+        found = [] if is_gone else await runs.claim(worker, limit, call.body.holding)
     return ClaimedRuns([_claimed(run) for run in found])
 
 
@@ -204,7 +205,7 @@ def _claimed(run: HandedRun) -> ClaimedRun:
         [event_json(event) for event in run.events],
         [message_json(message) for message in run.messages],
         run.had,
-        sorted(run.children),
+        run.children,
         run.token_key,
         run.more,
     )

@@ -117,8 +117,9 @@ async def claim_tasks(call: Call[NoQuery, ClaimBody]) -> ClaimedTasks:
     found = await tasks.claim(worker, limit, call.body.holding)
     if not found and call.body.wait > 0:
         waiting = call.engine.remote.wait_for_work(worker, are_tasks=True)
-        await call.service.stopping.within(waiting, min(call.body.wait, LONGEST_WAIT))
-        found = await tasks.claim(worker, limit, call.body.holding)
+        # Who has gone would own what nobody gets.
+        is_gone = await call.until_gone(waiting, min(call.body.wait, LONGEST_WAIT))
+        found = [] if is_gone else await tasks.claim(worker, limit, call.body.holding)
     return ClaimedTasks([msgspec.convert(task, ClaimedTask, from_attributes=True) for task in found])
 
 
