@@ -87,6 +87,16 @@ REQUESTS: dict[str, Any] = {
     "GET /v1/queues": None,
     "GET /v1/duties": None,
     "GET /v1/stuck": None,
+    "POST /v1/workers": {"name": "w", "queues": ["default"], "workflows": {"matrix_flow": {}}},
+    "POST /v1/workers/{worker_id}/renew": {"epoch": 1},
+    "DELETE /v1/workers/{worker_id}": None,
+    "POST /v1/workers/{worker_id}/claim-tasks": {"epoch": 1, "holding": []},
+    "POST /v1/workers/{worker_id}/tasks/{task_id}/complete": {"epoch": 1, "attempt": 1},
+    "POST /v1/workers/{worker_id}/tasks/{task_id}/fail": {"epoch": 1, "attempt": 1, "error": {"type": "E"}},
+    "POST /v1/workers/{worker_id}/tasks/{task_id}/heartbeat": {"epoch": 1, "attempt": 1},
+    "POST /v1/workers/{worker_id}/claim-runs": {"epoch": 1, "holding": []},
+    "GET /v1/workers/{worker_id}/runs/{run_id}": None,
+    "POST /v1/workers/{worker_id}/advance": {"epoch": 1, "runs": [{"run_id": "theirs", "after_seq": 1}]},
     "GET /v1/namespaces": None,
     "POST /v1/namespaces": {"name": "made"},
     "GET /v1/namespaces/{name}": None,
@@ -135,15 +145,18 @@ def test_every_route_has_its_row() -> None:
 
 
 class World:
-    """The other tenant: a run, a schedule, a key and a namespace, each with something to hide."""
+    """The other tenant: a run, a schedule, a worker, a key and a namespace, each with something to hide."""
 
-    def __init__(self, root: Caller, run_id: str, key_id: str) -> None:
+    def __init__(self, root: Caller, run_id: str, key_id: str, worker_id: str) -> None:
         self.root = root
         self._run_id = run_id
         self._key_id = key_id
+        self._worker_id = worker_id
 
     async def ask(self, call: Caller, route: Route) -> Answer:
         path = route.path.replace("{id}", "theirs").replace("{key_id}", self._key_id).replace("{token}", "nonsense")
+        path = path.replace("{worker_id}", self._worker_id).replace("{task_id}", self._run_id)
+        path = path.replace("{run_id}", self._run_id)
         name = {"schedules": "nightly", "namespaces": "acme", "queries": "note", "streams": "matrix-lines"}
         noun = next((noun for noun in path.split("/") if noun in name), "")
         path = path.replace("{name}", name.get(noun, "any"))
@@ -162,6 +175,7 @@ class World:
                 "schedules/nightly?namespace=acme",
                 "runs/count?namespace=acme&where=entity_id%20%3D%20'npc-1'",
                 "runs/count?namespace=beta",
+                "workers?namespace=acme",
                 "namespaces",
             )
         ]
@@ -178,7 +192,9 @@ async def the_other_tenant(env: Environment) -> World:
     call = {"workflow": "matrix_flow", "input": [HUSH], "entity_id": "npc-1"}
     await root.post("/v1/schedules?namespace=acme", {"name": "nightly", "call": call, "when": NIGHTLY})
     key = (await root.post("/v1/keys", {"label": HUSH, "role": "reader"})).json
-    return World(root, run["run_id"], key["key_id"])
+    worker = {"name": HUSH, "queues": ["theirs"], "workflows": {"matrix_flow": {}}}
+    worker_id = (await root.post("/v1/workers?namespace=acme", worker)).json["worker_id"]
+    return World(root, run["run_id"], key["key_id"], worker_id)
 
 
 async def test_nobody_reaches_what_another_tenant_has(quick_path: Any) -> None:

@@ -7,16 +7,16 @@ from perdure.testing import Environment
 from tests.server.in_process import Caller
 from tests.server.remote_worker import RemoteTestWorker, admin_of
 
-go = Signal("remote_go", str)
+go = Signal("rw_go", str)
 
 
 @activity(queue="default")
-async def remote_double(number: int) -> int:
+async def rw_double(number: int) -> int:
     return 2 * number
 
 
 @workflow
-async def remote_child(name: str) -> str:
+async def rw_child(name: str) -> str:
     return f"child of {name}"
 
 
@@ -108,7 +108,7 @@ async def test_a_parked_run_comes_back_with_its_past_when_a_message_came(env: En
         worker = await a_worker(call)
         await started(call)
         (run,) = await claimed(worker)
-        waiting = [{"kind": "signal", "place": "go", "name": "remote_go"}]
+        waiting = [{"kind": "signal", "place": "go", "name": "rw_go"}]
         park = {"park": {"had": run["had"], "waiting": waiting}}
         assert await advance(worker, run, VALUE, then=park) == {"seq": 2, "kept": False}
         assert await claimed(worker) == []
@@ -120,7 +120,7 @@ async def test_a_parked_run_comes_back_with_its_past_when_a_message_came(env: En
         assert (again["seq"], again["had"]) == (2, 1)
         (event,), (message,) = again["events"], again["messages"]
         assert (event["kind"], event["place"], event["value"], event["seq"]) == ("ValueRecorded", "rate", 7, 2)
-        assert (message["kind"], message["name"], message["payload"]) == ("SignalSent", "remote_go", "now")
+        assert (message["kind"], message["name"], message["payload"]) == ("SignalSent", "rw_go", "now")
 
         taken = await advance(worker, again, {"kind": "ReceiveMessage", "place": "go", "number": message["number"]})
         assert (taken["kept"], taken["messages"]) == (True, [])
@@ -145,8 +145,8 @@ async def test_children_and_activities_are_started_and_their_ends_come_back(env:
         worker = await a_worker(call)
         await started(call)
         (run,) = await claimed(worker)
-        child = {"kind": "StartChild", "place": "kid", "workflow": "remote_child", "queue": "default"}
-        task = {"kind": "StartTask", "place": "twice", "activity": "remote_double", "queue": "default"}
+        child = {"kind": "StartChild", "place": "kid", "workflow": "rw_child", "queue": "default"}
+        task = {"kind": "StartTask", "place": "twice", "activity": "rw_double", "queue": "default"}
         given = ({**child, "input": {"name": "ann"}}, {**task, "arguments": {"number": 21}})
         assert (await advance(worker, run, *given))["seq"] == 1
         found: dict[str, Any] = {}

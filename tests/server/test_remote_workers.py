@@ -13,37 +13,37 @@ from tests.server.remote_worker import RemoteTestWorker, admin_of
 
 
 @activity(queue="js", retry=Retry(max_attempts=3, initial_interval=2, non_retryable=("BadName",)))
-async def remote_greet(name: str) -> str:
+async def rw_greet(name: str) -> str:
     raise AssertionError("it has no code here")
 
 
 @activity(queue="js", timeout=30, heartbeat=5, retry=Retry(max_attempts=2, initial_interval=1))
-async def remote_slow(name: str) -> str:
+async def rw_slow(name: str) -> str:
     raise AssertionError("it has no code here")
 
 
 @activity(queue="js", at_most_once=True)
-async def remote_once(name: str) -> str:
+async def rw_once(name: str) -> str:
     raise AssertionError("it has no code here")
 
 
 @workflow
-async def remote_greeting(name: str) -> str:
-    return await remote_greet(name)
+async def rw_greeting(name: str) -> str:
+    return await rw_greet(name)
 
 
 @workflow
-async def remote_slowly(name: str) -> str:
-    return await remote_slow(name)
+async def rw_slowly(name: str) -> str:
+    return await rw_slow(name)
 
 
 @workflow
-async def remote_only_once(name: str) -> str:
-    return await remote_once(name)
+async def rw_only_once(name: str) -> str:
+    return await rw_once(name)
 
 
 async def registered(call: Caller, queues: Sequence[str] = ("js",), **more: object) -> RemoteTestWorker:
-    activities = ["remote_greet", "remote_slow", "remote_once"]
+    activities = ["rw_greet", "rw_slow", "rw_once"]
     body = {"name": "node", "queues": queues, "activities": activities, **more}
     answer = await call.post("/v1/workers", body)
     assert answer.status == 201, answer.json
@@ -59,14 +59,14 @@ async def test_a_task_is_taken_and_completed_over_http(env: Environment) -> None
     """What comes back reaches the workflow as if a worker beside it had run the activity."""
     async with env:
         worker = await registered(await admin_of(env))
-        run = await env.app.start(remote_greeting, "ann")
+        run = await env.app.start(rw_greeting, "ann")
         await env.pass_time(1)
         task = await one_task(worker)
         completed = await worker.say(task, "complete", result="hello ann")
 
-        assert (task["activity"], task["arguments"], task["attempt"]) == ("remote_greet", {"name": "ann"}, 1)
+        assert (task["activity"], task["arguments"], task["attempt"]) == ("rw_greet", {"name": "ann"}, 1)
         assert (task["max_attempts"], task["timeout"], task["details"]) == (3, 300, None)
-        assert (task["run"], task["idempotency_key"]) == (run.run_id, f"{task['task_id']}/remote_greet")
+        assert (task["run"], task["idempotency_key"]) == (run.run_id, f"{task['task_id']}/rw_greet")
         assert (completed.status, completed.json) == (200, {"recorded": True})
         assert await run.result() == "hello ann"
 
@@ -76,7 +76,7 @@ async def test_what_is_said_twice_counts_once_and_what_is_not_ones_own_is_refuse
     async with env:
         call = await admin_of(env)
         worker, other = await registered(call), await registered(call)
-        run = await env.app.start(remote_greeting, "ann")
+        run = await env.app.start(rw_greeting, "ann")
         await env.pass_time(1)
         task = await one_task(worker)
 
@@ -96,7 +96,7 @@ async def test_a_failed_attempt_is_tried_again_as_its_caller_said(env: Environme
     """Retry, back-off and the errors that end it are the kernel's, behind the route."""
     async with env:
         worker = await registered(await admin_of(env))
-        run = await env.app.start(remote_greeting, "ann")
+        run = await env.app.start(rw_greeting, "ann")
         await env.pass_time(1)
         task = await one_task(worker)
         error = {"type": "TypeError", "message": "no"}
@@ -122,7 +122,7 @@ async def _failure_of(run: Run[Any]) -> str:
 async def test_the_last_failure_ends_the_activity(env: Environment) -> None:
     async with env:
         worker = await registered(await admin_of(env))
-        run = await env.app.start(remote_greeting, "ann")
+        run = await env.app.start(rw_greeting, "ann")
         await env.pass_time(1)
         assert (await worker.say(await one_task(worker), "fail", error={"type": "E"}, retry=False)).status == 200
         assert "E" in await _failure_of(run)
@@ -132,7 +132,7 @@ async def test_details_of_heartbeats_reach_the_next_attempt_and_silence_ends_one
     """A hung attempt of a living worker is ended by the look for what is overdue, and tried again."""
     async with env:
         worker = await registered(await admin_of(env))
-        run = await env.app.start(remote_slowly, "ann")
+        run = await env.app.start(rw_slowly, "ann")
         await env.pass_time(1)
         task = await one_task(worker)
         for beat in range(3):
@@ -153,7 +153,7 @@ async def test_details_of_heartbeats_reach_the_next_attempt_and_silence_ends_one
 async def test_a_cancelled_run_is_told_to_the_worker_of_its_activity(env: Environment) -> None:
     async with env:
         worker = await registered(await admin_of(env))
-        run = await env.app.start(remote_slowly, "ann")
+        run = await env.app.start(rw_slowly, "ann")
         await env.pass_time(1)
         task = await one_task(worker)
         await run.cancel("not wanted")
@@ -171,7 +171,7 @@ async def test_a_silent_worker_is_taken_over_and_fenced_out(env: Environment) ->
     async with env:
         call = await admin_of(env)
         first, second = await registered(call), await registered(call)
-        run = await env.app.start(remote_greeting, "ann")
+        run = await env.app.start(rw_greeting, "ann")
         await env.pass_time(1)
         task = await one_task(first)
         for _ in range(6):
@@ -190,7 +190,7 @@ async def test_a_worker_that_leaves_hands_everything_back(env: Environment) -> N
     async with env:
         call = await admin_of(env)
         first, second = await registered(call), await registered(call)
-        await env.app.start(remote_greeting, "ann")
+        await env.app.start(rw_greeting, "ann")
         await env.pass_time(1)
         task = await one_task(first)
 
@@ -206,7 +206,7 @@ async def test_what_a_lost_answer_gave_comes_again(env: Environment) -> None:
     async with env:
         worker = await registered(await admin_of(env))
         for name in ("ann", "bob"):
-            await env.app.start(remote_greeting, name)
+            await env.app.start(rw_greeting, name)
         await env.pass_time(1)
         both = await worker.tasks()
         held = both[0]["task_id"]
@@ -219,7 +219,7 @@ async def test_an_attempt_that_may_be_made_once_is_not_made_again(env: Environme
     async with env:
         call = await admin_of(env)
         first, second = await registered(call), await registered(call)
-        run = await env.app.start(remote_only_once, "ann")
+        run = await env.app.start(rw_only_once, "ann")
         await env.pass_time(1)
         await one_task(first)
         assert (await call("DELETE", f"/v1/workers/{first.worker_id}?epoch=1")).status == 200
@@ -233,9 +233,9 @@ async def test_a_claim_waits_for_the_first_task(env: Environment) -> None:
         worker = await registered(await admin_of(env))
         waiting = asyncio.ensure_future(worker.tasks(wait=20))
         await asyncio.sleep(0)
-        await env.app.start(remote_greeting, "ann")
+        await env.app.start(rw_greeting, "ann")
         await env.pass_time(2)
-        assert [task["activity"] for task in await waiting] == ["remote_greet"]
+        assert [task["activity"] for task in await waiting] == ["rw_greet"]
 
 
 async def test_a_claim_of_a_worker_that_has_gone_takes_nothing(env: Environment) -> None:
@@ -247,7 +247,7 @@ async def test_a_claim_of_a_worker_that_has_gone_takes_nothing(env: Environment)
         await env.pass_time(0.5)
         call.gone.set()
         await waiting
-        await env.app.start(remote_greeting, "ann")
+        await env.app.start(rw_greeting, "ann")
         await env.pass_time(1)
         assert [task["attempt"] for task in await second.tasks()] == [1]
 
