@@ -74,6 +74,11 @@ async def outbox_parent() -> int:
     return await outbox_counts("of a parent")
 
 
+@workflow
+async def outbox_parent_of_late() -> str:
+    return await outbox_waits.options(delay=timedelta(hours=1))()
+
+
 class Recorder:
     """What a sink was told, and what it does not take."""
 
@@ -175,6 +180,18 @@ async def test_all_ways_to_end_are_told(env: Environment, record: Callable[..., 
         assert errors["run.terminated"] == {"type": None, "message": "enough"}
         # The child and the successor as well.
         assert len(recorder.told) == 2 * 8
+
+
+async def test_children_that_end_before_they_begin_are_told(env: Environment, record: Callable[..., Recorder]) -> None:
+    """No worker ever has them; they end in the transaction of their parent's end."""
+    recorder = record("unbegun", events=("run.*",), workflows=("outbox_waits",))
+    async with env:
+        parent = await env.start(outbox_parent_of_late)
+        await told(env)
+        await parent.terminate("enough")
+        await told(env)
+        assert recorder.types() == ["run.started", "run.terminated"]
+        assert recorder.told[-1].data["status"] == "TERMINATED"
 
 
 async def test_waiting_and_held_runs_are_told_when_they_are_asked_for(

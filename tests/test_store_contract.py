@@ -887,3 +887,18 @@ async def test_events_are_made_anew_a_bite_at_a_time(store: Store) -> None:
         assert await write(store, DeleteSink("s1", 3)) == Applied(False)
         assert await store.reads.changelog.listener("outbox") is None
         assert await waiting(store, "s1") == []
+
+
+async def test_a_run_that_workers_die_of_is_told_as_held(store: Store) -> None:
+    """It is held by the operation that frees the runs of a lost worker, which names none of them."""
+    async with opened(store):
+        await write(store, a_sink("s1", "run.held"))
+        await write(store, a_ripe_run("r1"))
+        for n in range(9):
+            lost = f"lost-{n}"
+            await write(store, RegisterWorker(lost, "main", 99_000, ("default",), "host", 1, 1000), worker=None)
+            await write(store, a_run(f"bystander-{n}", owner=lost, workflow="other"), worker=None)
+            await write(store, ClaimRuns(lost, "main", ("default",), ("wf",), 10**9, 10, 1), worker=None)
+            await write(store, RaiseEpoch(lost, 1), FreeRuns(lost, 1000, 10), worker=None)
+        (found,) = await store.reads.outbox.due("s1", 1000, 9)
+        assert (found.run_id, found.type, found.held) == ("r1", "run.held", "quarantine")

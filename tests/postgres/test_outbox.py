@@ -1,0 +1,97 @@
+"""Events out on Postgres: what transactions that are open do to sinks, and what they tell them when they commit."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from perdure import Log, SinkNotReady, workflow
+from perdure.stores.postgres.address import address_of
+from perdure.testing import Environment
+
+
+@workflow
+async def outbox_late(order: str) -> str:
+    return order
+
+
+@asynccontextmanager
+async def caller(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """A connection of the application's own."""
+    address = address_of(url)
+    db = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
+    try:
+        yield db
+    finally:
+        await db.close()
+
+
+def adding(env: Environment) -> "asyncio.Task[object]":
+    return asyncio.ensure_future(env.app.outbox.add("late", Log(), events=("run.*",)))
+
+
+async def told(env: Environment, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log was told once nothing waits any more."""
+    while (await env.app.outbox.get("late")).backlog:
+        await env.pass_time(1)
+    return [record.getMessage() for record in caplog.records if record.name == "perdure.events"]
+
+
+async def test_a_sink_is_made_when_the_transactions_before_it_have_ended(
+    empty_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They may not have seen it, and what they change could be missed after `add` had answered."""
+    caplog.set_level("INFO", "perdure.events")
+    async with Environment(empty_url) as env, caller(empty_url) as db:
+        transaction = db.transaction()
+        await transaction.start()
+        await env.app.start_within(db, outbox_late.options(id="before"), "before")
+        task = adding(env)
+        await env.pass_time(1)
+        assert not task.done()
+        await transaction.commit()
+        while not task.done():
+            await env.pass_time(1)
+        await task
+        await env.run(outbox_late.options(id="after"), "after")
+        assert [line for line in await told(env, caplog) if "after" in line] == [
+            "run.started after",
+            "run.completed after",
+        ]
+
+
+async def test_transactions_that_stay_open_are_named(empty_url: str) -> None:
+    """Ten seconds are waited for them; the sink is there, and whoever made it knows what it may miss."""
+    async with Environment(empty_url) as env, caller(empty_url) as db:
+        async with db.transaction():
+            await env.app.start_within(db, outbox_late.options(id="open"), "open")
+            began = env.clock.now()
+            task = adding(env)
+            while not task.done():
+                await env.pass_time(1)
+            with pytest.raises(SinkNotReady, match="still open") as refused:
+                await task
+            assert env.clock.now() - began >= 10_000
+            (named,) = refused.value.transactions
+            assert str(db.get_server_pid()) in named
+        assert [sink.name for sink in await env.app.outbox.list()] == ["late"]
+
+
+async def test_a_transaction_that_commits_late_is_told(empty_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its events have smaller numbers than those that were delivered meanwhile; one rolled back tells nothing."""
+    caplog.set_level("INFO", "perdure.events")
+    async with Environment(empty_url) as env, caller(empty_url) as db, caller(empty_url) as undone:
+        await env.app.outbox.add("late", Log(), events=("run.*",))
+        committed, rolled_back = db.transaction(), undone.transaction()
+        await committed.start()
+        await rolled_back.start()
+        run = await env.app.start_within(db, outbox_late.options(id="slow"), "slow")
+        await env.app.start_within(undone, outbox_late.options(id="never"), "never")
+        await env.run(outbox_late.options(id="quick"), "quick")
+        assert await told(env, caplog) == ["run.started quick", "run.completed quick"]
+        await rolled_back.rollback()
+        await committed.commit()
+        assert await env.result(run) == "slow"
+        assert (await told(env, caplog))[2:] == ["run.started slow", "run.completed slow"]
