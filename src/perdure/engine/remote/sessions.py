@@ -60,8 +60,10 @@ class RemoteTenure:
 class WorkerSession:
     """One call of one remote worker."""
 
-    def __init__(self, row: WorkerRow, sessions: "WorkerSessions") -> None:
+    def __init__(self, row: WorkerRow, sessions: "WorkerSessions", *, is_alive: bool = True) -> None:
         self.row = row
+        # Not when it is written in its name: then only the worker itself shows that it lives.
+        self._is_alive = is_alive
         self.queues: tuple[str, ...] = tuple(msgspec.json.decode(row.queues, type=list[str]))
         self.workflows: tuple[str, ...] = tuple(msgspec.json.decode(row.workflows or "[]", type=list[str]))
         self._sessions = sessions
@@ -76,7 +78,7 @@ class WorkerSession:
     def renewal(self, now: int) -> tuple[Operation, ...]:
         """What prolongs the lease, when a third of it is over."""
         until = now + LEASE_MS
-        if self.row.lease_until > until - LEASE_MS // 3:
+        if not self._is_alive or self.row.lease_until > until - LEASE_MS // 3:
             return ()
         return (RenewWorker(self.row.worker_id, self.row.epoch, until),)
 

@@ -270,7 +270,7 @@ class StoreRemoteTasks:
             # Its worker has lost it, which has ended the attempt.
             await self._sessions.committer.apply(ForgetDeadline(deadline.run_id))
             return
-        session, task = WorkerSession(holder, self._sessions), TaskRun(row)
+        session, task = WorkerSession(holder, self._sessions, is_alive=False), TaskRun(row)
         writing = session.begin(row, await self._reads.last_event(row.run_id))
         is_silent = deadline.due_at < deadline.ends_at
         if is_silent:
