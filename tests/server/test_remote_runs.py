@@ -1,5 +1,6 @@
 """Runs of workflows over HTTP: taken with their past, moved by commands that the server decides on."""
 
+import asyncio
 from typing import Any
 
 from perdure import Run, Signal, activity, workflow
@@ -212,3 +213,23 @@ async def test_what_a_worker_has_and_does_not_hold_comes_again(env: Environment)
         assert await claimed(worker, holding=[run["run_id"]]) == []
         (again,) = await claimed(worker, holding=[])
         assert (again["run_id"], again["seq"]) == (run["run_id"], 2)
+
+
+async def test_a_run_that_a_worker_holds_is_terminated_and_times_out(env: Environment) -> None:
+    """Its worker may hang or not heed it: the server ends the run in its name."""
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        body = {"workflow": "js_greeting", "input": ["ann"], "queue": "js"}
+        await call.post("/v1/runs", {**body, "id": "g-1"})
+        await call.post("/v1/runs", {**body, "id": "g-2", "timeout": 5})
+        runs = await claimed(worker)
+        ending = asyncio.ensure_future((await the_run(env, "g-1")).terminate("enough"))
+        for _ in range(4):
+            await env.pass_time(2)
+            await worker.post("renew")
+
+        await ending
+        found = [(await (await the_run(env, id)).describe()).status for id in ("g-1", "g-2")]
+        assert found == ["TERMINATED", "TIMED_OUT"]
+        assert [(await advance(worker, run, VALUE))["problem"]["error"] for run in runs] == ["RunNotOwned"] * 2

@@ -5,6 +5,7 @@ Out:  runs with their histories in pages; where they stand once it is on disk.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -26,12 +27,14 @@ from perdure.engine.ports.remote_runs import (
 )
 from perdure.engine.remote.commands import RunCommands
 from perdure.engine.remote.sessions import WorkerSession, WorkerSessions, Writing
-from perdure.errors import IdConflict, OutOfStep, RunNotOwned, RunUnreadable
+from perdure.errors import IdConflict, LeaseLost, OutOfStep, RunNotOwned, RunUnreadable
+from perdure.kernel.commands import CloseRun
+from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Moved, Taken
-from perdure.stores.operations import ClaimRuns
+from perdure.stores.operations import ClaimRuns, ForgetDeadline
 from perdure.stores.port import Store
-from perdure.stores.records import EVENTS_PAGE, UNREAD_PAGE, LoadedRun, RunFilter, RunRow
+from perdure.stores.records import EVENTS_PAGE, UNREAD_PAGE, LoadedRun, RunFilter, RunRow, WorkerRow
 
 CHILDREN_PAGE = 1000
 # So many suspects are handed out at once.
@@ -137,6 +140,19 @@ class StoreRemoteRuns:
         if commands.has_ended:
             return RemoteProgress(commands.seq, is_kept=False)
         return await self._then(session, row, commands.seq, writing, asked.then)
+
+    async def end(self, worker: WorkerRow, run_id: str, end: RunTerminated | RunCancelled | RunTimedOut) -> None:
+        """End a run or a task of a worker in its name; one that it has not any more is left alone."""
+        row = await self._reads.run(worker.namespace, run_id)
+        if row is None or row.owner != worker.worker_id:
+            return
+        writing = WorkerSession(worker, self._sessions, is_alive=False).begin(row, await self._reads.last_event(run_id))
+        writing.owner.advance(writing.owned, CloseRun(end))
+        writing.add(ForgetDeadline(run_id))
+        # Refused when its worker was quicker, or has lost its lease: the next look finds what is left to do.
+        with suppress(LeaseLost):
+            if isinstance(await writing.write(), Applied) and row.parent_id is not None:
+                await self._arrivals.read_if_here(row.parent_id)
 
     async def _write(self, writing: Writing, row: RunRow, commands: RunCommands) -> None:
         answer = await writing.write()

@@ -12,7 +12,9 @@ from perdure.engine.remote.runs import StoreRemoteRuns
 from perdure.engine.remote.sessions import LEASE_MS, WorkerSessions
 from perdure.engine.remote.tasks import StoreRemoteTasks
 from perdure.ids import Ids
+from perdure.kernel.events import RunCancelled, RunTerminated
 from perdure.kernel.messages import CancelRequest, TerminateRequest
+from perdure.kernel.run import timed_out
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Moved
@@ -47,6 +49,8 @@ class StoreRemoteWorkers:
         self._arrivals = arrivals
         self.tasks = StoreRemoteTasks(store, clock, sessions, arrivals)
         self.runs = StoreRemoteRuns(store, clock, sessions, arrivals)
+        # Up to which message those of each remote worker were looked at.
+        self._looked: dict[str, int] = {}
         # Whether remote workers call this process: then it looks after them.
         self.is_used = False
 
@@ -102,5 +106,20 @@ class StoreRemoteWorkers:
             await pause(self._clock, LOOK_AGAIN_MS if at is None else min(LOOK_AGAIN_MS, at - now))
 
     async def look(self, now: int) -> None:
-        """End what is over of remote workers."""
+        """End what is over of remote workers, in their names: attempts, runs that are terminated or took too long."""
         await self.tasks.end_overdue(now)
+        remote = {each.worker_id: each for each in await self._store.reads.workers() if each.remote}
+        self._looked = {worker_id: at for worker_id, at in self._looked.items() if worker_id in remote}
+        for worker_id, worker in remote.items():
+            after = self._looked.get(worker_id, 0)
+            found, self._looked[worker_id] = await self._store.reads.new_messages(worker_id, after)
+            for run_id, message, _ in found:
+                body = getattr(message, "body", None)
+                if isinstance(body, TerminateRequest):
+                    await self.runs.end(worker, run_id, RunTerminated(body.reason))
+        for namespace in {worker.namespace for worker in remote.values()}:
+            for row in await self._store.reads.overdue(namespace, now, BITE):
+                if row.owner in remote:
+                    is_cancelled = row.close_as == Status.CANCELLED
+                    end = RunCancelled(row.cancel_reason) if is_cancelled else timed_out(row.timeout_ms)
+                    await self.runs.end(remote[row.owner], row.run_id, end)
