@@ -190,7 +190,7 @@ def test_postgres_answers_as_the_store_in_memory_does(postgres_url: str) -> None
 
 def test_postgres_tells_sinks_what_the_store_in_memory_does(postgres_url: str) -> None:
     """What sinks are told is written by the function that writes a batch, too."""
-    check(postgres_url, 40, tellings)
+    check(postgres_url, 20, tellings)
 
 
 @pytest.mark.long
