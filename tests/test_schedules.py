@@ -51,6 +51,14 @@ async def waits_for_long() -> str:
 
 
 @workflow
+async def takes_its_time_to_end() -> None:
+    try:
+        await sleep(3600)
+    finally:
+        await sleep(300)
+
+
+@workflow
 async def takes_seconds(seconds: int) -> None:
     await sleep(seconds)
 
@@ -208,6 +216,19 @@ async def test_the_old_run_is_ended_before_the_new_one_starts(env: Environment, 
         assert old.closed_at is not None
         assert old.closed_at <= new.created_at
         assert await kinds(env, "eu") == [("started", 1), ("queued", 1)]
+
+
+async def test_a_backfill_behind_a_run_that_takes_its_time_to_end_is_looked_at_now_and_then(env: Environment) -> None:
+    """Old runs were asked to stop in a look that wrote nothing and was due again at once: it never came to an end."""
+    async with env:
+        when = Every(60, overlap="cancel_old")
+        await env.app.schedules.create("eu", takes_its_time_to_end.call(), when)
+        await env.pass_time(130)
+        assert (await env.app.schedules.get("eu")).waiting == 1
+        now = as_moment(env.clock.now())
+        await env.app.schedules.backfill("eu", now - timedelta(minutes=9), now - timedelta(minutes=5))
+        await env.pass_time(5)
+        assert (await env.app.schedules.get("eu")).waiting > 1
 
 
 async def test_a_run_that_continues_or_was_triggered_is_open_as_well(env: Environment) -> None:

@@ -339,9 +339,8 @@ class _Decision:
             entries=self._numbered,
             newest=self._newest,
         )
-        must_end = (
-            overlap if overlap in ("cancel_old", "terminate_old") and self._waiting and self._was_open > 0 else None
-        )
+        is_held_up = bool(self._waiting) and self._was_open > 0 and not schedule.paused
+        must_end = overlap if overlap in ("cancel_old", "terminate_old") and is_held_up else None
         if then == schedule and must_end is None:
             return None
         look = self._now if self._has_more else next_at(then)

@@ -143,7 +143,8 @@ class Deciding:
             return await self._look_later(row, schedule)
         if decided.stop is not None:
             await self._stop_old(row, terminate=decided.stop == "terminate_old")
-        return True
+        # Without anything to write but that it is looked at again, the same look would find it again and again.
+        return await self._look_later(row, schedule) if decided.schedule == schedule else True
 
     async def _taken(self, row: ScheduleRow, schedule: Schedule) -> dict[int, str]:
         """The times of a backfill that have runs."""
