@@ -39,7 +39,7 @@ from perdure.stores.records import RunFilter, RunQuery, RunRow
 from perdure.stores.rules.filters import run_fields
 
 # So many runs are read and asked at once.
-BITE = 100
+BITE = 50
 # A run that changes whenever it is looked at is asked without a condition in the end.
 TRIES = 5
 # So many ids of runs with an error are told.
