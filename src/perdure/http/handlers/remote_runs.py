@@ -20,8 +20,7 @@ from perdure.errors import BadField, BadId, IdConflict, LeaseLost, OutOfStep, Pe
 from perdure.http import problems
 from perdure.http.calls import Call
 from perdure.http.handlers.remote_workers import worker_of
-from perdure.http.handlers.runs import LONGEST_WAIT
-from perdure.http.handlers.tasks import ClaimBody, claimed_at_once
+from perdure.http.handlers.tasks import ClaimBody, claimed
 from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.http.values import checked_value
 from perdure.kernel.events import Event
@@ -106,14 +105,7 @@ class AdvanceAnswers(msgspec.Struct, frozen=True):
 )
 async def claim_runs(call: Call[NoQuery, ClaimBody]) -> ClaimedRuns:
     """Take runs of the worker's workflows on its queues, waiting for the first for a while."""
-    worker, runs = worker_of(call, call.body.epoch), call.engine.remote.runs
-    limit = claimed_at_once(call.body)
-    found = await runs.claim(worker, limit, call.body.holding)
-    if not found and call.body.wait > 0:
-        waiting = call.engine.remote.wait_for_work(worker, are_tasks=False)
-        # Who has gone would own what nobody gets.
-        is_gone = await call.until_gone(waiting, min(call.body.wait, LONGEST_WAIT))
-        found = [] if is_gone else await runs.claim(worker, limit, call.body.holding)
+    found = await claimed(call, call.engine.remote.runs.claim, are_tasks=False)
     return ClaimedRuns([_claimed(run) for run in found])
 
 

@@ -1,8 +1,11 @@
 """Activities on queues, for workers over HTTP: take attempts, say how they go on and how they ended."""
 
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
 import msgspec
 
-from perdure.engine.ports import PublishedValue
+from perdure.engine.ports import PublishedValue, RemoteWorker
 from perdure.errors import BadField, LeaseLost, RunNotFound, RunNotOwned
 from perdure.http.calls import Call
 from perdure.http.handlers.remote_workers import worker_of
@@ -11,6 +14,8 @@ from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.http.values import absent, checked_value
 from perdure.ids import checked_id
 from perdure.kernel.failure import Failure
+
+T = TypeVar("T")
 
 ROWS = RouteRows()
 MOST_CLAIMED = 1000
@@ -112,14 +117,7 @@ LOST = (LeaseLost, RunNotOwned, RunNotFound)
 )
 async def claim_tasks(call: Call[NoQuery, ClaimBody]) -> ClaimedTasks:
     """Take attempts of the worker's activities on its queues, waiting for the first for a while."""
-    worker, tasks = worker_of(call, call.body.epoch), call.engine.remote.tasks
-    limit = claimed_at_once(call.body)
-    found = await tasks.claim(worker, limit, call.body.holding)
-    if not found and call.body.wait > 0:
-        waiting = call.engine.remote.wait_for_work(worker, are_tasks=True)
-        # Who has gone would own what nobody gets.
-        is_gone = await call.until_gone(waiting, min(call.body.wait, LONGEST_WAIT))
-        found = [] if is_gone else await tasks.claim(worker, limit, call.body.holding)
+    found = await claimed(call, call.engine.remote.tasks.claim, are_tasks=True)
     return ClaimedTasks([msgspec.convert(task, ClaimedTask, from_attributes=True) for task in found])
 
 
@@ -155,8 +153,20 @@ async def heartbeat(call: Call[NoQuery, HeartbeatBody]) -> Beat:
     return Beat(await call.engine.remote.tasks.heartbeat(worker, task_id, body.attempt, details, published))
 
 
-def claimed_at_once(body: ClaimBody) -> int:
-    """How many are to be taken; BadField."""
+async def claimed(
+    call: Call[NoQuery, ClaimBody],
+    claim: Callable[[RemoteWorker, int, Sequence[str] | None], Awaitable[list[T]]],
+    *,
+    are_tasks: bool,
+) -> list[T]:
+    """What a worker takes at once, or as soon as there is something within its patience; BadField."""
+    body, worker = call.body, worker_of(call, call.body.epoch)
     if not 1 <= body.limit <= MOST_CLAIMED:
         raise BadField("limit", f"it is {body.limit}; give 1 to {MOST_CLAIMED}")
-    return body.limit
+    found = await claim(worker, body.limit, body.holding)
+    if not found and body.wait > 0:
+        waiting = call.engine.remote.wait_for_work(worker, are_tasks=are_tasks)
+        # Who has gone would own what nobody gets.
+        is_gone = await call.until_gone(waiting, min(body.wait, LONGEST_WAIT))
+        found = [] if is_gone else await claim(worker, body.limit, body.holding)
+    return found
