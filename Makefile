@@ -7,12 +7,13 @@ INSTALLED := $(VENV)/.installed
 READY  := $(VENV)/.ready
 MINUTES ?= 60
 PEERS  := .peers
+CLIENTS := .clients
 PYTHONS ?= python3.11 python3.12 python3.13
 SEEDS  ?= 3000
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood bench-schedules bench-outbox bench-steering soak fire kill-cycles unwinding transactions failpoints holders zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes schedule-traces
+.PHONY: help demo test lint check format generate bench bench-postgres bench-peers bench-parked bench-flood bench-schedules bench-outbox bench-steering bench-http soak fire kill-cycles unwinding transactions failpoints holders outbox-writers servers zombies company io-errors power-loss disk-full backups pooler fire-postgres postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-outbox-writers postgres-servers postgres-hot postgres-claims programs pythons clean simulate mutants small-world clock-changes schedule-traces fuzz-http clients
 
 help:           ## this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/ ##/' | awk -F'##' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -31,6 +32,9 @@ demo: $(INSTALLED)  ## an order is killed with -9 half-way, started again, and f
 
 test: $(READY)  ## all tests, in as many processes as WORKERS says
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+
+behaviour-http: $(READY)  ## more of the behaviour tests, run by a worker over a server
+	PERDURE_TEST_HTTP=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) -k http tests/test_*.py
 
 lint: $(READY)  ## format, lint and types
 	$(BIN)/ruff format --check .
@@ -85,6 +89,10 @@ bench-schedules: $(READY) ## schedules that are due at once beside starts, and a
 	$(BIN)/python -m bench.schedules
 	$(BIN)/python -m bench.schedules --store postgres
 
+bench-http: $(READY) ## starts by HTTP beside starts in process, keys, a thousand followers, a page among a million runs
+	$(BIN)/python -m bench.http --many 1000000
+	$(BIN)/python -m bench.http --store postgres --many 1000000
+
 bench-flood: $(READY) ## 100,000 messages for one run, beside others (half an hour for both stores)
 	$(BIN)/python -m bench.flood
 	$(BIN)/python -m bench.flood --store postgres
@@ -100,13 +108,15 @@ unwinding: $(READY) ## a hundred kill -9 while runs undo what they have done
 transactions: $(READY) ## two hundred kill -9 during transactional activities
 failpoints: $(READY) ## a process dies at every named moment, another one goes on
 holders: $(READY) ## fifty kill -9 of the worker that starts the runs of a schedule of every second
+outbox-writers: $(READY) ## a hundred thousand events of eight processes on one file, none lost
+servers: $(READY) ## a hundred kill -9 of two servers and three workers over them
 zombies: $(READY) ## a hundred processes frozen beyond their lease come back
 company: $(READY) ## two and four processes on one file, ten minutes each
 io-errors: $(READY) ## each of the first 300 writes and syncs fails (needs strace)
 power-loss: $(READY) ## the power fails at two thousand moments (needs strace)
 disk-full: $(READY) ## the disk is full and free again, twenty times (needs root)
 backups: $(READY) ## twenty backups of a database at work, each restored and worked on
-kill-cycles unwinding transactions failpoints holders zombies company io-errors power-loss disk-full backups:
+kill-cycles unwinding transactions failpoints holders outbox-writers servers zombies company io-errors power-loss disk-full backups:
 	$(BIN)/python -m tests.processes.fire $@
 
 pooler: $(READY) ## the contract of stores behind PgBouncer in transaction mode (needs pgbouncer)
@@ -117,14 +127,17 @@ fire-postgres: $(READY) ## postgres-crashes to postgres-claims below, with a tab
 
 postgres-crashes: $(READY) ## a server that crashes thirty times under two workers
 postgres-transactions: $(READY) ## two hundred kill -9 during transactional activities
-postgres-zombies: $(READY) ## fifty processes frozen beyond their lease come back to Postgres
+postgres-servers: $(READY) ## a hundred kill -9 of two servers and three workers over them
+zombies: $(READY) ## fifty processes frozen beyond their lease come back to Postgres
 postgres-rolling: $(READY) ## three workers are restarted one after the other under load, fifty rounds
 postgres-backends: $(READY) ## two hundred backends of the server are terminated under load
 postgres-cuts: $(READY) ## three hundred connections are cut before, in and after a commit
 postgres-holders: $(READY) ## fifty kill -9 of the worker that starts the runs of a schedule of every second
+postgres-outbox-writers: $(READY) ## a hundred thousand events of 32 writers that commit late or not at all, none lost
+postgres-servers: $(READY) ## a hundred kill -9 of two servers and three workers over them
 postgres-hot: $(READY) ## a million transitions while somebody holds a snapshot open for five minutes
 postgres-claims: $(READY) ## sixteen claimers take a hundred thousand tasks, each once
-postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-hot postgres-claims:
+postgres-crashes postgres-transactions postgres-zombies postgres-rolling postgres-backends postgres-cuts postgres-holders postgres-outbox-writers postgres-servers postgres-hot postgres-claims:
 	$(BIN)/python -m tests.postgres.fire $@
 
 simulate: $(READY) ## SEEDS schedules of the whole engine in a world where everything goes wrong
@@ -152,5 +165,17 @@ filters: $(READY) ## five thousand random filters on both databases and in the e
 small-world: $(READY) ## every interleaving of two workers, two runs and two faults (a few minutes)
 	$(BIN)/python -m tests.small_world
 
+clients: $(READY) $(CLIENTS)/.ready ## clients made of openapi.json by others' tools, in Python and TypeScript, start a run and list
+	$(BIN)/python -m tests.server.clients $(CLIENTS)
+
+$(CLIENTS)/.ready:
+	$(PYTHON) -m venv $(CLIENTS)/python
+	$(CLIENTS)/python/bin/python -m pip install --quiet --disable-pip-version-check openapi-python-client
+	npm install --silent --no-fund --no-audit --prefix $(CLIENTS)/npm openapi-typescript openapi-fetch typescript@5 @types/node
+	@touch $@
+
+fuzz-http: $(READY) ## fifty thousand requests made from openapi.json: no 5xx, no answer outside of it (some minutes)
+	PERDURE_HTTP_CASES=60000 $(BIN)/python -m pytest -n 0 -s --timeout 14400 tests/server/test_fuzzing.py
+
 clean:          ## remove what the targets made
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) $(PEERS) $(CLIENTS) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -22,10 +22,11 @@ from perdure import Perdure, Run, RunFailed, Signal, activity, workflow
 
 RUNS = 1_100_000
 SMALL = 1000
-ONE_BY_ONE, AT_ONCE = 300, 20_000
+ONE_BY_ONE, AT_ONCE, BESIDE = 300, 20_000, 5000
 EVENTS = 10_000
 LOOKS, CHANGES, FOLLOWED = 40, 60, 2000
 ROUNDS = 5
+ALONE_SECONDS = 3
 ELSEWHERE = "nobody works this"
 
 go = Signal("bench-go", int)
@@ -168,6 +169,39 @@ async def bulk(app: Perdure) -> list[Finding]:
     return found
 
 
+async def beside(url: str) -> Finding:
+    """How much longer the slowest runs take while another process pauses and resumes many others."""
+    took: dict[str, list[float]] = {"alone": [], "beside": []}
+
+    async def run_for_a_while(app: Perdure, kind: str, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            took[kind].append(await timed(lambda: app.run(bench_five, 1)))
+            await asyncio.sleep(0.005)
+
+    async with Perdure(url) as app:
+        await app.start_many(*(waiting.call(each) for each in range(BESIDE)))
+        for _ in range(3):
+            until = time.monotonic() + ALONE_SECONDS
+            await run_for_a_while(app, "alone", lambda until=until: time.monotonic() > until)  # type: ignore[misc]  # bound at once
+            bulk = processes.begun("bench.steering", "--pause", url)
+            await asyncio.to_thread(processes.said, bulk, "up")
+            done = asyncio.create_task(asyncio.to_thread(processes.said, bulk, "done"))
+            await run_for_a_while(app, "beside", done.done)
+            await asyncio.to_thread(processes.end, bulk)
+    p99 = {kind: statistics.quantiles(times, n=100)[98] for kind, times in took.items()}
+    return Finding("p99 of other runs beside a bulk action, of alone", p99["beside"] / p99["alone"], "", 2)
+
+
+async def pause_and_resume(url: str) -> None:
+    """A bulk action in a process of its own."""
+    async with Perdure(url, worker=False) as app:
+        print("up 1", flush=True)
+        await app.pause_all(where=f"queue = '{ELSEWHERE}'")
+        await app.resume_all(where=f"queue = '{ELSEWHERE}'")
+        print("done 1", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
 # Retry and fork
 
 
@@ -182,6 +216,9 @@ async def copies(app: Perdure) -> list[Finding]:
 
     reading = statistics.median([await timed(read) for _ in range(3)])
     forking = await timed(lambda: run.fork(at=EVENTS - 10, id="other"))
+    # The worker goes on with the fork; that is no part of what a retry costs.
+    with suppress(RunFailed):
+        await (await app.get("other")).result()
     retrying = await timed(run.retry)
     return [
         Finding(f"fork of {EVENTS:,} events, of reading them", forking / reading, "", 3),
@@ -280,6 +317,8 @@ async def measured(store: str, runs: int) -> list[Finding]:
     with database(store) as url:
         async with Perdure(url, worker=False) as app:
             found += await bulk(app)
+    with database(store) as url:
+        found.append(await beside(url))
     with database(store) as few, database(store) as many:
         async with Perdure(few, worker=False) as small, Perdure(many, worker=False) as large:
             found += [*await filters(small, large, runs), await explained(small, large)]
@@ -291,10 +330,13 @@ if __name__ == "__main__":
     parser.add_argument("--store", default="sqlite", choices=["sqlite", "postgres"])
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--work", metavar="URL")
+    parser.add_argument("--pause", metavar="URL")
     parser.add_argument("--subscribe", nargs=2, metavar=("COUNT", "URL"))
     given = parser.parse_args()
     if given.work:
         asyncio.run(work(given.work))
+    elif given.pause:
+        asyncio.run(pause_and_resume(given.pause))
     elif given.subscribe:
         asyncio.run(subscribe(int(given.subscribe[0]), given.subscribe[1]))
     else:

@@ -37,7 +37,7 @@ async function perform(worker, task) {
   const say = (verb, more) => call("POST", `${worker.path}/tasks/${task.task_id}/${verb}`, { ...said, ...more });
   try {
     const attempt = { ...task, heartbeat: (details) => say("heartbeat", { details }) };
-    await say("complete", { result: await activities[task.activity](task.arguments, attempt) });
+    await say("complete", { result: (await activities[task.activity](task.arguments, attempt)) ?? null });
   } catch (error) {
     if (error.status) throw error; // The server refused: another attempt is under way, or the lease is lost.
     await say("fail", { error: { type: error.name, message: error.message } });
@@ -158,13 +158,25 @@ async function work() {
   const ahead = now - Date.now();
   const worker = { epoch, path: `/v1/workers/${worker_id}`, isLost: false, now: () => Date.now() + ahead };
   worker.trouble = (error) => { worker.isLost ||= error.error === "LeaseLost"; console.error(error.detail ?? error); };
-  const leave = () => call("DELETE", `${worker.path}?epoch=${epoch}`).finally(() => process.exit(0));
+  const leave = () => {
+    isLeaving = true;
+    call("DELETE", `${worker.path}?epoch=${epoch}`).finally(() => process.exit(0));
+  };
   process.once("SIGTERM", leave);
   console.log(JSON.stringify({ worker_id }));
   const renew = async () => {
     while (!worker.isLost) await call("POST", `${worker.path}/renew`, { epoch }).then(() => pause((lease * 1000) / 3));
   };
-  const loops = [renew(), take(worker, "claim-tasks", "tasks", "task_id", perform), take(worker, "claim-runs", "runs", "run_id", start)];
+  // It carries hints, which this worker does without; when it breaks, others go on within seconds.
+  const stream = async () => {
+    const headers = { accept: "text/event-stream", ...(KEY && { authorization: `Bearer ${KEY}` }) };
+    while (!worker.isLost) {
+      const answer = await fetch(`${SERVER}${worker.path}/stream?epoch=${epoch}`, { headers }).catch(() => null);
+      await answer?.text().catch(() => null);
+      await pause(500);
+    }
+  };
+  const loops = [renew(), stream(), take(worker, "claim-tasks", "tasks", "task_id", perform), take(worker, "claim-runs", "runs", "run_id", start)];
   await Promise.race(loops).catch((error) => worker.trouble(error));
   worker.isLost = true;
   process.off("SIGTERM", leave);
@@ -172,4 +184,5 @@ async function work() {
 
 const start = async (worker, claimed) => advance(worker, claimed.more ? await read(worker, claimed.run_id) : claimed);
 
-for (;;) await work().catch((error) => { console.error(error.detail ?? error); return pause(1000); });
+let isLeaving = false;
+while (!isLeaving) await work().catch((error) => { console.error(error.detail ?? error); return pause(1000); });

@@ -19,6 +19,7 @@ from perdure.stores.dialects import TABLES
 from perdure.stores.postgres import scan_floor
 from perdure.stores.queries import migrations
 from perdure.testing import Environment
+from tests.server.http_environment import HttpEnvironment
 from tools import servers
 
 
@@ -64,9 +65,49 @@ def quick_path() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.fixture(params=["live", "replay always", "postgres"])
+# The tests of these are run by a worker over a server as well; `make behaviour-http` runs more.
+OVER_HTTP = {f"test_{name}.py" for name in ("basics", "activities", "children", "deferreds", "undo")}
+MORE = "heartbeats interrupted parking pausing queries requests stopping streams tasks"
+MORE_OVER_HTTP = {f"test_{name}.py" for name in MORE.split()}
+# What these see is not there over a server, or is told in other words.
+NOT_OVER_HTTP = {
+    "test_an_app_that_closes_tells_its_callers": "the server goes on, and who asks asks another one",
+    "test_a_thread_waits_until_what_it_published_is_on_disk": "it holds up the store of the very process",
+    "test_a_signal_noticed_before_its_run_lives_is_not_lost": "it holds up a read of the very process",
+    "test_a_run_that_has_ended_its_code_is_closed_when_it_goes_on": "it ends before the pause is heard of",
+    "test_the_runs_of_a_worker_that_is_gone_are_paused_at_once": "it is gone when its lease is over",
+    "test_activities_on_a_queue_that_have_not_begun_wait_with_it": "it waits for one of two environments",
+    "test_a_queue_that_nobody_works_is_told_once": "that is told where the server runs",
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not run over a server."""
+    wanted = OVER_HTTP | MORE_OVER_HTTP if "PERDURE_TEST_HTTP" in os.environ else OVER_HTTP
+    out = [item for item in items if _is_over_http(item) and not _is_wanted(item, wanted)]
+    if out:
+        left = {id(item) for item in out}
+        items[:] = [item for item in items if id(item) not in left]
+        config.hook.pytest_deselected(items=out)
+
+
+def _is_over_http(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("env") == "http"
+
+
+def _is_wanted(item: pytest.Item, wanted: set[str]) -> bool:
+    return item.path.name in wanted and getattr(item, "originalname", "") not in NOT_OVER_HTTP
+
+
+@pytest.fixture(params=["live", "replay always", "postgres", "http"])
 def env(request: pytest.FixtureRequest) -> Environment:
-    """A closed environment: on a file, live and in zero-cache mode, and on Postgres; open it with `async with`."""
+    """A closed environment: on a file, live and in zero-cache mode, on Postgres, and over a server.
+
+    Open it with `async with`.
+    """
+    if request.param == "http":
+        return HttpEnvironment(str(request.getfixturevalue("quick_path") / "test.db"))
     if request.param == "postgres":
         return Environment(request.getfixturevalue("empty_url"))
     path = request.getfixturevalue("quick_path")

@@ -434,6 +434,12 @@ async def test_questions_that_make_no_sense_are_refused(env: Environment) -> Non
             lambda: app.list(status=5),
             lambda: app.list(status=[None]),
             lambda: app.list(after=True),
+            lambda: app.list(after="JUNK"),
+            lambda: app.list(where="true", after="o-17"),
+            lambda: app.stuck(cursor="JUNK"),
+            lambda: run.children(after="JUNK"),
+            lambda: run.children(after=7),  # type: ignore[arg-type]
+            lambda: app.resume_all(where="true", reason="why not"),
             lambda: anext(run.events("x")),  # type: ignore[arg-type]
             lambda: anext(run.events(None)),  # type: ignore[arg-type]
             lambda: run.cancel(5),  # type: ignore[arg-type]

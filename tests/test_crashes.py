@@ -160,19 +160,19 @@ async def take(path: Path, name: str, fault: tuple[int, Fault] | None, *, replay
 @MODES
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_fault_at_any_commit_changes_nothing(name: str, quick_path: Path, *, replay_always: bool) -> None:
-    """Every commit of every reference workflow, every kind of fault."""
+    """Every commit of every reference workflow, every kind of fault; half of them once more without a cache."""
 
     async def all_faults() -> int:
         expected, facts, commits = await take(quick_path / "plain.db", name, None, replay_always=replay_always)
         count = 0
-        for fault, number in itertools.product(Fault, range(1, commits + 1)):
+        for fault, number in itertools.product(Fault, range(1, commits + 1, 2 if replay_always else 1)):
             path = quick_path / f"{fault.name}-{number}.db"
             result, found, _ = await take(path, name, (number, fault), replay_always=replay_always)
             assert (result, found) == (expected, facts), f"{fault} at commit {number}"
             count += 1
         return count
 
-    assert asyncio.run(all_faults()) >= 18
+    assert asyncio.run(all_faults()) >= (9 if replay_always else 18)
 
 
 @MODES

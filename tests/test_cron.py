@@ -139,6 +139,53 @@ def test_what_makes_no_sense_is_refused_when_it_is_made(make: Callable[[], objec
         make()
 
 
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("61 * * * *", "the minute is '61'; give 0-59, "),
+        ("* 24 * * *", "the hour is '24'; give 0-23, "),
+        ("* * 0 * *", "the day of the month is '0'; give 1-31, L for the last one"),
+        ("* * * JANUARY *", "the month is 'JANUARY'; give 1-12 or JAN-DEC"),
+        ("* * * * MON#6", "the weekday is 'MON#6'; give 0-7 or SUN-SAT, 5L"),
+        ("61 0 0 * * *", "the second is '61'; give 0-59, "),
+        ("0 */0 * * *", "the hour is '*/0'"),
+        ("0 0 30 FEB *", "never starts: no month that it names has such a day"),
+        ("0 0 0 1 1 * next", "the year is 'next'; give a year such as 2027"),
+        ("0 0 0 1 1 * 3000", "the year is '3000'; give years from 1970 to 2199"),
+        ("0 0 * *", "has 4 fields"),
+    ],
+)
+def test_a_bad_cron_expression_is_told_by_its_field(expression: str, told: str) -> None:
+    """Who reads `Bad minute` knows neither what was wrong nor what would be right."""
+    with pytest.raises(BadSchedule) as refused:
+        Cron(expression)
+    assert repr(expression) in str(refused.value)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("*/90 * * * *", "steps by 90 in the minute, of which there are only 60: it starts at the first alone"),
+        ("0 5/36 * * *", "steps by 36 in the hour, of which there are only 24: it starts at 5 alone"),
+        ("0 0 1,*/45 * *", "steps by 45 in the day of the month"),
+        ("*/61 * * * * *", "steps by 61 in the second"),
+        ("*/60 * * * *", None),
+        ("0 0 1-20/7 * *", None),
+    ],
+)
+def test_a_step_beyond_its_field_is_refused_when_it_is_given_and_read_when_it_was_kept(
+    expression: str, told: str | None
+) -> None:
+    """Every 90 minutes was every hour, and nobody was told; what is in a database goes on as it was."""
+    when = msgspec.json.decode(msgspec.json.encode(Cron(expression)), type=Cron)
+    if told is None:
+        when.refuse_misleading()
+    else:
+        with pytest.raises(BadSchedule, match=told):
+            when.refuse_misleading()
+
+
 def test_a_timetable_comes_back_from_json_as_it_was() -> None:
     """It is kept in the row of its schedule, and compared with what the code says at each deploy."""
     for when in (

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from perdure import Signal, Status, continue_as_new, now, select, workflow
-from perdure.errors import BadOption, RunClosed
+from perdure.errors import BadOption, KeyConflict, RunClosed
 from perdure.kernel.messages import Message, SignalSent
 from perdure.testing import Environment
 from perdure.worker.inbox import Inbox
@@ -71,6 +71,28 @@ async def test_a_signal_is_received_when_its_delay_is_over(env: Environment, is_
         (received,) = await env.result(run)
         assert received[0] == "ann"
         assert timedelta(0) <= received[1] - sent_at - 2 * HOUR <= timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("is_parked", [False, True])
+async def test_many_runs_are_sent_a_signal_that_comes_later(env: Environment, is_parked: bool) -> None:
+    """All of them when it is due, each once, however often it was sent under its id or key."""
+    async with env:
+        runs = [await env.start(receives_later) for _ in range(2)]
+        await env.pass_time(30 if is_parked else 0)
+        sent_at = at(env)
+        for _ in range(2):
+            await env.app.with_key("k").broadcast(later, "ann", where="workflow = 'receives_later'", delay=HOUR)
+        with pytest.raises(KeyConflict):
+            await env.app.with_key("k").broadcast(later, "ann", where="workflow = 'receives_later'")
+        assert [each.due_at for run in runs for each in await run.unread()] == [sent_at + HOUR] * 2
+        await env.pass_time(HOUR - timedelta(milliseconds=1))
+        assert [len(await run.unread()) for run in runs] == [1, 1]
+        for run in runs:
+            ((value, received_at),) = await env.result(run)
+            assert value == "ann"
+            assert timedelta(0) <= received_at - sent_at - HOUR <= timedelta(seconds=1)
+        with pytest.raises(BadOption):
+            await env.app.broadcast(later, "ann", where="true", delay=-1)
 
 
 async def test_a_delayed_signal_goes_through_restarts_and_takeovers(env: Environment) -> None:

@@ -25,6 +25,7 @@ from perdure import (
 )
 from perdure.engine.ports import Hold
 from perdure.kernel.quarantine import quarantine_report
+from perdure.kernel.schedules import as_moment
 from perdure.stores.postgres.address import address_of
 from perdure.stores.queries import migrations, queries
 from perdure.testing import Environment
@@ -506,3 +507,25 @@ def steps_of(db: sqlite3.Connection, asked: dict[str, object]) -> int:
     db.set_progress_handler(count, 1)
     db.execute(queries("sqlite")["count_ahead"], asked).fetchall()
     return steps
+
+
+async def test_a_delayed_signal_that_is_under_way_is_told(env: Environment) -> None:
+    """Who is told to send a signal that is under way sends it twice."""
+    async with env:
+        run = await env.start(gets_a_signal.options(id="a"))
+        await env.pass_time(20)
+        sent_at = as_moment(env.clock.now())
+        await run.signal("stop", 1, delay=60)
+        assert "due_at" not in (await run.explain()).evidence
+        await run.signal(go, 1, delay=timedelta(hours=2))
+        await run.signal(go, 2, delay=timedelta(hours=1))
+
+        told = await run.explain()
+
+        assert told.cause == "signal"
+        due_at = told.evidence["due_at"]
+        assert isinstance(due_at, datetime)
+        assert timedelta(hours=1) <= due_at - sent_at < timedelta(hours=1, minutes=1)
+        assert f"one that was sent with a delay comes at {due_at.astimezone():%Y-%m-%d %H:%M:%S %Z}" in told.summary
+        assert told.advice is not None
+        assert told.advice.startswith("wait until then, or send it: ")

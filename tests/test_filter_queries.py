@@ -120,6 +120,18 @@ class Both:
         for statement, filled in rows.statements("?"):
             db.executemany(statement, filled)
 
+    def fill(self, drawn: Sequence[RunFields]) -> None:
+        self._runner.run(self._fill(Rows(drawn)))
+
+    def spoil(self, id: str, outcome: str) -> None:
+        self._runner.run(self._db.execute("update runs set outcome = $2 where workflow_id = $1", id, outcome))
+        self.sqlite.transactions.db.execute("update runs set outcome = ?2 where workflow_id = ?1", (id, outcome))
+
+    def found(self, store: SqliteStore | PostgresStore, where: str) -> list[str]:
+        """The ids of the runs that match, those that cannot be read among them."""
+        page = self._runner.run(store.reads.matching.page(RunQuery("main", parse(where, now=FIRST), limit=1000)))
+        return sorted(row.workflow_id if isinstance(row, RunRow) else row.id for row in page.rows)
+
     def close(self) -> None:
         self._runner.run(self._db.close())
         self._runner.run(self.sqlite.close())
@@ -164,6 +176,23 @@ def both(postgres: str) -> Iterator[Both]:
 def test_databases_find_what_the_evaluator_says(both: Both, drawn: list[RunFields], wanted: list[Filter]) -> None:
     """Whoever watches a filter and whoever lists it must see the same runs, on any database."""
     both.compare(drawn, wanted)
+
+
+def failed(id: str, error: str) -> RunFields:
+    nothing = dict.fromkeys(("step", "held", "entity_id", "correlation_id", "parent_id"))
+    times = dict.fromkeys(("created_at", "updated_at", "closed_at"), 1)
+    named = {"id": id, "run_id": id, "workflow": "work", "queue": "default", "priority": 0, "attributes": {}}
+    return msgspec.convert({**nothing, **times, **named, "status": "FAILED", "error": error}, RunFields)
+
+
+def test_a_spoilt_outcome_breaks_no_filter_on_errors(both: Both) -> None:
+    """One row that no database can read must not hide all the runs that somebody looks for."""
+    both.fill([failed("a", "builtins.ValueError"), failed("b", "builtins.ValueError"), failed("c", "shop.Declined")])
+    for spoilt in ('{"type": "builtins.Val', "", "[1]", "no JSON"):
+        both.spoil("b1", spoilt)
+        for store in (both.sqlite, both.postgres):
+            assert both.found(store, "error like 'ValueError%'") == ["a0"], spoilt
+            assert both.found(store, "error = 'shop.Declined' or error is null") == ["b1", "c2"], spoilt
 
 
 # What it costs

@@ -146,6 +146,31 @@ async def test_attributes_from_outside_stay_and_the_code_does_not_see_them(env: 
         assert await ids(env, "closed = 'yes' and status = 'completed'") == ["r"]
 
 
+SAID: dict[str, object] = {
+    "empty": "", "quote": "it's",
+    "line": "a\nb", "umlaut": "ä😀", "nul": "a\0b", "long": "x" * 201, "back": "\\u0041",
+    "no": False, "yes": True, "zero": 0, "low": -(2**63), "high": 2**63 - 1, "beyond": 2**63, "huge": 10**30,
+    "half": 0.5, "whole": 2.0, "small": 5e-324, "many": ["a", 1, 1.0, True, None, ["b"]], "map": {"a": 1},
+}  # fmt: skip
+
+
+async def test_runs_are_found_alike_by_what_they_began_with_and_by_what_was_said_later(env: Environment) -> None:
+    """Plain attributes of new runs take a quicker way to disk than all others."""
+    async with env:
+        for name, value in SAID.items():
+            await env.app.start(waits_only.options(id=f"began {name}", attributes={name: value, "none": None}))
+            later = await env.app.start(waits_only.options(id=f"later {name}"))
+            await later.set_attributes(**{name: value})
+        await env.app.start(waits_only.options(id="all", attributes=SAID))
+        for name, value in SAID.items():
+            both = ["all", f"began {name}", f"later {name}"]
+            assert await ids(env, f"attributes.{name} is not null and none is null") == both
+            if isinstance(value, list):
+                assert await ids(env, f"attributes.{name} contains :value", params={"value": value[1]}) == both
+            elif not isinstance(value, dict) and name != "nul":
+                assert await ids(env, f"attributes.{name} = :value", params={"value": value}) == both
+
+
 async def test_callers_that_set_attributes_at_once_lose_nothing(env: Environment) -> None:
     """Each has read them before another one has written; who comes second makes its change to what is there then."""
     async with env:

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,9 +11,11 @@ import pytest
 from perdure import (
     BadId,
     BadOption,
+    Bulk,
     Deferred,
     Every,
     IdConflict,
+    KeyAlreadyMade,
     KeyConflict,
     KeyInProgress,
     Perdure,
@@ -23,14 +26,15 @@ from perdure import (
     Signal,
     Status,
     activity,
+    sleep,
     workflow,
 )
 from perdure.engine.keys.commands import digest_of
 from perdure.kernel.messages import SignalSent
 from perdure.kernel.schedules import as_moment
 from perdure.stores.answers import Applied
-from perdure.stores.operations import TakeKey
-from perdure.testing import Environment
+from perdure.stores.operations import Batch, ForgetKeys, TakeKey
+from perdure.testing import Environment, Fault
 
 knock = Signal("knock", int)
 verdict = Deferred("verdict", str)
@@ -215,6 +219,18 @@ async def test_schedules_and_namespaces_under_a_key(env: Environment) -> None:
         assert [each.name for each in await app.namespaces.list()] == ["main"]
 
 
+async def test_an_access_key_is_not_shown_again(env: Environment) -> None:
+    """The second answer had an empty key, with which a program was refused much later and far away."""
+    async with env:
+        keys = env.app.with_key("k").keys
+        made = await keys.create("ci", role="reader")
+        with pytest.raises(KeyAlreadyMade, match=f"'{made.key_id}' was made under the idempotency key 'k'.*revoke it"):
+            await keys.create("ci", role="reader")
+        with pytest.raises(KeyConflict):
+            await keys.create("cd", role="reader")
+        assert [each.label for each in await env.app.keys.list()] == ["ci"]
+
+
 async def test_the_bulk_commands_under_a_key(env: Environment) -> None:
     async with env:
         app = env.app
@@ -233,6 +249,37 @@ async def test_the_bulk_commands_under_a_key(env: Environment) -> None:
         again = await app.with_key("c").cancel_all(where="created_at > ago('1h')", reason="enough")
         assert first == again
         assert [(await run.describe()).status for run in (*more, late)] == [*(["CANCELLED"] * 3), "RUNNING"]
+
+
+@workflow
+async def keyed_tidies_up() -> int:
+    """How often it was asked to stop."""
+    asked = 0
+    for _ in range(2):
+        try:
+            await sleep(3600)
+        except asyncio.CancelledError:
+            asked += 1
+    return asked
+
+
+async def test_a_bulk_command_that_was_cut_off_asks_no_run_twice(env: Environment) -> None:
+    """What was done is not done twice: the runs that have the request are left alone."""
+    async with env:
+        runs = [await env.start(keyed_tidies_up) for _ in range(3)]
+
+        def dies(_: Bulk) -> None:
+            raise ConnectionError
+
+        stop = partial(env.app.with_key("c").cancel_all, where="workflow = 'keyed_tidies_up'", reason="enough")
+        with pytest.raises(ConnectionError):
+            await stop(progress=dies)
+        await env.settle()
+        again = await stop()
+        assert (again.matched, again.done, again.skipped) == (3, 0, 3)
+        await env.settle()
+        assert [await run.unread() for run in runs] == [[], [], []]
+        assert [await env.result(run) for run in runs] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("bad", ["", "  ", "x" * 201, "new\nline"])
@@ -275,6 +322,36 @@ async def test_a_key_is_kept_for_a_while(env: Environment) -> None:
         keys = env.engine._store.reads.keys
         assert await keys.oldest() is None
         assert (await env.app.with_key("day").start(keyed_waits)).run_id != second.run_id
+
+
+async def test_a_long_command_is_kept_for_as_long_as_its_caller_says(env: Environment) -> None:
+    """After that the key is as good as new, as that of a short one."""
+    async with env:
+        await env.start(keyed_waits)
+        asked = env.app.with_key("k", keep=10)
+        assert (await asked.broadcast(knock, 1, where="true")).matched == 1
+        await env.start(keyed_waits)
+        await env.pass_time(5)
+        assert (await asked.broadcast(knock, 1, where="true")).matched == 1
+        await env.pass_time(6)
+        assert (await asked.broadcast(knock, 1, where="true")).matched == 2
+
+
+async def test_keys_that_could_not_be_deleted_are_deleted_soon(env: Environment) -> None:
+    """It is looked for them every ten minutes only, and a refusal is no reason to wait so long again."""
+
+    def refuses_once(batch: Batch) -> None:
+        if any(isinstance(each, ForgetKeys) for group in batch.groups for each in group):
+            env.store.before_commit = lambda _: None
+            env.store.fail_at(1, Fault.REFUSED)
+
+    async with env:
+        env.store.before_commit = refuses_once
+        await env.app.with_key("k", keep=10).start(keyed_waits)
+        await env.pass_time(601)
+        assert await env.store.reads.keys.oldest() is not None
+        await env.pass_time(10)
+        assert await env.store.reads.keys.oldest() is None
 
 
 async def test_two_callers_with_one_key_at_the_same_moment(env: Environment) -> None:

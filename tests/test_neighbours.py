@@ -182,7 +182,7 @@ async def test_the_same_object_can_be_opened_again_and_keeps_its_lease(tmp_path:
         async with app:
             assert await app.run(twice_twice, number) == number * 4
             engine = app._opened
-            assert app._store.presence.renew(engine.worker_id, 1, 2**50)  # type: ignore[attr-defined]  # a StoreEngine
+            assert app._store.presence.renew(engine.worker_id, 1, 2**50)
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan"), "1"])

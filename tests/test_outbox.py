@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from perdure import (
     SinkFailed,
     SinkInfo,
     SinkNotFound,
+    StoreUnavailable,
     Webhook,
     activity,
     continue_as_new,
@@ -29,8 +30,11 @@ from perdure import (
     workflow,
 )
 from perdure.authoring.sinks import DecoratedSink, sinks
+from perdure.engine.duties.finding import SinkFinder
 from perdure.kernel.schedules import as_moment
-from perdure.testing import Environment
+from perdure.stores.records import SinkRow
+from perdure.stores.rules.outbox_reads import OutboxReads
+from perdure.testing import Environment, Fault
 
 SECRET = "a secret that nobody can guess"
 go = Signal("outbox_go", str)
@@ -310,6 +314,29 @@ async def test_dead_letters_are_delivered_after_all(env: Environment, record: Ca
         assert await env.app.outbox.dead_letters("reviving") == []
 
 
+async def test_an_event_that_is_refused_for_a_day_is_a_dead_letter(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """Ten attempts, each after four times the pause before; whoever mends the receiver has it sent after all."""
+    recorder = record("patient", events=("run.completed",))
+    recorder.is_broken = lambda _: True
+    async with env:
+        run = await env.start(outbox_counts)
+        await env.result(run)
+        await told(env, timedelta(hours=20).total_seconds())
+        assert (len(recorder.tries), await env.app.outbox.dead_letters("patient")) == (9, [])
+        await told(env, timedelta(hours=6).total_seconds())
+        (letter,) = await env.app.outbox.dead_letters("patient")
+        assert (letter.id, letter.attempts, len(recorder.tries)) == (f"{run.run_id}:3", 10, 10)
+        await told(env, timedelta(days=3).total_seconds())
+        assert len(recorder.tries) == 10
+        recorder.is_broken = lambda _: False
+        assert await env.app.outbox.replay("patient") == 1
+        await told(env)
+        assert [event.id for event in recorder.told] == [letter.id]
+        assert await env.app.outbox.dead_letters("patient") == []
+
+
 async def test_a_sink_that_takes_nothing_is_down_and_tried_with_one_event(
     env: Environment, record: Callable[..., Recorder]
 ) -> None:
@@ -422,6 +449,32 @@ async def test_what_was_sent_and_not_noted_is_sent_again_after_a_crash(
         assert (await info_of(env, "crashing")).backlog == 0
 
 
+async def test_what_follows_a_dead_letter_waits_until_that_is_noted(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """A worker that dies before it has noted it leaves both events to the next one, which takes them in order."""
+    recorder = record("given_up", events=("run.*",), max_attempts=1)
+
+    def dies_with_the_first(_: OutboxEvent) -> bool:
+        if len(recorder.tries) == 1:
+            env.store.fail_at(1, Fault.CRASH_BEFORE)
+        return len(recorder.tries) == 1
+
+    async with env:
+        await env.app.outbox.pause("given_up")
+        run = await env.start(outbox_counts)
+        await env.result(run)
+        recorder.is_broken = dies_with_the_first
+        await env.app.outbox.resume("given_up")
+        await told(env)
+        assert env.has_died
+        await env.crash()
+        await told(env)
+        await told(env)
+        assert recorder.types(run.run_id) == ["run.started", "run.completed"]
+        assert (await info_of(env, "given_up")).dead == 0
+
+
 async def test_one_worker_sends_and_another_takes_over(env: Environment, record: Callable[..., Recorder]) -> None:
     recorder = record("shared", events=("run.completed",))
     async with env, Environment(env.path, clock=env.clock) as other:
@@ -488,6 +541,92 @@ async def test_a_process_that_lives_for_a_call_sends_what_waits(
         assert (await app.outbox.get("brief")).backlog == 0
 
 
+async def test_a_sink_that_is_made_while_sinks_are_looked_for_is_found(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that look has read is older, and it may be long until somebody else brings about the next one."""
+    read, is_read, made = OutboxReads.sinks, asyncio.Event(), asyncio.Event()
+
+    async def answered_late(self: OutboxReads, namespace: str) -> list[SinkRow]:
+        found = await read(self, namespace)
+        is_read.set()
+        if not found:
+            await made.wait()
+        return found
+
+    async with env:
+        await env.settle()
+        monkeypatch.setattr(OutboxReads, "sinks", answered_late)
+        env.engine.duties.look()
+        await is_read.wait()
+        await env.app.outbox.add("late", Log(), events=("run.completed",))
+        made.set()
+        await env.settle()
+        assert "sink:late" in env.engine.duties.loops
+
+
+async def test_a_read_that_fails_half_way_leaves_no_run_behind(
+    env: Environment, record: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was about to be sent is sent when the database is there again, and not taken for being under way."""
+    recorder = record("unread", events=("run.completed", "run.failed"))
+    read, failures = OutboxReads.values, [StoreUnavailable(str(env.path), "away for a moment")]
+
+    async def fails_once(self: OutboxReads, numbers: Sequence[int]) -> dict[int, str]:
+        if failures:
+            raise failures.pop()
+        return await read(self, numbers)
+
+    async with env:
+        await env.run(outbox_counts)
+        await told(env)
+        monkeypatch.setattr(OutboxReads, "values", fails_once)
+        run = await env.start(outbox_fails)
+        await told(env, 5)
+        assert failures == []
+        assert recorder.types(run.run_id) == ["run.failed"]
+
+
+async def test_what_was_broken_off_and_takes_its_time_to_end_holds_up_nothing(env: Environment) -> None:
+    """A worker that takes a duty anew breaks off what is under way; when that has ended, the next has its place."""
+    names: list[str] = []
+    ended = asyncio.Event()
+
+    @sink(name="slow_to_end", events=("run.completed",), concurrency=1)
+    async def slow_to_end(event: OutboxEvent) -> None:
+        names.append(event.id)
+        if len(names) == 1:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await ended.wait()
+
+    async with env:
+        await env.run(outbox_counts)
+        await told(env)
+        assert len(names) == 1
+        loop = env.engine.duties.loops["sink:slow_to_end"]
+        loop._held_as = ""
+        loop.look()
+        await told(env)
+        ended.set()
+        await told(env, 5)
+        assert names == [names[0]] * 2
+        assert (await info_of(env, "slow_to_end")).backlog == 0
+
+
+async def test_it_is_looked_for_events_a_moment_after_a_write(env: Environment) -> None:
+    """Many writes follow on each other, and are one look; without the pause each would be one."""
+    async with env:
+        await env.app.outbox.add("calm", Log(), events=("run.started",))
+        await told(env)
+        await env.start(outbox_waits)
+        await env.settle()
+        due_in = env.clock.due_in(lambda callback: getattr(callback, "__func__", None) is not SinkFinder.wake)
+        assert due_in is not None
+        assert 10 <= due_in <= 100
+
+
 async def test_names_are_taken_once_and_found(env: Environment) -> None:
     async with env:
         await env.app.outbox.add("crm", Webhook("https://crm.example/hook", secret=SECRET), events=("run.*",))
@@ -496,7 +635,7 @@ async def test_names_are_taken_once_and_found(env: Environment) -> None:
         assert [found.name for found in await env.app.outbox.list()] == ["crm"]
         assert SECRET not in repr(await env.app.outbox.list())
         await env.app.outbox.update("crm", target=Webhook("https://crm.example/b", secret=("env:NEW", SECRET)))
-        assert (await info_of(env, "crm")).target == Webhook("https://crm.example/b", secret=("env:NEW", SECRET))
+        assert (await info_of(env, "crm")).target == Webhook("https://crm.example/b", secret=("env:NEW", "***"))
         for asked in (
             env.app.outbox.pause("nobody"),
             env.app.outbox.test("nobody"),

@@ -9,13 +9,12 @@ from msgspec.structs import replace
 from perdure.stores.answers import Applied, Committed, Moved
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
-from perdure.stores.postgres.notify import news_of
 from perdure.stores.postgres.writing.function import write_batch
 from perdure.stores.postgres.writing.single_call import rows_of
 from perdure.stores.queries import queries
 from perdure.stores.records import RunRow
 from perdure.stores.rules.questions import Found
-from perdure.stores.rules.table import TABLE, News, parts_of_single_call, update
+from perdure.stores.rules.table import TABLE, News, news_of, parts_of_single_call, update
 from tests.simulation.memory import MemoryStore, Progress
 from tests.simulation.memory.statements import STATEMENTS, update_each
 from tests.simulation.memory.view import Steps, View

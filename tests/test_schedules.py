@@ -33,8 +33,8 @@ from perdure import (
 from perdure.authoring.options import DEFAULTS
 from perdure.authoring.workflow import Workflow
 from perdure.kernel.schedules import as_moment
-from perdure.stores.operations import MoveSchedule
-from perdure.testing import Environment
+from perdure.stores.operations import Batch, MoveSchedule, NoteDecision
+from perdure.testing import Environment, Fault
 
 go_on = Signal("go_on", str)
 
@@ -216,6 +216,53 @@ async def test_the_old_run_is_ended_before_the_new_one_starts(env: Environment, 
         assert old.closed_at is not None
         assert old.closed_at <= new.created_at
         assert await kinds(env, "eu") == [("started", 1), ("queued", 1)]
+
+
+async def test_a_new_holder_asks_old_runs_to_stop_that_the_one_before_did_not_come_to(env: Environment) -> None:
+    """It died after it had written that the new run waits, and before it asked: the old one would go on for ever."""
+
+    def dies_having_decided(batch: Batch) -> None:
+        if any(isinstance(each, NoteDecision) for group in batch.groups for each in group):
+            env.store.before_commit = lambda _: None
+            env.store.fail_at(1, Fault.CRASH_AFTER)
+
+    async with env:
+        await env.app.schedules.create("eu", waits_for_long.call(), Every(60, overlap="cancel_old"))
+        await env.pass_time(70)
+        env.store.before_commit = dies_having_decided
+        await env.pass_time(60)
+        assert env.has_died
+        await env.crash()
+        # Less than it is to the next time, which would ask them as well.
+        await env.pass_time(20)
+        new, old = await env.app.list(schedule="eu")
+        assert (old.status, new.closed_at) == ("CANCELLED", None)
+
+
+async def test_a_next_time_that_was_computed_by_other_rules_is_computed_anew(env: Environment) -> None:
+    """Rules of zones change: one that is too late is found when a worker opens, one that is too early when it comes."""
+
+    async def next_at() -> int | None:
+        row = await env.store.reads.schedules.get("main", "eu")
+        assert row is not None
+        return row.next_at
+
+    async def compute_by_other_rules(ms: int) -> None:
+        row = await env.store.reads.schedules.get("main", "eu")
+        assert row is not None
+        await env.elsewhere([MoveSchedule(row.schedule_id, row.revision, ms, row.waits, row.body)])
+
+    async with env:
+        await env.app.schedules.create("eu", waits_for_long.call(), Every(3600))
+        right = await next_at()
+        assert right is not None
+        await compute_by_other_rules(right + 1_800_000)
+        await env.crash()
+        await env.settle()
+        assert await next_at() == right
+        await compute_by_other_rules(env.clock.now() + 5000)
+        await env.pass_time(10)
+        assert (await next_at(), await kinds(env, "eu")) == (right, [])
 
 
 async def test_a_backfill_behind_a_run_that_takes_its_time_to_end_is_looked_at_now_and_then(env: Environment) -> None:
@@ -530,6 +577,8 @@ async def test_what_makes_no_sense_is_refused_and_nothing_is_written(env: Enviro
             (BadSchedule, lambda: schedules.create("x", call, At(past))),
             (BadSchedule, lambda: schedules.create("x", call, Every(60, ends_at=past))),
             (BadSchedule, lambda: schedules.create("x", call, Cron("0 0 0 1 1 * 2001"))),
+            (BadSchedule, lambda: schedules.create("x", call, Cron("*/90 * * * *"))),
+            (BadSchedule, lambda: schedules.put("x", call, Cron("*/90 * * * *"))),
             (BadSchedule, lambda: schedules.create("x", call, "0 2 * * *")),  # type: ignore[arg-type]  # on purpose
             (BadId, lambda: schedules.create("", call, MINUTELY)),
             (BadId, lambda: schedules.create("x" * 151, call, MINUTELY)),

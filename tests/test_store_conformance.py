@@ -78,6 +78,7 @@ from perdure.stores.operations import (
     ReplayDeadLetters,
     ResendEvents,
     ResumeRun,
+    ShortenLease,
     StopChildren,
     SupersedeRun,
     TakeDuty,
@@ -327,6 +328,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Fence, workers, epochs),
     st.builds(ExpectOwner, runs, workers, st.none() | st.integers(1, 5)),
     st.builds(RenewWorker, workers, epochs, times),
+    st.builds(ShortenLease, workers, epochs, times, times),
     st.builds(NoteDeadline, runs, namespaces, workers, counts, times, times, some_time, times),
     st.builds(ForgetDeadline, runs),
     st.builds(NoteWorkflows, workers, st.sampled_from([("wf",), ("wf", "fw")])),
@@ -530,7 +532,8 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
     seen += [await store.reads.keys.oldest(), *[await store.reads.keys.kept("main", "start", key) for key in "klm"]]
     remote = store.reads.remote
     seen += [await remote.worker("w-1"), await remote.worker("nobody"), await remote.deadline("r1")]
-    seen += [await remote.due(1500, 2), await remote.next_due()]
+    seen += [await remote.due(1500, 2), await remote.next_due(), await remote.standings(RUNS)]
+    seen += [await remote.children_at(RUNS, ["x", "y"])]
     seen += await of_sinks_seen(store)
     changelog = store.reads.changelog
     seen += [await changelog.listener("changes"), sorted((await changelog.changed(Position(0)))[1])]

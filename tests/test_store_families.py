@@ -7,6 +7,7 @@ import pytest
 
 from perdure.kernel.filters import parse
 from perdure.kernel.messages import CancelRequest, ChildResult, TerminateRequest
+from perdure.kernel.outbox import types_of
 from perdure.stores import rows
 from perdure.stores.answers import (
     Answer,
@@ -28,6 +29,7 @@ from perdure.stores.operations import (
     FreeRuns,
     HoldRun,
     InsertRichRun,
+    InsertSink,
     MoveMessages,
     NoteCancel,
     NoteUndo,
@@ -125,6 +127,16 @@ async def test_a_free_run_is_closed_by_whoever_asks_and_an_owned_one_is_not(stor
         assert closing is not None
         assert rows.body_of(closing.fact) == '{"reason":"enough"}'
         assert await write(store, a_message("free")) == Closed("TERMINATED")
+
+
+async def test_a_child_that_is_stopped_in_the_batch_that_starts_it_is_told_in_order(store: Store) -> None:
+    """Its end is no operation of its own, and must not come to sinks before its start."""
+    async with opened(store):
+        await write(store, a_run("p"))
+        await write(store, InsertSink("s1", "main", "s1", types_of(("run.*",)), None, 9, "{}"))
+        await answers(store, [a_child("c1")], [a_stop("p")], [a_child("c2", "other")])
+        told = [(row.run_id, row.type) for row in await store.reads.outbox.due("s1", 1000, 9)]
+        assert told == [("c1", "run.started"), ("c2", "run.started"), ("c1", "run.cancelled")]
 
 
 async def test_closing_by_number_goes_on_after_the_last_event(store: Store) -> None:

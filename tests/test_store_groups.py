@@ -11,6 +11,7 @@ from perdure.stores.operations import (
     RaiseEpoch,
     RegisterWorker,
     RenewWorker,
+    ShortenLease,
     SupersedeRun,
 )
 from perdure.stores.port import Store
@@ -148,6 +149,19 @@ async def test_the_lease_of_a_remote_worker_grows_under_its_epoch_alone(store: S
         assert found is not None
         assert (found.lease_until, found.remote, found.lease_ms) == (15_001, 1, 10_000)
         assert await store.reads.remote.worker("nobody") is None
+
+
+async def test_the_lease_of_a_remote_worker_is_shortened_unless_it_has_stirred(store: Store) -> None:
+    """Its stream broke; what it did meanwhile, at whichever server, shows that it lives."""
+    async with opened(store):
+        await write(store, a_worker("w-2"))
+        await write(store, RenewWorker("w-2", 1, 15_000))
+        given = ((2, 15_000), (1, 14_000), (1, 15_000), (1, 15_000))
+        told = [await write(store, ShortenLease("w-2", epoch, seen, 3_000)) for epoch, seen in given]
+        assert told == [Moved(), Moved(), Applied(), Moved()]
+        found = await store.reads.remote.worker("w-2")
+        assert found is not None
+        assert found.lease_until == 3_000
 
 
 async def test_deadlines_of_attempts_are_found_when_they_are_due(store: Store) -> None:

@@ -29,12 +29,12 @@ _HOMES = {
     "perdure.errors": (
         "ActivityFailed AlreadyResolved AnotherLoop AttemptLost BadArguments BadFilter BadForkPoint BadId BadInput "
         "BadOption BadSchedule BadSink BadToken BadValue ChildFailed CursorExpired DeferredFailed DuplicateName "
-        "IdConflict InboxFull KeyConflict KeyInProgress NamespaceExists NamespaceNotEmpty NamespaceNotFound "
-        "NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity NotInWorkflow NotOpen "
-        "OpenElsewhere PerdureError QueryNotFound RequestRefused ResourceNotFound RunCancelled RunClosed RunEnded "
-        "RunFailed RunNotFound RunNotHeld RunOpen RunTerminated RunTimedOut RunUnreadable ScheduleExists "
-        "ScheduleNotFound SinkExists SinkFailed SinkNotFound SinkNotReady StoreError StoreUnavailable StreamFull "
-        "TransactionEnded UnknownWorkflow ValueTooLarge WouldDeadlock"
+        "IdConflict InboxFull KeyAlreadyMade KeyConflict KeyInProgress NamespaceExists NamespaceNotEmpty "
+        "NamespaceNotFound NeverAwaited NewerSchema NotADatabase NotAllowedInWorkflow NotAnswered NotInActivity "
+        "NotInWorkflow NotOpen OpenElsewhere PerdureError QueryNotFound RequestRefused ResourceNotFound RunCancelled "
+        "RunClosed RunEnded RunFailed RunNotFound RunNotHeld RunOpen RunTerminated RunTimedOut RunUnreadable "
+        "ScheduleExists ScheduleNotFound SinkExists SinkFailed SinkNotFound SinkNotReady StoreError StoreUnavailable "
+        "StreamFull TransactionEnded UnknownWorkflow ValueTooLarge WouldDeadlock"
     ),
     "perdure.http.access": "Caller",
     "perdure.kernel.conflict": "OnConflict",
@@ -167,6 +167,7 @@ if TYPE_CHECKING:
     from perdure.errors import DuplicateName as DuplicateName
     from perdure.errors import IdConflict as IdConflict
     from perdure.errors import InboxFull as InboxFull
+    from perdure.errors import KeyAlreadyMade as KeyAlreadyMade
     from perdure.errors import KeyConflict as KeyConflict
     from perdure.errors import KeyInProgress as KeyInProgress
     from perdure.errors import NamespaceExists as NamespaceExists

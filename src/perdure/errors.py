@@ -13,7 +13,7 @@
     │   ├── BadSchedule           a time, zone or interval that makes no sense, or that never comes
     │   ├── BadSink               a sink, its events or its secret make no sense
     │   ├── BadField              a field of a request that is unknown, missing or of another type
-    │   └── UnknownWorkflow       no such workflow is registered in this process
+    │   └── UnknownWorkflow       no such workflow is known here
     ├── DuplicateName             two functions under one registered name
     ├── NotInWorkflow             only workflow code may call this
     ├── NotInActivity             only the code of a running activity may call this
@@ -49,6 +49,7 @@
     ├── IdConflict                the id is taken by another workflow or other arguments
     ├── KeyConflict               the idempotency key was used with other arguments
     ├── KeyInProgress             the command is under way under this idempotency key
+    ├── KeyAlreadyMade            an access key was made under this idempotency key, and is not shown again
     ├── LeaseLost                 a worker over a server is taken for gone; its runs continue elsewhere
     ├── RunNotOwned               a run or task is not that of the worker which writes to it, or not that attempt
     ├── OutOfStep                 a run has other events than its worker knows of
@@ -61,7 +62,7 @@
     ├── LastAdminKey              nobody could make another key if this one were revoked
     ├── RequestRejected           how the server answers a request that reaches no route, or may not
     │   ├── NotAuthenticated, NotAllowed, RouteNotFound, MethodNotAllowed
-    │   ├── BadJson, BadContentType, BodyTooLarge, HeadersTooLarge, TooManyRequests
+    │   ├── BadJson, BadContentType, BodyTooLarge, HeadersTooLarge, TooManyRequests, IssuerUnavailable
     └── StoreError
         ├── NotADatabase          the file is not ours, or not a database at all
         ├── NewerSchema           a newer Perdure wrote this database
@@ -219,13 +220,14 @@ class BadForkPoint(BadInput):
 class BadField(BadInput):
     """A field of a request that is unknown, missing or of another type."""
 
-    def __init__(self, where: str, trouble: str) -> None:
-        super().__init__(where, trouble)
+    def __init__(self, where: str, trouble: str, instead: str = "/docs tells what the route takes") -> None:
+        super().__init__(where, trouble, instead)
         self.where = where
         self.trouble = trouble
+        self.instead = instead
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.trouble}; /docs tells what the route takes"
+        return f"{self.where}: {self.trouble}; {self.instead}"
 
 
 class CursorExpired(PerdureError):
@@ -244,19 +246,30 @@ class CursorExpired(PerdureError):
 
 
 class UnknownWorkflow(BadInput, LookupError):
-    """No workflow of that name is registered in this process."""
+    """No workflow of that name is known here."""
 
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(name, known)
+    IN_PROCESS = (
+        "import the module that has it with @workflow, or start a worker that has it, which tells every server of the "
+        "database"
+    )
+    ON_SERVER = (
+        "no module of this server has it, and no worker has announced it: start a worker that has it, or the server "
+        "with its module"
+    )
+
+    def __init__(self, name: str, known: tuple[str, ...], instead: str = IN_PROCESS) -> None:
+        super().__init__(name, known, instead)
         self.name = name
         self.known = known
+        self.instead = instead
 
     def __str__(self) -> str:
+        from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+        near = get_close_matches(self.name, self.known, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
         known = ", ".join(self.known) or "none"
-        return (
-            f"no workflow named {self.name!r} is registered in this process (registered: {known}); "
-            "decorate it with @workflow and import its module first"
-        )
+        return f"no workflow named {self.name!r} is known here ({meant}known: {known}); {self.instead}"
 
 
 class DuplicateName(PerdureError):
@@ -523,7 +536,7 @@ class ScheduleNotFound(PerdureError, LookupError):
     def __str__(self) -> str:
         return (
             f"no schedule {self.name!r} exists in namespace {self.namespace!r}; "
-            "`app.schedules.list()` and `perdure schedule list` show those there are"
+            "`perdure schedule list` shows those there are"
         )
 
 
@@ -552,8 +565,7 @@ class SinkNotFound(PerdureError, LookupError):
 
     def __str__(self) -> str:
         return (
-            f"no sink {self.name!r} exists in namespace {self.namespace!r}; "
-            "`app.outbox.list()` and `perdure outbox list` show those there are"
+            f"no sink {self.name!r} exists in namespace {self.namespace!r}; `perdure outbox list` shows those there are"
         )
 
 
@@ -568,7 +580,7 @@ class SinkExists(PerdureError):
     def __str__(self) -> str:
         return (
             f"a sink {self.name!r} exists already in namespace {self.namespace!r}; "
-            "change it with update(), or give another name"
+            "change it with `perdure outbox update`, or give another name"
         )
 
 
@@ -725,6 +737,8 @@ class IdConflict(PerdureError):
         "replace": "starts a new one, for it has ended",
         "terminate": "ends it and starts a new one",
     }
+    # The run that has it, where a worker asks.
+    run_id: str | None = None
 
     def __init__(self, id: str, existing: str, wanted: str, why: str, allowed: tuple[str, ...] = ()) -> None:
         super().__init__(id, existing, wanted, why, allowed)
@@ -772,6 +786,21 @@ class KeyInProgress(PerdureError):
         return (
             f"{self.command} under the key {self.key!r} was begun {self.since_ms / 1000:g} s ago and is under way; ask "
             "again later for its answer. If its caller has died, one of those who ask takes it over after stale_after"
+        )
+
+
+class KeyAlreadyMade(PerdureError):
+    """An access key was made under this idempotency key; what callers show is not kept, and was told that once."""
+
+    def __init__(self, key: str, key_id: str) -> None:
+        super().__init__(key, key_id)
+        self.key = key
+        self.key_id = key_id
+
+    def __str__(self) -> str:
+        return (
+            f"the access key {self.key_id!r} was made under the idempotency key {self.key!r}, and is shown once only; "
+            "if it was lost, revoke it, and make another one under another idempotency key"
         )
 
 
@@ -909,7 +938,7 @@ class KeyNotFound(PerdureError, LookupError):
         self.key_id = key_id
 
     def __str__(self) -> str:
-        return f"no key {self.key_id!r} is good; `GET /v1/keys` shows the keys there are"
+        return f"no key {self.key_id!r} is good; `perdure key list` shows the keys there are"
 
 
 class LastAdminKey(PerdureError):
@@ -928,9 +957,15 @@ class RequestRejected(PerdureError):
 
 
 class NotAuthenticated(RequestRejected):
-    """The request has no key, or one that is not known, has expired or was revoked."""
+    """The request has no key or token, or one that is not known, has expired or was revoked."""
+
+    def __init__(self, why: str | None = None) -> None:
+        super().__init__(why)
+        self.why = why
 
     def __str__(self) -> str:
+        if self.why is not None:
+            return self.why
         return (
             "the request has no key that is good here; send `Authorization: Bearer pdk_...`, or open with key=...; "
             "an admin makes keys with `POST /v1/keys`"
@@ -938,7 +973,7 @@ class NotAuthenticated(RequestRejected):
 
 
 class NotAllowed(RequestRejected):
-    """The key is good, and has no right to this."""
+    """The server does not allow this: not to this key, under this name, or to this page."""
 
     def __init__(self, why: str, instead: str) -> None:
         super().__init__(why, instead)
@@ -1025,6 +1060,17 @@ class TooManyRequests(RequestRejected):
 
     def __str__(self) -> str:
         return f"{self.why}; try again in a moment"
+
+
+class IssuerUnavailable(RequestRejected):
+    """The issuer of a token could not be asked for its keys, so nobody knows whether the token is good."""
+
+    def __init__(self, issuer: str) -> None:
+        super().__init__(issuer)
+        self.issuer = issuer
+
+    def __str__(self) -> str:
+        return f"the keys of {self.issuer} could not be fetched; try again in a moment, or show a key of the database"
 
 
 class StoreError(PerdureError):

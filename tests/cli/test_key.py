@@ -1,10 +1,13 @@
 """`perdure key`, and commands over a server."""
 
+import json
 import os
 import re
 import signal
+import subprocess
+from pathlib import Path
 
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, command, environment
 
 
 def test_keys_are_made_listed_and_revoked(shell: Shell) -> None:
@@ -37,6 +40,19 @@ def test_what_makes_no_sense_of_a_key_is_told(shell: Shell) -> None:
         assert told in found.err
 
 
+NEED_THE_DATABASE = (
+    ["sql", "select 1"],
+    ["audit"],
+    ["doctor"],
+    ["migrate"],
+    ["check", "shop"],
+    ["replay", "o-9", "--module", "shop"],
+    ["tick"],
+    ["serve"],
+    ["dev", "shop"],
+)
+
+
 def test_a_server_for_developers_answers_without_a_key_and_works(shell: Shell) -> None:
     """What it says to try can be tried, and other commands reach it by its address."""
     reader, writer = os.pipe()
@@ -56,10 +72,49 @@ def test_a_server_for_developers_answers_without_a_key_and_works(shell: Shell) -
         assert [run["workflow_id"] for run in shell("list", "--url", url).json] == ["o-9"]
         assert shell("count", "--url", url).json == 1
         assert shell("cancel", "o-9", "--url", url).code == 0
-        for needs_the_database in (["sql", "select 1"], ["audit"], ["doctor"], ["migrate"], ["show", "o-9"]):
+        assert shell("show", "o-9", "--url", url).json["workflow"] == "checkout"
+        code, seen = shell.at_terminal("show", "o-9", "--url", url)
+        assert (code, "checkout" in seen) == (0, True), seen
+        for needs_the_database in NEED_THE_DATABASE:
             refused = shell(*needs_the_database, "--url", url)
             assert refused.code != 0
             assert "the database itself" in refused.err
         server.send(signal.SIGTERM)
         assert server.wait() == 0
     assert shell("dev", "shop", "--listen", "0.0.0.0:0").code != 0
+
+
+def test_a_port_that_was_picked_is_the_same_one_after_a_reload(folder: Path) -> None:
+    """Whoever has the address open finds the server there."""
+    words = command("dev", "trip", "--listen", "127.0.0.1:0")
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(words, cwd=folder, env=environment(), **how) as server:  # type: ignore[call-overload]
+        try:
+            lines = iter(server.stdout.readline, "")
+            url = next(line for line in lines if line.startswith("serving on ")).split()[2]
+            assert any(line.startswith("  queues") for line in lines)
+            (folder / "trip.py").touch()
+            assert next(line for line in lines if line.startswith("serving on ")).split()[2] == url
+        finally:
+            server.kill()
+
+
+def test_who_comes_to_a_server_without_the_right_key_is_told_what_to_do(shell: Shell) -> None:
+    """Where a key is looked for, and which commands need no worker's key."""
+    shell("start", "shop:checkout", '["o-1"]')
+    operator = shell("key", "create", "--label", "ops", "--role", "operator").json["key"]
+    reader, writer = os.pipe()
+    words = ("serve", "--listen", "127.0.0.1:0", "--grace", "5s", "--json")
+    with os.fdopen(reader) as said, shell.begin(*words, files=[reader, writer, writer]) as server:
+        os.close(writer)
+        url = json.loads(said.readline())["url"]
+        nobody = shell("list", "--url", url)
+        worked = shell("run", "shop:checkout", '["o-2"]', "--url", url, PERDURE_KEY=operator)
+        server.send(signal.SIGTERM)
+        assert server.wait() == 0
+
+    assert (nobody.code, "PERDURE_KEY" in nobody.err, "PERDURE_KEY_FILE" in nobody.err) == (1, True, True)
+    assert worked.code == 1
+    assert "has no right to work; use one with the scope work; `run` works the run itself" in worked.err
+    assert "`perdure start` and `perdure wait`" in worked.err
+    assert shell("serve", "--grace", "soon").code == 64

@@ -101,7 +101,7 @@ def test_a_limited_wait_reads_as_one(shell: Shell) -> None:
     _, listed = shell.at_terminal("list")
     _, shown = shell.at_terminal("show", "o-1")
     assert "signal approved; timer due in 24 h\n" in listed
-    assert re.search(r"waits for +signal approved\n +timer due \S+ \S+ \(in 24 h\)\n", shown)
+    assert re.search(r"waits for +signal approved\n +timer due \S+ \S+ \S+ \(in 24 h\)\n", shown)
 
 
 def test_show_tells_every_error_of_a_group(shell: Shell) -> None:

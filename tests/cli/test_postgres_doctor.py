@@ -168,6 +168,10 @@ def test_runs_that_could_go_on_with_no_worker_alive_are_trouble(shell: Shell, po
     assert shell(*start, PERDURE_URL=postgres_url).code == 0
     asyncio.run(execute(postgres_url, "update runs set wake_at = wake_at - 30000"))
     assert checks(shell, postgres_url)["runs"]["state"] == "warning"
+    made = shell("schedule", "create", "often", "shop:greet", '["ann"]', "--every", "1h", PERDURE_URL=postgres_url)
+    assert "no worker is alive in the namespace main" in made.err
+    schedules = checks(shell, postgres_url)["schedules"]
+    assert (schedules["state"], "none has the duty `schedules`" in schedules["found"]) == ("warning", True)
     asyncio.run(execute(postgres_url, "update runs set wake_at = wake_at - 60000"))
     found = checks(shell, postgres_url)["runs"]
     assert found["state"] == "trouble"

@@ -43,6 +43,20 @@ def test_a_fork_takes_arguments_and_results(shell: Shell) -> None:
     assert events[1]["body"] == {"value": {"x": 1}}
 
 
+def test_arguments_are_checked_by_what_workers_announced_where_there_is_no_code(shell: Shell) -> None:
+    """A text in the place of a number was written to disk, and the new run failed in every worker."""
+    started(shell)
+    with shell.at_work():
+        assert shell("wait", "g-1", "--timeout", "120").code == 0
+    at = ("fork", "g-1", "--at", "1", "--id", "g-2", "--input")
+
+    wrong = shell(*at, '{"times": "two"}')
+    assert (wrong.code, "'times': " in wrong.err, "expected integer" in wrong.err) == (64, True, True), wrong
+    assert "it takes name, times" in shell(*at, '{"nam": 1}').err
+    assert shell("show", "g-2").code == 1
+    assert shell(*at, '{"times": 2}').code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

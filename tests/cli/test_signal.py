@@ -39,7 +39,9 @@ def test_a_signal_with_a_delay_is_shown_with_its_time(shell: Shell) -> None:
     assert round(waits / timedelta(hours=1)) == 3
     assert "due in 3 h" in shell.at_terminal("show", "o-1")[1]
     assert shell("signal", "o-1", "approved", "true", "--delay", "soon").code == 64
-    assert shell("signal", "approved", "true", "--delay", "2h", "--where", "step = 'x'").code == 64
+    many = ("signal", "approved", "true", "--delay", "5h", "--where", "id = 'o-1'", "--yes")
+    assert shell(*many).json["done"] == 1
+    assert "due in 5 h" in shell.at_terminal("show", "o-1")[1]
 
 
 def test_a_signal_that_was_set_aside_is_shown(shell: Shell) -> None:

@@ -3,12 +3,15 @@
 import asyncio
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from perdure import BadOption, Perdure, workflow
 from perdure.diagnostics import statement
+from perdure.stores.postgres.address import address_of
 from tests.cli.shell import Shell
 
 VIEWS = ("v_runs", "v_events", "v_messages", "v_attempts", "v_workers", "v_queues")
@@ -54,6 +57,107 @@ def test_times_are_readable_and_names_are_those_of_filters(url: str) -> None:
     id, workflow, status, *times = found.rows[0]
     assert (id, workflow, status) == ("s-1", "looked_at_with_sql", "COMPLETED")
     assert all(str(at).startswith("20") for at in times)
+
+
+LONG = '"' + "x" * 2000 + '"'
+# At 22:13:20.123 on 14 November 2023.
+AT = 1_700_000_000_123
+ROWS = (
+    f"insert into events (namespace, run_id, seq, kind, place, at, body) values ('main', 'r', 2, 'A', 'p', {AT}, '1')",
+    f"insert into events (namespace, run_id, seq, kind, place, at, body) values ('main', 'r', 3, 'A', 'q', {AT}, null)",
+    f"insert into payloads (namespace, run_id, seq, body) values ('main', 'r', 3, '{LONG}')",
+    (
+        "insert into attempts (run_id, namespace, place, attempt, name, at, next_at, failure) "
+        f"values ('r', 'main', 'p', 2, 'pay', {AT}, {AT + 1000}, '{{}}')"
+    ),
+)
+
+
+def written(url: str, *statements: str) -> None:
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db, db:
+            for each in statements:
+                db.execute(each)
+        return
+
+    async def execute() -> None:
+        address = address_of(url)
+        connection = await asyncpg.connect(address.dsn, server_settings={"search_path": address.schema})
+        for each in statements:
+            await connection.execute(each)
+        await connection.close()
+
+    asyncio.run(execute())
+
+
+def shown(url: str, sql: str) -> list[tuple[str, ...]]:
+    """Rows as texts; times to the millisecond, by UTC."""
+    rows = statement.rows_of(url, sql, 100).rows
+    return [
+        tuple(f"{each:%Y-%m-%d %H:%M:%S.%f}"[:-3] if isinstance(each, datetime) else str(each) for each in row)
+        for row in rows
+    ]
+
+
+def test_views_show_what_the_tables_hold(url: str) -> None:
+    """They were read while they were empty: a wrong time, or the sum of others, was not seen."""
+    written(url, *ROWS)
+    at, next_at = "2023-11-14 22:13:20.123", "2023-11-14 22:13:21.123"
+    found = shown(url, "select run_id, seq, kind, place, at, body from v_events where run_id = 'r' order by seq")
+    assert found == [("r", "2", "A", "p", at, "1"), ("r", "3", "A", "q", at, LONG)]
+    found = shown(url, "select run_id, place, attempt, name, at, next_at from v_attempts")
+    assert found == [("r", "p", "2", "pay", at, next_at)]
+
+    async def fill() -> None:
+        async with Perdure(url, worker=False) as app:
+            for n in range(3):
+                await app.start(looked_at_with_sql.options(id=f"q-{n}", queue="slow"))
+            await app.start(looked_at_with_sql.options(id="later", queue="slow", delay=3600))
+            held = await app.start(looked_at_with_sql.options(id="held", queue="slow"))
+            await held.pause("why not")
+            await (await app.get("q-0")).signal("go", 1, id="once")
+
+    asyncio.run(fill())
+    queues = "select queue, open_runs, owned_runs, held_runs, ripe_runs, waiting_runs from v_queues"
+    assert shown(url, queues) == [("slow", "5", "0", "1", "3", "1")]
+    message = (
+        "select id, message_id, kind, taken_by, v_messages.at > created_at from v_messages join v_runs using (run_id)"
+    )
+    ((id, message_id, kind, taken_by, is_later),) = shown(url, message.replace(">", ">="))
+    assert (id, message_id, kind, taken_by, is_later in {"1", "True"}) == (
+        "q-0",
+        "signal:once",
+        "SignalSent",
+        "None",
+        True,
+    )
+    written(url, f"update runs set delayed_until = {AT}, close_at = {AT}, begun_at = {AT} where workflow_id = 'later'")
+    times = "select delayed_until, deadline_at, begun_at from v_runs where id = 'later'"
+    assert shown(url, times) == [(at, at, at)]
+
+
+def test_a_worker_is_shown_while_it_lives(url: str) -> None:
+    async def look() -> list[tuple[str, ...]]:
+        async with Perdure(url, queues=["slow"]):
+            workers = "select namespace, queues, lease_until > started_at from v_workers"
+            return await asyncio.to_thread(shown, url, workers)
+
+    ((namespace, queues, lasts),) = asyncio.run(look())
+    assert (namespace, queues, lasts in {"1", "True"}) == ("main", '["slow"]', True)
+
+
+def test_as_many_rows_as_wanted_are_all_there_are(url: str) -> None:
+    """Who is told that there are more looks for them."""
+    assert not statement.rows_of(url, "select 1 union all select 2", 2).has_more
+    assert statement.rows_of(url, "select 1 union all select 2", 1).has_more
+
+
+def test_the_shape_of_a_file_can_be_looked_at(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "some.db")) as db:
+        db.execute("create table runs (a int)")
+        db.commit()
+    found = statement.rows_of(f"sqlite:///{tmp_path}/some.db", "pragma table_info(runs)", 10)
+    assert found.rows[0][1] == "a"
 
 
 def test_no_more_rows_are_read_than_are_wanted(url: str) -> None:
@@ -161,7 +265,13 @@ def test_a_statement_that_takes_too_long_is_ended(url: str) -> None:
 def test_commands_print_json_and_tell_what_is_refused(shell: Shell) -> None:
     shell("run", "shop:greet", '{"name": "Ann"}', "--id", "g-1")
     assert shell("sql", "select id, status from v_runs").json == [{"id": "g-1", "status": "COMPLETED"}]
-    assert shell("sql", "select id from v_runs", "--limit", "1").code == 0
+    more = shell("sql", "select 1 as n union all select 2", "--limit", "1")
+    assert (more.out, "more than 1 rows; --limit shows more" in more.err) == ('[\n  {\n    "n": 1\n  }\n]\n', True), (
+        more
+    )
+    assert shell("sql", "select null as empty, x'00ff' as some_bytes").json[0]["empty"] is None
+    seen = shell.at_terminal("sql", "select null as empty, 'a' || char(27) || 'b' as text")[1]
+    assert seen.split() == ["empty", "text", "a?b"]
     done = shell("sql", "delete from runs")
     assert (done.code, done.out) == (64, "")
     assert "one statement that reads is taken" in done.err

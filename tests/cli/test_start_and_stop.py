@@ -55,7 +55,7 @@ def test_start_takes_all_options_of_a_run(shell: Shell) -> None:
     assert run["attributes"] == {"tenant": "acme", "cents": 900, "vip": True}
     assert run["delayed_until"] is not None
     _, seen = shell.at_terminal("show", "g-1")
-    assert re.search(r"begins +\S+ \S+ \(in 5 min\)\n", seen)
+    assert re.search(r"begins +\S+ \S+ \S+ \(in 5 min\)\n", seen)
     for filters in (["--entity", "e-1"], ["--correlation", "c-1"], ["--id", "g-1"]):
         assert [each["workflow_id"] for each in shell("list", *filters).json] == ["g-1"]
     assert shell("list", "--entity", "e-2").json == []
@@ -230,8 +230,8 @@ def test_cancel_without_a_worker_is_kept_for_the_next_one(shell: Shell) -> None:
 
     assert (done.code, done.err) == (0, NOBODY.format("MODULE"))
     _, seen = shell.at_terminal("show", "o-1")
-    assert re.search(r"to stop +asked \S+ \S+ \(.* ago\): changed my mind\n", seen)
-    assert re.search(r"must end +\S+ \S+ \(in 60 min\)\n", seen)
+    assert re.search(r"to stop +asked \S+ \S+ \S+ \(.* ago\): changed my mind\n", seen)
+    assert re.search(r"must end +\S+ \S+ \S+ \(in 60 min\)\n", seen)
     assert re.search(r"unread +request to stop +\"changed my mind\", .* ago\n", seen)
     assert shell("show", "o-1").json["unread"][0]["kind"] == "CancelRequest"
     assert shell("cancel", "o-1", "--force").json["status"] == "CANCELLED"

@@ -19,6 +19,8 @@ BARS = {
     "postgres-cuts": Bar("300 cuts", "test_cut_off.py::test_hundreds_of_cuts_around_commits_make_one_transition_each"),
     "postgres-transactions": Bar("200 kills", "test_transaction_kills.py"),
     "postgres-holders": Bar("50 kills", "test_schedules.py"),
+    "postgres-outbox-writers": Bar("100,000 events", "test_outbox.py"),
+    "postgres-servers": Bar("100 kills", "test_remote_workers.py"),
     "postgres-hot": Bar("1,000,000 events", "test_hot_tables.py"),
     "postgres-claims": Bar("100,000 tasks", "test_races.py"),
 }

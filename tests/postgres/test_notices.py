@@ -12,8 +12,8 @@ from perdure.engine import watch
 from perdure.stores.operations import FreeRuns, Operation, RaiseEpoch
 from perdure.stores.postgres.address import address_of
 from perdure.stores.postgres.names import channel_of
-from perdure.stores.postgres.notify import Notices, news_of
-from perdure.stores.rules.table import News
+from perdure.stores.postgres.notify import Notices
+from perdure.stores.rules.table import News, news_of
 from tests.processes.sites import until
 from tests.test_store_contract import a_claim, a_message, a_park, a_ripe_run, a_run, an_end, an_event
 

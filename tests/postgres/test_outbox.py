@@ -1,6 +1,9 @@
 """Events out on Postgres: what transactions that are open do to sinks, and what they tell them when they commit."""
 
 import asyncio
+import os
+import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,6 +13,7 @@ import pytest
 from perdure import Log, SinkNotReady, workflow
 from perdure.stores.postgres.address import address_of
 from perdure.testing import Environment
+from tests.processes.outbox_writers import BITE, UNWORKED, counting, ids_of, outbox_written, until_told
 
 
 @workflow
@@ -95,3 +99,46 @@ async def test_a_transaction_that_commits_late_is_told(empty_url: str, caplog: p
         await committed.commit()
         assert await env.result(run) == "slow"
         assert (await told(env, caplog))[2:] == ["run.started slow", "run.completed slow"]
+
+
+async def write_and_count(url: str, writers: int, events: int, longest_delay: float) -> None:
+    """Writers with transactions of their own, which commit late and in any order; one of ten is rolled back."""
+    share, began = events // writers, time.monotonic()
+    committed: set[str] = set()
+    undone: set[str] = set()
+
+    async def write(number: int) -> None:
+        chance, ids = random.Random(number), ids_of(number, share)
+        async with caller(url) as db:
+            for first in range(0, share, BITE):
+                transaction, bite = db.transaction(), ids[first : first + BITE]
+                await transaction.start()
+                for id in bite:
+                    await app.start_within(db, outbox_written.options(id=id, queue=UNWORKED), "x")
+                await asyncio.sleep(chance.random() * longest_delay)
+                is_undone = first % (10 * BITE) == BITE * (number % 10)
+                await (transaction.rollback() if is_undone else transaction.commit())
+                (undone if is_undone else committed).update(bite)
+
+    async with counting(url) as (app, told):
+        await asyncio.gather(*(write(number) for number in range(writers)))
+        written = time.monotonic() - began
+        await until_told(app)
+    took, twice = time.monotonic() - began, sum(count > 1 for count in told.values())
+    assert told.keys() == committed
+    assert undone
+    print(
+        f"{writers} writers, {len(committed):,} events told, 0 lost, {twice} twice, {len(undone):,} rolled back "
+        f"and not told; {written:.0f} s written, {took:.0f} s told"
+    )
+
+
+async def test_events_of_writers_that_commit_late_are_told(empty_url: str) -> None:
+    """None is lost whatever the order of their commits, and none of a change that was rolled back is told."""
+    await write_and_count(empty_url, 4, 4 * 3 * BITE, 0)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_a_hundred_thousand_events_of_late_writers_are_told(empty_url: str) -> None:
+    await write_and_count(empty_url, 32, int(os.environ.get("EVENTS") or 100_000), 0.2)

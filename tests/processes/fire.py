@@ -30,6 +30,8 @@ BARS = {
     "transactions": Bar("200 kills", "test_transactions.py"),
     "failpoints": Bar(f"3 x {len(FAILPOINTS)} deaths", "test_failpoints.py", "long or not long"),
     "holders": Bar("50 kills", "test_schedules.py"),
+    "outbox-writers": Bar("100,000 events", "test_outbox.py"),
+    "servers": Bar("100 kills", "test_servers.py"),
     "zombies": Bar("100 zombies", "test_zombies.py"),
     "company": Bar("2 x 10 minutes", "test_company.py"),
     "io-errors": Bar("4 x 300 calls", "test_io_errors.py", "long or not long"),

@@ -50,8 +50,12 @@ class Ground(ABC):
 
     def node(self, *options: str) -> Node:
         """A new worker process; it waits to be told to begin."""
+        return self.node_at(self.url, *options)
+
+    def node_at(self, url: str, *options: str) -> Node:
+        """The same, which is told another URL of the database."""
         log = self.folder / f"node-{len(self.nodes)}.log"
-        node = Node(log, {EFFECTS: str(self.effects_path)}, self.url, *options)
+        node = Node(log, {EFFECTS: str(self.effects_path)}, url, *options)
         self.nodes.append(node)
         return node
 

@@ -24,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Perdure, PerdureError, Run
+from perdure.app.network.server import begin_server
+from perdure.app.network.serving import ServerOptions
+from perdure.http.server import Server
 from perdure.stores.sqlite import store as sqlite_store
 from tests.processes import failpoints, workflows
 
@@ -192,11 +195,19 @@ async def work(options: argparse.Namespace) -> None:
     async with Perdure(options.url, **settings) as app:
         path = Path(options.url.removeprefix("sqlite:///"))
         habits: list[asyncio.Task[None]] = [asyncio.create_task(HABITS[name](app, path)) for name in options.habit]
+        server = await _server(app, options.serve) if options.serve else None
         say("ready", os.getpid())
         await leave.wait()
+        if server is not None:
+            await server.end(options.grace)
         for habit in habits:
             habit.cancel()
         await asyncio.gather(*habits, return_exceptions=True)
+
+
+async def _server(app: Perdure, address: str) -> Server:
+    server, _ = await begin_server(app, ServerOptions(listen=address, no_auth=True, reuse_port=True))
+    return server
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -211,6 +222,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--tell-fenced", action="store_true", help="say when a commit was refused for its epoch")
     parser.add_argument("--largest-file", type=int, help="cut every write short that goes beyond so many bytes")
     parser.add_argument("--client", action="store_true", help="only ask, work nothing")
+    parser.add_argument("--serve", metavar="ADDRESS", help="be a server as well, beside others at the same address")
     parser.add_argument("--habit", action="append", choices=HABITS, default=[])
     options = parser.parse_args(words)
     # Python warns of forks in processes with threads since 3.12; a habit does that on purpose.

@@ -10,7 +10,7 @@ from perdure import Perdure
 from tests.processes.sites import Node, Site, steps, until
 from tests.processes.workflows import dawdling, deadly, gathered, plain, timed
 
-OTHERS = 1000
+OTHERS = 300
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ def check_logs(site: Site) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_one_poison_run_among_a_thousand_is_found_and_mended(site: Site, workers: int) -> None:
+async def test_one_poison_run_among_hundreds_is_found_and_mended(site: Site, workers: int) -> None:
     """Without this the whole service dies again and again, and nothing ever ends."""
     died = await check_one_held(site, workers, OTHERS, delay=0.0, within=300)
     assert 5 <= died <= 12

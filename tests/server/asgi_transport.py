@@ -20,14 +20,26 @@ class AsgiTransport:
     def __init__(self, call: Caller) -> None:
         self._call = call
         self.lost = 0
+        # The end of the paths whose answers are lost, and whether nobody is there at all.
+        self.losing = ""
+        self.is_down = False
+        # How many requests of a worker are under way, but for those that only listen.
+        self.under_way = 0
 
-    def lose(self, count: int) -> None:
-        """Lose the answers to the next requests; what they asked for is done."""
-        self.lost = count
+    def lose(self, count: int, ending: str = "") -> None:
+        """Lose the answers to the next requests, or to those to a path; what they asked for is done."""
+        self.lost, self.losing = count, ending
 
     async def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
-        answer = await self._call(method, path, raw=body or b"", **dict(headers))
-        if self.lost:
+        if self.is_down:
+            raise ConnectionError("nobody is there")
+        counts = path.startswith("/v1/workers/") and "/listen" not in path
+        self.under_way += counts
+        try:
+            answer = await self._call(method, path, raw=body or b"", **dict(headers))
+        finally:
+            self.under_way -= counts
+        if self.lost and path.partition("?")[0].endswith(self.losing):
             self.lost -= 1
             raise ConnectionError("the answer was lost")
         return HttpAnswer(*answer)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, MutableMapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Caller:
         return {
             "type": "http",
             "method": method,
-            "path": self._prefix + parts.path,
+            "path": self._prefix + unquote(parts.path),
             "raw_path": (self._prefix + parts.path).encode(),
             "root_path": self._prefix,
             "query_string": parts.query.encode(),
@@ -106,8 +106,8 @@ class Caller:
             else:
                 await queue.put(message["body"] if message.get("more_body") else None)
 
-        sent = {"accept": "text/event-stream"} | self._headers
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {"accept": "text/event-stream"}
+        sent |= {name.replace("_", "-"): value for name, value in (self._headers | headers).items()}
         task = asyncio.ensure_future(self._application(self.scope("GET", url, sent), receive, send))
         try:
             while (data := await queue.get()) is not None:

@@ -27,3 +27,34 @@ class RemoteTestWorker:
 
 async def admin_of(env: Environment) -> Caller:
     return caller_with(env, await key_for(env))
+
+
+async def a_worker(call: Caller) -> RemoteTestWorker:
+    workflows = {"js_greeting": {"parameters": [{"name": "name", "schema": {"type": "string"}}]}}
+    answer = await call.post("/v1/workers", {"name": "node", "queues": ["js"], "workflows": workflows})
+    assert answer.status == 201, answer.json
+    return RemoteTestWorker(call, answer.json)
+
+
+async def started(call: Caller, id: str = "g-1") -> dict[str, Any]:
+    body = {"workflow": "js_greeting", "input": ["ann"], "id": id, "queue": "js"}
+    answer = await call.post("/v1/runs", body)
+    assert answer.status == 201, answer.json
+    return answer.json  # type: ignore[no-any-return]  # JSON
+
+
+async def claimed(worker: RemoteTestWorker, **more: object) -> list[dict[str, Any]]:
+    return (await worker.post("claim-runs", **more)).json["runs"]  # type: ignore[no-any-return]  # JSON
+
+
+async def advance(
+    worker: RemoteTestWorker, run: dict[str, Any], *commands: object, seq: int | None = None, then: object = "keep"
+) -> dict[str, Any]:
+    after = run["seq"] if seq is None else seq
+    asked = {"run_id": run["run_id"], "after_seq": after, "commands": commands, "then": then}
+    answer = await worker.post("advance", runs=[asked])
+    assert answer.status == 200, answer.json
+    (found,) = answer.json["answers"]
+    if "seq" in found:
+        run["seq"] = found["seq"]
+    return found  # type: ignore[no-any-return]  # JSON

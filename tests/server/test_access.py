@@ -94,6 +94,19 @@ async def test_a_key_of_an_entity_sees_its_own_runs_alone(env: Environment) -> N
             answer = await npc(method, url, {} if method == "POST" else None)
             assert answer.json["error"] == "RunNotFound"
         assert (await npc.get("/v1/runs?entity_id=npc-1")).json["items"] == []
+        # Whether there is such an entity makes no difference.
+        for entity_id in ("npc-1", "npc-none"):
+            refused = await npc.post("/v1/runs", {"workflow": "http_owned", "entity_id": entity_id})
+            assert (refused.status, refused.json["error"]) == (403, "NotAllowed")
+            assert refused.json["detail"].endswith("starts runs of its own entity alone; leave entity_id away")
+
+
+async def test_a_key_without_the_right_is_told_which_scope_it_takes(env: Environment) -> None:
+    async with env:
+        reader = caller_with(env, await key_for(env, role="reader"))
+        refused = (await reader.get("/v1/keys")).json
+        assert refused["detail"].endswith("has no right to admin; use one with the scope admin")
+        assert "key" not in refused["title"] or "good" not in refused["title"]
 
 
 async def test_key_after_key_is_answered_with_429(env: Environment) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Deferred, Perdure, Signal, workflow
+from perdure import Deferred, Perdure, Signal, sleep, workflow
 from perdure.app.announcing import announce, announced
 from perdure.app.internals import engine_of
 from perdure.app.network.serving import application
@@ -50,7 +50,8 @@ async def test_a_workflow_is_started_by_a_server_that_has_no_code(env: Environme
         assert listed.json["result"] == ["o-2", 5, None]
         assert (again.status, again.json["run_id"]) == (200, named.json["run_id"])
         other = (await call.post("/v1/runs", {"workflow": "announced_ordr"})).json
-        assert "announced_order" in other["detail"]
+        assert "did you mean announced_order? known: " in other["detail"]
+        assert "no module of this server has it, and no worker has announced it" in other["detail"]
 
 
 @pytest.mark.parametrize(
@@ -107,3 +108,28 @@ async def test_a_worker_announces_what_it_has_and_writes_nothing_when_that_is_kn
 
     assert [name for name, _ in first] == ["announced_order"]
     assert await times() == first
+
+
+@workflow
+async def announced_waiting() -> int:
+    await sleep(60)
+    return await go.receive()
+
+
+async def test_a_signal_is_compared_with_what_was_announced_before_anybody_waits_for_it(env: Environment) -> None:
+    """The run sleeps: what it would set aside later is refused now, unless it is sent by force."""
+    async with env:
+        engine = engine_of(env.app)
+        assert engine is not None
+        await announce(engine, "main", [announced_waiting])
+        call = without_code(engine)
+        await env.app.start(announced_waiting.options(id="w"))
+        signal = {"name": "announced-go", "payload": "many"}
+        refused = await call.post("/v1/runs/w/signals", signal)
+        assert (refused.status, refused.json["error"]) == (422, "BadValue")
+        assert "takes another payload" in refused.json["detail"]
+        sent = [
+            await call.post("/v1/runs/w/signals", each) for each in (signal | {"force": True}, signal | {"payload": 4})
+        ]
+        unknown = await call.post("/v1/runs/w/signals", {"name": "announced-other", "payload": "any"})
+        assert [each.status for each in (*sent, unknown)] == [200, 200, 200]

@@ -17,6 +17,8 @@ from tests.server.keyed import caller_with, key_for
 
 # Stands in everything that the other tenant has.
 HUSH = "hush-hush"
+# Is shown to nobody at all.
+SECRET = "a secret of twenty-four bytes"
 NIGHTLY = {"type": "cron", "expression": "0 3 * * *"}
 lines = Stream("matrix-lines", str)
 
@@ -83,6 +85,17 @@ REQUESTS: dict[str, Any] = {
     "POST /v1/schedules/{name}/resume": {},
     "POST /v1/schedules/{name}/trigger": {},
     "POST /v1/schedules/{name}/backfill": {"start": "2020-01-01T00:00:00Z", "end": "2020-01-03T00:00:00Z"},
+    "GET /v1/outbox": None,
+    "POST /v1/outbox": {"name": "new", "target": {"type": "log"}, "events": ["run.*"]},
+    "GET /v1/outbox/{name}": None,
+    "PATCH /v1/outbox/{name}": {"target": {"type": "log"}},
+    "DELETE /v1/outbox/{name}": None,
+    "POST /v1/outbox/{name}/pause": {},
+    "POST /v1/outbox/{name}/resume": {},
+    "POST /v1/outbox/{name}/test": {},
+    "GET /v1/outbox/{name}/dead-letters": None,
+    "POST /v1/outbox/{name}/replay": {},
+    "POST /v1/outbox/{name}/resend": {"since": "2020-01-01T00:00:00Z"},
     "GET /v1/workers": None,
     "GET /v1/queues": None,
     "GET /v1/duties": None,
@@ -91,12 +104,16 @@ REQUESTS: dict[str, Any] = {
     "POST /v1/workers/{worker_id}/renew": {"epoch": 1},
     "DELETE /v1/workers/{worker_id}": None,
     "POST /v1/workers/{worker_id}/claim-tasks": {"epoch": 1, "holding": []},
-    "POST /v1/workers/{worker_id}/tasks/{task_id}/complete": {"epoch": 1, "attempt": 1},
+    "POST /v1/workers/{worker_id}/tasks/{task_id}/complete": {"epoch": 1, "attempt": 1, "result": None},
     "POST /v1/workers/{worker_id}/tasks/{task_id}/fail": {"epoch": 1, "attempt": 1, "error": {"type": "E"}},
     "POST /v1/workers/{worker_id}/tasks/{task_id}/heartbeat": {"epoch": 1, "attempt": 1},
     "POST /v1/workers/{worker_id}/claim-runs": {"epoch": 1, "holding": []},
     "GET /v1/workers/{worker_id}/runs/{run_id}": None,
     "POST /v1/workers/{worker_id}/advance": {"epoch": 1, "runs": [{"run_id": "theirs", "after_seq": 1}]},
+    "GET /v1/workers/{worker_id}/stream": None,
+    "POST /v1/workers/{worker_id}/listen": {"epoch": 1, "after": 0},
+    "POST /v1/workers/{worker_id}/announce": {"epoch": 1, "names": ["any"]},
+    "GET /v1/workers/{worker_id}/runs/{run_id}/messages": None,
     "GET /v1/namespaces": None,
     "POST /v1/namespaces": {"name": "made"},
     "GET /v1/namespaces/{name}": None,
@@ -157,7 +174,13 @@ class World:
         path = route.path.replace("{id}", "theirs").replace("{key_id}", self._key_id).replace("{token}", "nonsense")
         path = path.replace("{worker_id}", self._worker_id).replace("{task_id}", self._run_id)
         path = path.replace("{run_id}", self._run_id)
-        name = {"schedules": "nightly", "namespaces": "acme", "queries": "note", "streams": "matrix-lines"}
+        name = {
+            "schedules": "nightly",
+            "namespaces": "acme",
+            "queries": "note",
+            "streams": "matrix-lines",
+            "outbox": "crm",
+        }
         noun = next((noun for noun in path.split("/") if noun in name), "")
         path = path.replace("{name}", name.get(noun, "any"))
         query = "?namespace=acme" if route.has_namespace else ""
@@ -173,6 +196,7 @@ class World:
                 "runs/theirs/messages?namespace=acme",
                 "runs/theirs/events?namespace=acme",
                 "schedules/nightly?namespace=acme",
+                "outbox?namespace=acme",
                 "runs/count?namespace=acme&where=entity_id%20%3D%20'npc-1'",
                 "runs/count?namespace=beta",
                 "workers?namespace=acme",
@@ -191,6 +215,9 @@ async def the_other_tenant(env: Environment) -> World:
     run = (await root.post("/v1/runs?namespace=acme", body)).json
     call = {"workflow": "matrix_flow", "input": [HUSH], "entity_id": "npc-1"}
     await root.post("/v1/schedules?namespace=acme", {"name": "nightly", "call": call, "when": NIGHTLY})
+    target = {"type": "webhook", "url": f"https://crm.example/{HUSH}", "secret": SECRET}
+    sink = {"name": "crm", "target": target, "events": ["run.completed"], "workflows": ["none"]}
+    assert (await root.post("/v1/outbox?namespace=acme", sink)).status == 201
     key = (await root.post("/v1/keys", {"label": HUSH, "role": "reader"})).json
     worker = {"name": HUSH, "queues": ["theirs"], "workflows": {"matrix_flow": {}}}
     worker_id = (await root.post("/v1/workers?namespace=acme", worker)).json["worker_id"]
@@ -212,6 +239,7 @@ async def test_nobody_reaches_what_another_tenant_has(quick_path: Any) -> None:
             where = f"{cell} {name_of(route)}"
             answer = await world.ask(caller_with(env, keys[cell]), route)
             assert answer.status < 500, where
+            assert SECRET not in answer.body.decode(), where
             assert has_right or HUSH not in answer.body.decode(), where
             is_refused = (not has_right and route.scope not in ROLES[cell.role]) or (
                 cell.namespaces == ("beta",) and route.has_namespace and route.scope is not Scope.OPEN
@@ -229,6 +257,7 @@ async def test_nobody_reaches_what_another_tenant_has(quick_path: Any) -> None:
         "GET /v1/runs/{id}",
         "GET /v1/runs/{id}/events",
         "GET /v1/schedules/{name}",
+        "GET /v1/outbox/{name}",
         "GET /v1/keys",
     }
     assert {name: reached[name] for name in shown} == {name: {True} for name in shown}

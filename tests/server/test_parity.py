@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from perdure import BadOption, Cron, Deferred, Perdure, Request, Run, Signal, Stream, expose, workflow
+from perdure import BadOption, Cron, Deferred, Log, Perdure, Request, Run, Signal, Stream, Webhook, expose, workflow
 from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
+from perdure.app.nouns.outbox import Outbox
 from perdure.app.nouns.schedules import Schedules
 from perdure.app.nouns.workers import Queues, Workers
 from perdure.testing import Environment
@@ -71,7 +72,7 @@ WORKS: dict[str, Asked] = {
     "Perdure.terminate_all": lambda app, _: app.terminate_all(where="id = 'nobody'"),
     "Perdure.resume_all": lambda app, _: app.resume_all(where="id = 'nobody'"),
     "Perdure.retry_all": lambda app, _: app.retry_all(where="id = 'nobody'"),
-    "Perdure.broadcast": lambda app, _: app.broadcast(go, 1, where="id = 'nobody'"),
+    "Perdure.broadcast": lambda app, _: app.broadcast(go, 1, where="id = 'nobody'", delay=60),
     "Perdure.duties": lambda app, _: app.duties(),
     "Run.describe": lambda _, run: run.describe(),
     "Run.explain": lambda _, run: run.explain(),
@@ -113,6 +114,19 @@ WORKS: dict[str, Asked] = {
     "Keys.create": lambda app, _: app.keys.create("ci", role="reader", expires=timedelta(days=1)),
     "Keys.list": lambda app, _: app.keys.list(),
     "Keys.revoke": lambda app, _: _then(app.keys.list(), lambda keys: app.keys.revoke(keys[0].key_id)),
+    "Outbox.add": lambda app, _: app.outbox.add(
+        "crm", Webhook("https://crm.example", secret="s" * 24), events=("run.*",)
+    ),
+    "Outbox.update": lambda app, _: app.outbox.update("crm", target=Log(), workflows=["parity_flow"]),
+    "Outbox.get": lambda app, _: app.outbox.get("crm"),
+    "Outbox.list": lambda app, _: app.outbox.list(),
+    "Outbox.pause": lambda app, _: app.outbox.pause("crm", "holidays"),
+    "Outbox.resume": lambda app, _: app.outbox.resume("crm"),
+    "Outbox.test": lambda app, _: app.outbox.test("crm"),
+    "Outbox.dead_letters": lambda app, _: app.outbox.dead_letters("crm", limit=5),
+    "Outbox.replay": lambda app, _: app.outbox.replay("crm", ["nobody"]),
+    "Outbox.resend": lambda app, _: app.outbox.resend("crm", PAST),
+    "Outbox.remove": lambda app, _: app.outbox.remove("crm"),
     "Workers.list": lambda app, _: app.workers.list(),
     "Queues.list": lambda app, _: app.queues.list(),
 }
@@ -144,7 +158,7 @@ async def _shown(app: Perdure) -> object:
 
 
 def methods() -> set[str]:
-    kinds = (Perdure, Run, Namespaces, Schedules, Keys, Workers, Queues)
+    kinds = (Perdure, Run, Namespaces, Schedules, Outbox, Keys, Workers, Queues)
     return {
         f"{kind.__name__}.{name}"
         for kind in kinds
@@ -183,6 +197,9 @@ async def test_every_method_works_over_a_server_or_says_why_not(env: Environment
     assert found["Schedules.backfill"].accepted == 2
     assert found["Run.fork"].id == "forked"
     assert found["Run.explain"].id == "o/17"
+    assert found["Outbox.add"].target == Webhook("https://crm.example", secret="***")
+    assert (found["Outbox.get"].target, found["Outbox.get"].workflows) == (Log(), ("parity_flow",))
+    assert (found["Outbox.resend"] > 0, found["Outbox.remove"]) == (True, True)
     assert [worker.liveness for worker in found["Workers.list"]] == ["alive"]
     assert {queue.name: queue.workers for queue in found["Queues.list"]} == {"default": 1, "slow": 0}
     assert [key.label for key in found["Keys.list"]] == ["ci"]

@@ -23,6 +23,7 @@ from perdure import (
     expose,
     workflow,
 )
+from perdure.app.run import detail_of
 from perdure.testing import Environment
 from tests.server.asgi_transport import over_http
 
@@ -162,8 +163,6 @@ async def test_a_lost_answer_is_asked_for_again(env: Environment) -> None:
 
 
 async def test_what_needs_the_database_says_so(env: Environment, tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match="worker=False"):
-        Perdure("http://127.0.0.1:9")
     with pytest.raises(BadOption, match="leave it away"):
         Perdure("sqlite://", key="pdk_x")
     async with over_http(env) as (app, _):
@@ -185,3 +184,25 @@ def test_a_file_with_a_key_that_others_may_read_is_refused(tmp_path: Path, monke
 
     with pytest.raises(BadOption, match="chmod 600"):
         asyncio.run(opened())
+
+
+@workflow
+async def shown_child(n: int) -> int:
+    return n + 1
+
+
+@workflow
+async def shown_parent() -> int:
+    return await shown_child(3)
+
+
+async def test_all_of_a_run_is_shown_over_a_server(env: Environment) -> None:
+    """What `perdure show` tells of a run, of its parent and of its children."""
+    async with over_http(env) as (app, _):
+        run = await app.start(shown_parent.options(id="shown"))
+        assert await env.result(run) == 4
+        detail = await detail_of(run)
+        children = [child.workflow for child in detail.children]
+        assert (detail.info.id, detail.result, detail.events, children) == ("shown", 4, 3, ["shown_child"])
+        child = await detail_of(await app.get(detail.children[0].id))
+        assert (child.parent, child.input, child.unread_count) == ("shown", {"n": 3}, 0)

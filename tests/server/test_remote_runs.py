@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from perdure import Run, Signal, activity, workflow
+from perdure.stores.operations import Batch, Fence, PostMessage
 from perdure.testing import Environment
-from tests.server.in_process import Caller
-from tests.server.remote_worker import RemoteTestWorker, admin_of
+from tests.server.remote_worker import a_worker, admin_of, advance, claimed, started
 
 go = Signal("rw_go", str)
 
@@ -23,37 +23,6 @@ async def rw_child(name: str) -> str:
 
 VALUE = {"kind": "RecordOutcome", "place": "rate", "outcome": {"kind": "ValueRecorded", "value": 7}}
 END = {"kind": "CloseRun", "end": {"kind": "RunCompleted", "result": 8}}
-
-
-async def a_worker(call: Caller) -> RemoteTestWorker:
-    workflows = {"js_greeting": {"parameters": [{"name": "name", "schema": {"type": "string"}}]}}
-    answer = await call.post("/v1/workers", {"name": "node", "queues": ["js"], "workflows": workflows})
-    assert answer.status == 201, answer.json
-    return RemoteTestWorker(call, answer.json)
-
-
-async def started(call: Caller, id: str = "g-1") -> dict[str, Any]:
-    body = {"workflow": "js_greeting", "input": ["ann"], "id": id, "queue": "js"}
-    answer = await call.post("/v1/runs", body)
-    assert answer.status == 201, answer.json
-    return answer.json  # type: ignore[no-any-return]  # JSON
-
-
-async def claimed(worker: RemoteTestWorker, **more: object) -> list[dict[str, Any]]:
-    return (await worker.post("claim-runs", **more)).json["runs"]  # type: ignore[no-any-return]  # JSON
-
-
-async def advance(
-    worker: RemoteTestWorker, run: dict[str, Any], *commands: object, seq: int | None = None, then: object = "keep"
-) -> dict[str, Any]:
-    after = run["seq"] if seq is None else seq
-    asked = {"run_id": run["run_id"], "after_seq": after, "commands": commands, "then": then}
-    answer = await worker.post("advance", runs=[asked])
-    assert answer.status == 200, answer.json
-    (found,) = answer.json["answers"]
-    if "seq" in found:
-        run["seq"] = found["seq"]
-    return found  # type: ignore[no-any-return]  # JSON
 
 
 async def the_run(env: Environment, id: str = "g-1") -> Run[Any]:
@@ -94,6 +63,7 @@ async def test_commands_of_a_run_are_all_done_or_none(env: Environment) -> None:
         ]
         errors = ["OutOfStep", "BadField", "BadField", "BadField", "RunNotOwned"]
         assert [each["problem"]["error"] for each in refused] == errors
+        assert not [each for each in refused if "/docs" in each["problem"]["detail"]]
         assert (await worker.post("advance", runs=[{"run_id": "x", "after_seq": 1, "commands": [{}]}])).status == 422
 
         found = (await call.get(f"/v1/workers/{worker.worker_id}/runs/{run['run_id']}?epoch=1")).json
@@ -233,3 +203,81 @@ async def test_a_run_that_a_worker_holds_is_terminated_and_times_out(env: Enviro
         found = [(await (await the_run(env, id)).describe()).status for id in ("g-1", "g-2")]
         assert found == ["TERMINATED", "TIMED_OUT"]
         assert [(await advance(worker, run, VALUE))["problem"]["error"] for run in runs] == ["RunNotOwned"] * 2
+
+
+async def test_all_runs_of_a_call_are_written_in_one_transaction_and_none_harms_another(env: Environment) -> None:
+    """A request per run, or a commit per run, would make a worker over HTTP as slow as the disk."""
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        for number in range(9):
+            await started(call, f"g-{number}")
+        runs = {run["id"]: run for run in await claimed(worker)}
+        await (await the_run(env, "g-4")).signal(go, "now")
+        kid = {"kind": "StartChild", "place": "kid", "workflow": "rw_child", "queue": "nobody"}
+        asked = [
+            {"run_id": runs["g-0"]["run_id"], "after_seq": 1, "commands": [VALUE]},
+            {"run_id": runs["g-1"]["run_id"], "after_seq": 5, "commands": [VALUE]},
+            {"run_id": runs["g-2"]["run_id"], "after_seq": 1, "commands": [VALUE, END]},
+            {"run_id": runs["g-3"]["run_id"], "after_seq": 1, "commands": [VALUE], "then": {"park": {"had": 0}}},
+            {"run_id": runs["g-4"]["run_id"], "after_seq": 1, "commands": [VALUE], "then": {"park": {"had": 0}}},
+            {"run_id": runs["g-5"]["run_id"], "after_seq": 1, "commands": [VALUE, {**kid, "id": "g-6"}]},
+            {"run_id": runs["g-6"]["run_id"], "after_seq": 1, "commands": [VALUE], "then": "hand_back"},
+            {"run_id": runs["g-0"]["run_id"], "after_seq": 1, "commands": [VALUE]},
+            {"run_id": "nobody", "after_seq": 1, "commands": [VALUE]},
+            {"run_id": runs["g-7"]["run_id"], "after_seq": 1},
+            {"run_id": runs["g-8"]["run_id"], "after_seq": 1, "then": {"park": {"had": 0}, "hold": None}},
+        ]
+        batches: list[int] = []
+
+        def note(batch: Batch) -> None:
+            fenced = [group for group in batch.groups if isinstance(group[0], Fence)]
+            batches.extend([len(fenced)] if fenced else [])
+
+        env.store.before_commit = note
+        answer = await worker.post("advance", runs=asked)
+        # One for all of them; in the second what could not be parked, for a message had come.
+        assert batches == [7, 1]
+
+        found = [each.get("seq") or each["problem"]["error"] for each in answer.json["answers"]]
+        assert found == [2, "OutOfStep", 3, 2, 2, "IdConflict", 2, "OutOfStep", "RunNotOwned", 1, 1]
+        kept = [each["run_id"] for each, said in zip(asked, answer.json["answers"], strict=True) if said.get("kept")]
+        assert kept == [runs[id]["run_id"] for id in ("g-0", "g-4", "g-7")]
+        assert [each["payload"] for each in answer.json["answers"][4]["messages"]] == ["now"]
+        lengths = {id: len([event async for event in (await the_run(env, id)).events()]) for id in runs}
+        assert lengths == dict(zip(sorted(runs), [2, 1, 3, 2, 2, 1, 2, 1, 1], strict=True))
+
+
+async def test_a_message_that_comes_while_a_run_is_parked_is_not_lost(env: Environment) -> None:
+    """It comes after the worker was told of all messages, and before the park is on disk."""
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        signalled = await the_run(env)
+
+        async def signal_first(_: object) -> None:
+            env.store.before_commit = lambda _: None
+            operation = PostMessage(signalled.run_id, "m-1", "SignalSent", '{"name":"rw_go","payload":"now"}', 5, None)
+            await env.elsewhere([operation])
+
+        env.store.before_commit = signal_first
+        kept = await advance(worker, run, VALUE, then={"park": {"had": 0}})
+        assert (kept["seq"], kept["kept"], [each["payload"] for each in kept["messages"]]) == (2, True, ["now"])
+
+
+async def test_a_claim_is_woken_by_what_is_written_and_not_by_a_clock(env: Environment) -> None:
+    """The clock stands still here: who would look now and then would look never."""
+    async with env:
+        call = await admin_of(env)
+        workers = [await a_worker(call), await a_worker(call)]
+        waiting = [asyncio.ensure_future(claimed(worker, wait=20)) for worker in workers]
+        await env.settle()
+        await started(call, "g-1")
+        done, left = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert [[run["id"] for run in each.result()] for each in done] == [["g-1"]]
+
+        # The other one goes on waiting for what comes next.
+        await started(call, "g-2")
+        assert [[run["id"] for run in await each] for each in left] == [["g-2"]]

@@ -83,7 +83,7 @@ async def test_what_is_said_twice_counts_once_and_what_is_not_ones_own_is_refuse
         foreign = await other.say(task, "complete", result="stolen")
         wrong = await worker.say({**task, "attempt": 2}, "complete", result="early")
         assert [(each.status, each.json["error"]) for each in (foreign, wrong)] == [(409, "RunNotOwned")] * 2
-        assert (await worker.post("tasks/nobody/complete", attempt=1)).status == 404
+        assert (await worker.post("tasks/nobody/complete", attempt=1, result=None)).status == 404
 
         assert [(await worker.say(task, "complete", result="hi")).status for _ in range(2)] == [200, 200]
         late = await worker.say(task, "complete", result="other")
@@ -274,3 +274,15 @@ async def test_remote_workers_are_listed_and_served_queues_known(env: Environmen
         listed = {each.worker_id: each for each in await env.app.workers.list()}
         assert (listed[worker.worker_id].liveness, listed[worker.worker_id].host) == ("alive", "node")
         assert listed[worker.worker_id].queues == ("js",)
+
+
+async def test_defaults_of_parameters_are_announced_and_used(env: Environment) -> None:
+    """Any value is a default, null among them; a parameter without one has to be given."""
+    async with env:
+        call = await admin_of(env)
+        parameters = [{"name": "a"}, {"name": "b", "default": 7}, {"name": "c", "default": None}]
+        await registered(call, workflows={"rw_defaults": {"parameters": parameters}})
+        body = {"workflow": "rw_defaults", "queue": "js"}
+        assert (await call.post("/v1/runs", body | {"input": {"a": 1}})).status == 201
+        missing = await call.post("/v1/runs", body | {"input": {"b": 1}})
+        assert (missing.status, missing.json["error"]) == (422, "BadArguments")

@@ -213,9 +213,15 @@ async def test_runs_are_cancelled_and_terminated(env: Environment) -> None:
         assert (ended.json["status"], ended.json["error"]) == ("TERMINATED", "enough")
         assert cancelled.json == {
             "status": "CANCELLED",
-            "error": {"type": "Cancelled", "message": "sold out"},
+            "error": {"type": "RunCancelled", "message": "sold out", "reason": "sold out"},
         }
         assert (await call.post("/v1/runs/t/cancel")).json["error"] == "RunClosed"
+
+        # An end without a reason has a message all the same, under the name of the class in errors.py.
+        await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "n"})
+        await call.post("/v1/runs/n/terminate")
+        silent = (await call.get("/v1/runs/n/result?wait=20")).json["error"]
+        assert silent == {"type": "RunTerminated", "message": "the run was terminated"}
 
 
 @pytest.mark.parametrize(
@@ -233,6 +239,9 @@ async def test_runs_are_cancelled_and_terminated(env: Environment) -> None:
         ("GET", "/v1/runs?limit=x", b"", "", 422, "BadField"),
         ("GET", "/v1/runs?sttus=failed", b"", "", 422, "BadField"),
         ("GET", "/v1/runs?status=faild", b"", "", 422, "BadOption"),
+        ("GET", "/v1/runs?after=JUNK", b"", "", 422, "BadOption"),
+        ("GET", "/v1/runs?where=true&after=JUNK", b"", "", 422, "BadOption"),
+        ("POST", "/v1/bulk/resume", b'{"where": "true", "reason": "x"}', "application/json", 422, "BadOption"),
         ("GET", "/v1/nothing", b"", "", 404, "RouteNotFound"),
         ("DELETE", "/v1/runs", b"", "", 405, "MethodNotAllowed"),
         ("GET", "/v1/deferreds/nonsense", b"", "", 404, "BadToken"),
@@ -350,3 +359,19 @@ async def test_namespaces_are_made_and_those_that_are_not_there_refused(env: Env
         assert (await call.get("/v1/runs?namespace=blue")).json["items"] == []
         assert [each["name"] for each in (await call.get("/v1/namespaces")).json["items"]] == ["blue", "main"]
         assert (await call("DELETE", "/v1/namespaces/blue")).json == {"deleted": True}
+
+
+async def test_numbers_that_no_database_has_room_for_are_refused(quick_path: Any) -> None:
+    """In a query and in a body, however deep; not by an error of the database."""
+    async with Environment(str(quick_path / "test.db")) as env:
+        call = Caller(env.app.asgi(authenticate=anybody))
+        await call.post("/v1/runs", {"workflow": "http_sleeping", "id": "z"})
+        worker = (await call.post("/v1/workers", {"name": "w", "queues": ["q"], "workflows": {}})).json
+        path = f"/v1/workers/{worker['worker_id']}"
+        for answer in (
+            await call.get(f"/v1/runs/z/events?after={2**63}"),
+            await call.get(f"/v1/runs/z/events?before=-{2**70}"),
+            await call.post(f"{path}/renew", {"epoch": 2**64}),
+            await call.post(f"{path}/advance", {"epoch": 1, "runs": [{"run_id": "z", "after_seq": 10**30}]}),
+        ):
+            assert (answer.status, answer.json["error"]) == (422, "BadField")

@@ -8,9 +8,9 @@ import pytest
 
 from perdure import sleep, workflow
 from perdure.app.internals import engine_of
-from perdure.http import sse, streams
 from perdure.http.server_stop import ServerStop
-from perdure.http.sse import Frame
+from perdure.http.streaming import sse, streams
+from perdure.http.streaming.sse import Frame
 from perdure.testing import Environment
 from tests.server.in_process import Caller
 from tests.server.keyed import caller_with, key_for

@@ -28,6 +28,9 @@ from perdure.errors import (
     RunTerminated,
     RunTimedOut,
     ScheduleNotFound,
+    SinkExists,
+    SinkNotFound,
+    SinkNotReady,
     StoreUnavailable,
 )
 from tests.simulation.programs import Part, sim_deferreds, sim_request, sim_run, sim_signals
@@ -36,6 +39,7 @@ from tests.simulation.simulator import Node
 REFUSALS = (
     *(RunClosed, RunNotFound, IdConflict, AlreadyResolved, NotAnswered, RunOpen, BadForkPoint, RunNotHeld),
     *(BadSchedule, ScheduleNotFound),
+    *(SinkExists, SinkNotReady, SinkNotFound),
 )
 # What the id of a fork ends with.
 FORKED = "-fork"

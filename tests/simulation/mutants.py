@@ -19,6 +19,7 @@ from perdure.clock import SystemClock
 from perdure.engine import committer, groups, ownership
 from perdure.engine.committer import CallbackGroup, Committer, OwnersGroup
 from perdure.engine.duties import duties
+from perdure.engine.duties.sinks import SinkDuty
 from perdure.engine.keys import writing
 from perdure.engine.leasing import claims, heartbeat, lease, takeover
 from perdure.engine.schedules import deciding
@@ -36,6 +37,7 @@ from perdure.stores.operations import Batch, FreeRuns, TakeDuty
 from perdure.stores.queries import TURN, queries
 from perdure.stores.rules import batch as batch_rules
 from perdure.stores.rules import inbox as inbox_rules
+from perdure.stores.rules import outbox as outbox_rules
 from perdure.stores.sqlite import activity_transactions, executor, transactions, writes
 from perdure.worker import activities, effects, live_run, program, timers
 from perdure.worker import executor as moving
@@ -659,6 +661,56 @@ def _() -> list[Patch]:
 
     is_free = "where duties.holder is null"
     return [changed("take_duty", is_free, "where true"), (duties.DutyLoop, "_take", take)]
+
+
+# Sinks
+
+
+@mutant
+def _() -> list[Patch]:
+    """Outbox row outside the batch: written by the transaction after it."""
+
+    def queue_applied(*told: Any) -> Any:
+        *changes, now, listeners = told
+        earlier, late[:] = list(late), [changes]
+        for each in earlier:
+            yield from real(*each, now, listeners)
+
+    late: list[Any] = []
+    real: Any = outbox_rules.queue_applied
+    return [(batch_rules, "queue_applied", queue_applied)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Rows of the outbox gone before they are delivered."""
+
+    async def chains(self: SinkDuty, now: int) -> Any:
+        found = await real(self, now)
+        self._outcomes.delivered += [row.n for chain in found for row in chain]
+        await self._note(now)
+        return found
+
+    real = SinkDuty._chains
+    return [(SinkDuty, "_chains", chains)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Two events of a run swapped."""
+
+    def chain(self: SinkDuty, rows: Any) -> Any:
+        found = real(self, rows)
+        return [*found[:-2], *found[:-3:-1]]
+
+    real = SinkDuty._chain
+    return [(SinkDuty, "_chain", chain)]
+
+
+@mutant
+def _() -> list[Patch]:
+    """Event sent past one of its run that is tried again."""
+    return [(SinkDuty, "_chain", lambda _, rows: sorted(rows))]
 
 
 # Idempotency keys

@@ -29,6 +29,7 @@ WANTED = (
     "a delayed signal was received",
     *("a duty was taken", "a duty was taken over"),
     *("a start under a key", "answer KeptKey"),
+    *("a sink was made", "a sink did not take an event", "an event was taken twice", "a dead letter", "a gap was told"),
     *(f"a time was {kind}" for kind in ("started", "caught_up", "queued", "skipped_overlap", "skipped_paused", *TOO)),
     *("Undone", "struck with the rows of an activity"),
 )

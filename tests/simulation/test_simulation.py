@@ -14,7 +14,8 @@ from tests.simulation.mutants import MENDED, MUTANTS, switched_on
 from tests.simulation.running import Failure, lived, run_all
 from tests.simulation.simulator import Tape
 
-SEEDS = 1000
+# Each has four times the steps it had when they were a thousand; `make simulate` runs as many as it is told.
+SEEDS = 500
 # As many as are needed are tried; which ones find a bug changes with every question more that a process asks.
 SEEDS_TO_FIND = 1000
 # Planted bugs that need a rare moment; `make mutants` looks for all of them.
@@ -24,12 +25,15 @@ RARE = {
     "Decision without its condition",
     "Retry twice",
     "Lease renewed by a stalled loop",
+    "Undo repeated",
+    "Undo skipped",
     "Unknown commit of an activity's rows taken for a failed one",
+    "Value published again by a replay",
 }
 
 
 @pytest.mark.timeout(1800)
-def test_nothing_that_must_never_happen_happens_in_a_thousand_schedules() -> None:
+def test_nothing_that_must_never_happen_happens_in_hundreds_of_schedules() -> None:
     """And everything that the schedules are there for does happen: every fault, every answer, every way out."""
     total, seconds = run_all([*known_seeds(), *range(SEEDS)], 2, shows=False)
     print(total.table(seconds))

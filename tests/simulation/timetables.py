@@ -103,11 +103,11 @@ class SeenDecision(NamedTuple):
 
 
 class SeenSchedules(NamedTuple):
-    """Rows of schedules by id, their decisions by id, and the holder of the duty with when it last did well."""
+    """Rows of schedules by id, their decisions by id, and the holders of duties with when each last did well."""
 
     rows: dict[str, Any]
     decisions: dict[str, list[SeenDecision]]
-    duty: tuple[str | None, int] | None
+    duties: dict[str, tuple[str | None, int]]
 
 
 def look_at_schedules(database: Database) -> SeenSchedules:
@@ -118,15 +118,15 @@ def look_at_schedules(database: Database) -> SeenSchedules:
         rows = {id: (row.next_at, row.waits, row.body) for id, row in tables.schedules.rows.items()}
         for (id, _), row in sorted(tables.decisions.rows.items()):
             decisions.setdefault(id, []).append(SeenDecision(row.number, row.time, row.kind, row.times, row.starts))
-        duty = tables.duties.rows.get(("main", "schedules"))
-        return SeenSchedules(rows, decisions, None if duty is None else (duty.holder, duty.last_ok_at))
+        duties = {name: (duty.holder, duty.last_ok_at) for (_, name), duty in tables.duties.rows.items()}
+        return SeenSchedules(rows, decisions, duties)
     assert isinstance(database, SqliteDatabase)
     ask = database.db.execute
     rows = {id: tuple(row) for id, *row in ask("select schedule_id, next_at, waits, body from schedules")}
     for id, *row in ask("select schedule_id, number, time, kind, times, run_id from schedule_decisions order by 1, 2"):
         decisions.setdefault(id, []).append(SeenDecision(*row))
-    found = ask("select holder, last_ok_at from duties where name = 'schedules'").fetchone()
-    return SeenSchedules(rows, decisions, found)
+    duties = {name: (holder, ok_at) for name, holder, ok_at in ask("select name, holder, last_ok_at from duties")}
+    return SeenSchedules(rows, decisions, duties)
 
 
 class ScheduleWitness:
@@ -134,7 +134,7 @@ class ScheduleWitness:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._seen = SeenSchedules({}, {}, None)
+        self._seen = SeenSchedules({}, {}, {})
         self._known: dict[str, Schedule] = {}
         self._began: dict[str, int] = {}
         self.reached: set[str] = set()
@@ -159,7 +159,7 @@ class ScheduleWitness:
                 self._check_runs(schedule, now.decisions.get(id, []), seen)
 
     def _check_duty(self, op: TakeDuty, before: SeenSchedules, seen: Seen) -> None:
-        holder, ok_at = before.duty or (None, 0)
+        holder, ok_at = before.duties.get(op.name, (None, 0))
         self.reached.add("a duty was taken" if holder is None else "a duty was taken over")
         is_stale = op.stale_before is not None and ok_at <= op.stale_before
         if holder is not None and holder != op.worker_id and holder in seen.workers and not is_stale:

@@ -9,7 +9,7 @@ from perdure.authoring.activity import check_result
 from perdure.authoring.options import checked_reason
 from perdure.authoring.workflow import workflows
 from perdure.codec import ValueType, merged_arguments
-from perdure.engine.ports import ForkRequest
+from perdure.engine.ports import AnnouncedWorkflow, ForkRequest
 from perdure.errors import BadOption
 from perdure.ids import checked_id
 from perdure.stores.records import RunRow
@@ -40,9 +40,11 @@ def fork_request(
     )
 
 
-def merged_input(row: RunRow, given: Mapping[str, msgspec.Raw]) -> str:
-    """The arguments of a run with those that are given in place of its own; BadArguments."""
+def merged_input(row: RunRow, given: Mapping[str, msgspec.Raw], announced: AnnouncedWorkflow | None) -> str:
+    """The arguments of a run with those that are given in place of its own, checked by code or else as announced."""
     known = workflows.get(row.workflow)
+    if known is None and announced is not None:
+        return announced.merged(row.input, given)
     return merged_arguments(row.workflow, None if known is None else known.signature, row.input, given)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engine.engine import StoreEngine
 from perdure.engine.ports import Engine
+from perdure.http.remote.engine import RemoteEngine
 from perdure.ids import Ids
 from perdure.stores.port import Store
 
@@ -42,7 +43,7 @@ def abandon(app: Perdure) -> None:
     engine, worker = app._engine, app._worker
     if worker is not None:
         worker.abandon()
-    if isinstance(engine, StoreEngine):
+    if isinstance(engine, StoreEngine | RemoteEngine):
         engine.abandon()
     app._engine = app._worker = None
 

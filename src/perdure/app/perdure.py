@@ -48,6 +48,7 @@ from perdure.engine.endings import final_ending
 from perdure.engine.engine import StoreEngine
 from perdure.engine.held import tell_how_many
 from perdure.engine.leasing.heartbeat import Heartbeat
+from perdure.engine.outbox.sinks import EventSenders
 from perdure.engine.ports import MAX_UNREAD, Engine, OwnedRun, StartedRun, Steering, Verb
 from perdure.engine.reads import StoreReader
 from perdure.errors import (
@@ -100,7 +101,7 @@ class Perdure:
     A `preset` ("dev", "standard" or "throughput") says how many runs live here at once, how long a quiet one stays,
     how long the lease is and how long a stop waits for activities: `max_live, park_after, lease, grace` win over it.
     A run that has not read `max_unread` messages is sent no more signals from here: InboxFull.
-    `Perdure("https://server", worker=False)` is the same over a server, which is shown the `key`, or PERDURE_KEY.
+    `Perdure("https://server")` is the same over a server, which is shown the `key`, or PERDURE_KEY.
     """
 
     def __init__(
@@ -122,8 +123,6 @@ class Perdure:
     ) -> None:
         self.url = url
         self._is_remote = is_remote(url)
-        if self._is_remote and worker:
-            raise BadOption("a Perdure over a server starts and steers runs, and works none; open it with worker=False")
         if key is not None and not self._is_remote:
             raise BadOption("key= is what a server is shown; leave it away for a database")
         self._key = key
@@ -150,6 +149,7 @@ class Perdure:
         self._clock: Clock = self._store.clock()
         self._ids: Ids = RandomIds()
         self._heartbeat: type[Heartbeat] | None = Heartbeat
+        self._senders: EventSenders = sender_of
         self._announces = True
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -165,6 +165,8 @@ class Perdure:
     async def __aenter__(self) -> Self:
         if self._engine is not None:
             raise BadOption("this Perdure is open already; open it once and share it")
+        if self._is_remote and self._is_worker and self._announces and known_sinks():
+            raise BadOption("a server hands events to no @sink; open the database itself, or add a webhook")
         engine = self._engine_of_url()
         if self._settings is not None:
             from perdure.worker.worker import Worker  # noqa: PLC0415 - as its settings
@@ -201,7 +203,7 @@ class Perdure:
             heartbeat=self._heartbeat,
             max_unread=self._max_unread,
             is_brief=is_brief,
-            senders=sender_of,
+            senders=self._senders,
         )
 
     async def __aexit__(
@@ -317,7 +319,7 @@ class Perdure:
     @property
     def outbox(self) -> Outbox:
         """Who is told of changes: add, update, pause, resume, remove, test, dead_letters, replay, resend, list, get."""
-        return Outbox(self._home)
+        return Outbox(self._asked)
 
     async def duties(self) -> "list[DutyInfo]":
         """What one worker of the namespace does for all, who has it, and how it went."""
@@ -331,7 +333,7 @@ class Perdure:
         engine, worker = self._engine, self._worker
         if engine is None:
             raise NotOpen(self.url)
-        if worker is None or not isinstance(engine, StoreEngine):
+        if worker is None:
             raise BadOption(
                 "this Perdure was opened with worker=False and works nothing; `app.workers.list()` has others"
             )
@@ -384,11 +386,12 @@ class Perdure:
     def asgi(self, *, authenticate: Authenticate | None = None) -> AsgiApplication:
         """The routes over this Perdure, to be mounted in any ASGI application: `api.mount("/perdure", app.asgi())`.
 
-        `authenticate` gets the ASGI scope of a request, and gives the Caller, or None when it is nobody's.
+        `authenticate` gets the ASGI scope of a request, and gives the Caller, or None when it is nobody's; without it
+        callers show keys of the database. A server that runs it by itself also opens and closes this Perdure.
         """
-        from perdure.app.network.serving import application  # noqa: PLC0415 - only servers need it
+        from perdure.app.network.mounted import MountedApplication  # noqa: PLC0415 - only servers need it
 
-        return application(self._opened, self._catalog, authenticate)
+        return MountedApplication(self, lambda: self._opened, lambda: self._catalog, authenticate)
 
     @property
     def _catalog(self) -> "Catalog":
@@ -698,7 +701,7 @@ class Perdure:
     ) -> Bulk:
         """Let all held runs that match go on, as `run.resume` does; otherwise as `cancel_all`.
 
-        A run that goes on keeps no `reason`; it is taken so that all of these are called alike.
+        A run that goes on keeps no `reason`: one that is given is refused.
         """
         return await self._steer_all(Verb.RESUME, reason, where, params, progress, dry_run=dry_run)
 
@@ -722,14 +725,15 @@ class Perdure:
         where: str,
         params: Mapping[str, object] | None = None,
         id: str | None = None,
+        delay: Duration = 0,
         dry_run: bool = False,
         progress: Callable[[Bulk], object] | None = None,
     ) -> Bulk:
         """Send a signal to all open runs that match; under one `id` each of them gets it once, whenever sent.
 
-        Otherwise as `cancel_all`.
+        With a `delay` it is received that much later, and never earlier. Otherwise as `cancel_all`.
         """
-        sent = broadcast_of(signal, payload, id, self._ids)
+        sent = broadcast_of(signal, payload, id, delay, self._ids)
         return await act_on_all(self._opened, self.namespace, sent, where, params, progress, dry_run=dry_run)
 
     async def _steer_all(

@@ -6,7 +6,8 @@ from typing import Any, assert_never
 import msgspec
 
 from perdure.authoring.channels import Channel
-from perdure.authoring.options import checked_text
+from perdure.authoring.durations import Duration
+from perdure.authoring.options import checked_text, milliseconds
 from perdure.authoring.signals import Signal
 from perdure.codec import ValueType
 from perdure.engine.endings import stopped
@@ -110,9 +111,9 @@ def resolution(name: str, kind: ValueType, value: object, error: str | None) -> 
     return DeferredResult(name, msgspec.Raw(data))
 
 
-def broadcast_of(signal: Signal[Any] | str, payload: object, id: str | None, ids: Ids) -> Broadcast:
+def broadcast_of(signal: Signal[Any] | str, payload: object, id: str | None, delay: Duration, ids: Ids) -> Broadcast:
     """A signal for many runs; without an id of the caller's it counts once in each as well."""
     name, kind = named(signal, Signal)
     data, _ = kind.record(payload, f"the signal {name!r}")
     message_id = ids.token() if id is None else f"signal:{checked_id('signal id', id)}"
-    return Broadcast(SignalSent(name, msgspec.Raw(data)), message_id)
+    return Broadcast(SignalSent(name, msgspec.Raw(data)), message_id, milliseconds(delay, "delay"))

@@ -144,6 +144,7 @@ def _checked_schedule(decorated: Workflow[..., Any], schedule: Timetable) -> Tim
     """The timetable of a workflow that needs no arguments; BadSchedule."""
     if not isinstance(schedule, Timing):
         raise BadSchedule(f"schedule is {schedule!r}; give a Cron(...), an Every(...) or an At(...)")
+    schedule.refuse_misleading()
     if len(decorated.name) > LONGEST_NAME:
         raise BadSchedule(f"the workflow name {decorated.name!r} is too long for a schedule, {LONGEST_NAME} characters")
     try:

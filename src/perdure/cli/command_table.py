@@ -7,6 +7,7 @@ A user who asks for help must not wait for the engine, nor for a library of pret
 
 import re
 import sys
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -85,21 +86,51 @@ SECTIONS = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
+# Where it is noted which of several things a command is to do.
+ACTION = "perdure.action"
+ALWAYS_TAKEN = ("url", "as_json", "help")
+
+
 class Shown(typer.core.TyperCommand):
-    """A command whose examples are shown as they are written."""
+    """A command whose examples are shown as they are written.
+
+    Of one that does several things, `takes` says which options go with each of them: no other is taken, or shown in the
+    help of that one.
+    """
+
+    takes: Mapping[str, tuple[str, ...]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[ACTION] = next((word for word in args if word in self.takes), None)
         try:
             return super().parse_args(ctx, args)
         except UsageError as error:
             # An option without its value does not say of which command it is one.
             error.ctx = error.ctx or ctx
+            action, option = ctx.meta[ACTION], getattr(error, "option_name", None)
+            goes = [each for each in self.takes if option in self._options_of(each)]
+            if action is not None and goes and action not in goes:
+                what = f"`perdure {self.name} {action}`"
+                raise UsageError(f"{option} does not go with {what}; it goes with {', '.join(goes)}", ctx) from None
             raise
+
+    def _options_of(self, action: str) -> set[str]:
+        return {name for each in self.params if each.name in self.takes[action] for name in each.opts}
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Those of what is to be done, if that is known."""
+        found, action = super().get_params(ctx), ctx.meta.get(ACTION)
+        if action is None:
+            return found
+        taken = {*self.takes[action], *ALWAYS_TAKEN}
+        return [each for each in found if each.param_type_name == "argument" or each.name in taken]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         if self.epilog:
+            lines, action = self.epilog.splitlines(), ctx.meta.get(ACTION)
+            shown = [line for line in lines if line.startswith(f"perdure {self.name} {action}")] or lines
             with formatter.section("Examples"):
-                formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
+                formatter.write("".join(f"  {line}\n" for line in shown))
 
     def get_help(self, ctx: Any) -> str:
         return help_of(self, ctx)
@@ -137,7 +168,9 @@ def load(name: str) -> Any:
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     examples = getattr(home, "EXAMPLES", {}).get(name)
     alone.command(name, cls=Shown, context_settings=HELP, epilog=examples)(getattr(home, function))
-    return typer.main.get_command(alone)
+    command: Any = typer.main.get_command(alone)
+    command.takes = {str(action): names for action, names in getattr(home, "TAKES", {}).items()}
+    return command
 
 
 def help_of(command: Any, context: Any) -> str:

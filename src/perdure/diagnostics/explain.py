@@ -21,6 +21,7 @@ from perdure.diagnostics.runs import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from perdure.engine.hindrances import Served, has_code, rest_of, served_by, told_missing, told_time
 from perdure.engine.ports import Engine, Liveness, WorkerLife
 from perdure.errors import RunNotFound, RunUnreadable
+from perdure.kernel.messages import SignalSent
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.records import RunRow
 from perdure.views.bulk import ENDED_BADLY
@@ -32,6 +33,8 @@ from perdure.views.words import counted, visible
 DEEPEST = 5
 # So many runs ahead are counted.
 MOST_AHEAD = 1000
+# Among so many messages that it has not read, signals are looked for that come later.
+MOST_UNREAD = 1000
 # A row is held for moments by every write; what is held for longer is in the way.
 HELD_SECONDS = 1
 # Of several waits the first of these kinds is told: what runs code, then runs, people and time.
@@ -310,7 +313,7 @@ class _Explainer:
                     place=wait.place,
                 )
             case "signal" | "deferred" | "request":
-                told = self._channel(info, wait)
+                told = await self._channel(info, wait)
             case "interrupted":
                 told = self._told(
                     info, Cause.SIGNAL, "it waits to be asked to stop", info.updated_at, place=wait.place, name=None
@@ -327,7 +330,7 @@ class _Explainer:
         summary = f"nothing keeps it: its worker goes on with it, and it last moved at {told_time(info.updated_at)}"
         return self._told(info, Cause.MOVING, summary, info.updated_at, owner=row.owner)
 
-    def _channel(self, info: RunInfo, wait: Wait) -> Explanation:
+    async def _channel(self, info: RunInfo, wait: Wait) -> Explanation:
         verb, words = {
             "signal": ("send it", ("signal", info.id, str(wait.name), "JSON")),
             "deferred": ("give it its value", ("resolve", info.id, str(wait.name), "JSON")),
@@ -336,9 +339,19 @@ class _Explainer:
         since = wait.since or info.updated_at
         summary = f"it waits for the {wait.kind} {wait.name!r}"
         advice = f"{verb}: {self._command(*words)}"
-        return self._told(
-            info, Cause(wait.kind), summary, since, advice, name=wait.name, place=wait.place, accepts=wait.accepts
-        )
+        evidence: dict[str, Any] = {"name": wait.name, "place": wait.place, "accepts": wait.accepts}
+        if wait.kind == "signal" and (due_at := await self._under_way(info.run_id, wait.name)) is not None:
+            summary += f", and one that was sent with a delay comes at {told_time(due_at)}"
+            advice = f"wait until then, or {advice}"
+            evidence["due_at"] = due_at
+        return self._told(info, Cause(wait.kind), summary, since, advice, **evidence)
+
+    async def _under_way(self, run_id: str, name: str | None) -> datetime | None:
+        """When the first signal of this name comes that was sent with a delay."""
+        unread = (await self._engine.reader.unread_page(run_id, 0, MOST_UNREAD)).messages
+        sent = [each.body for each in unread if isinstance(each.body, SignalSent) and each.body.name == name]
+        due = [each.due_at for each in sent if each.due_at is not None and each.due_at > self._now]
+        return moment(min(due)) if due else None
 
     async def _activity(self, info: RunInfo, wait: Wait, path: tuple[RunRow, ...]) -> Explanation:
         """An activity under way, here or on a queue, or between two attempts."""

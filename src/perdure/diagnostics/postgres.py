@@ -20,6 +20,7 @@ from perdure.diagnostics.runs import (
     queues_of,
     told_audit,
 )
+from perdure.diagnostics.schedules import check_schedules
 from perdure.errors import NewerSchema, StoreError, StoreUnavailable
 from perdure.stores.health import WorkerSeen
 from perdure.stores.postgres.checks.audit import audit_of
@@ -101,6 +102,7 @@ def findings_of(url: str, health: PostgresHealth, hint: Hint = command) -> Itera
         yield check_runs(health, health.now, hint=hint, is_service=True)
         yield check_stuck(health, health.now, hint)
         yield from check_duties(health, health.now)
+        yield from check_schedules(health, health.now, hint)
     yield _check_clocks(health)
     if health.is_read:
         yield check_clock(health, health.now)

@@ -22,6 +22,7 @@ from perdure.diagnostics.runs import (
     queues_of,
     told_audit,
 )
+from perdure.diagnostics.schedules import check_schedules
 from perdure.errors import StoreError
 from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite.checks.audit import audit_of
@@ -77,6 +78,7 @@ def check_database(path: Path, *, is_full: bool = False, hint: Hint = command) -
     if not is_full:
         yield check_stuck(health, now, hint)
     yield from check_duties(health, now)
+    yield from check_schedules(health, now, hint)
     yield check_clock(health, now)
     if health.is_read and health.schema == health.known_schema and health.damage is None:
         yield _check_contents(path, health, hint)

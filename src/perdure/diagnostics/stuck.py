@@ -10,6 +10,7 @@ not read.
 
 from perdure.diagnostics.explain import HasDiagnoses
 from perdure.engine.ports import Engine
+from perdure.views.finding import checked_cursor
 from perdure.views.run import Page, checked_limit, shown_page
 
 
@@ -18,4 +19,5 @@ async def stuck_page(engine: Engine, namespace: str, after_ms: int, cursor: str 
     limit = checked_limit(limit)
     if isinstance(engine, HasDiagnoses):
         return await engine.diagnoses.stuck(namespace, after_ms, cursor, limit)
+    await checked_cursor(engine, namespace, cursor)
     return await shown_page(engine, await engine.inspector.stuck(namespace, after_ms, cursor, limit + 1), limit)

@@ -12,7 +12,7 @@ from perdure.diagnostics.runs import DEFAULT_QUEUE
 from perdure.errors import StoreError
 from perdure.stores.health import WorkerSeen
 from perdure.stores.sqlite.checks import health
-from perdure.stores.urls import MEMORY, file_of, is_postgres
+from perdure.stores.urls import file_of, is_postgres
 from perdure.views.run import RunInfo
 
 # How often one who waits asks again.
@@ -25,14 +25,10 @@ async def unworked(
 ) -> dict[str, str]:
     """A sentence for each queue that an open run needs and nobody works; those of its `own` see to themselves."""
     wanted = needed(info) - own
-    if not wanted or url == MEMORY:
+    workers = await living(url, info.namespace) if wanted else None
+    if workers is None:
         return {}
-    try:
-        workers = await _workers(url)
-    except StoreError:
-        # It is there to help; that the database cannot be asked is told by those who cannot do without.
-        return {}
-    worked = {queue for each in workers if _is_fit(each, url, info.namespace) for queue in each.queues}
+    worked = {queue for each in workers for queue in each.queues}
     others = sorted(worked - own)
     told = {queue: _sentence(info, queue, others, module, hint) for queue in sorted(wanted - worked)}
     # A worker works it, but has not the code.
@@ -41,6 +37,17 @@ async def unworked(
         for wait in info.waiting_for
         if wait.reason is not None and wait.queue in wanted & worked
     }
+
+
+async def living(url: str, namespace: str) -> list[WorkerSeen] | None:
+    """The workers of a namespace that are alive; None where nobody else can be seen, or the database not be asked."""
+    if not is_postgres(url) and file_of(url) is None:
+        return None
+    try:
+        return [each for each in await _workers(url) if _is_fit(each, url, namespace)]
+    except StoreError:
+        # It is there to help; that the database cannot be asked is told by those who cannot do without.
+        return None
 
 
 def needed(info: RunInfo) -> set[str]:

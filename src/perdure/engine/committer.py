@@ -26,6 +26,7 @@ from perdure.stores.answers import APPLIED, Answer, Broken, Busy, Committed, Fai
 from perdure.stores.operations import Batch, Operation
 from perdure.stores.port import Store
 from perdure.stores.rules.batch import touched_runs
+from perdure.stores.rules.table import News, news_of
 
 log = logging.getLogger("perdure.engine")
 
@@ -135,8 +136,9 @@ class Committer:
         self._clock = clock
         # Called when the epoch is lost, or that is not known.
         self.on_lost: Callable[[Outcome], None] = lambda _: None
-        # Called when something was written, if anybody wants to know.
+        # Called when something was written, and when that may be work for somebody, if anybody wants to know.
         self.on_written: Callable[[], None] | None = None
+        self.on_work: Callable[[], None] | None = None
         self._queue: deque[Group] = deque()
         self._in_flight: list[Group] = []
         self._is_busy = False
@@ -180,9 +182,13 @@ class Committer:
 
     async def apply(self, *operations: Operation, kind: type[CallbackGroup] = CallbackGroup) -> Settlement:
         """Write a group and wait for its answer."""
+        return await self.ask(*operations, kind=kind)
+
+    def ask(self, *operations: Operation, kind: type[CallbackGroup] = CallbackGroup) -> "asyncio.Future[Settlement]":
+        """Put a group into the next batch; its answer comes."""
         future: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
         self.submit(kind(operations, partial(_tell, future)))
-        return await future
+        return future
 
     @property
     def is_full(self) -> bool:
@@ -273,6 +279,8 @@ class Committer:
                 self._settle(groups, answers)
                 if self.on_written is not None:
                     self.on_written()
+                if self.on_work is not None and news_of(group.operations for group in groups) & News.WORK:
+                    self.on_work()
             case Failed(error):
                 self._fail(groups, error)
             case Unknown(error) if self.worker_id is None:

@@ -107,19 +107,21 @@ class StoreEngine:
             background,
             max_unread,
         )
-        self.forker = StoreForker(store, committer, clock, starts, arrivals, reader, background)
+        self.announcements = StoreAnnouncements(store, committer, clock)
+        self.forker = StoreForker(store, committer, clock, starts, arrivals, reader, background, self.announcements)
         self.bulk = StoreBulk(committer, clock, reader, stopping, self.forker, store.url, max_unread)
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered, waiters.askers)
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
         self.inspector = StoreInspector(store, clock, lease)
         self.namespaces = StoreNamespaceRegistry(store, committer, clock, takeover, background)
         self.access_keys = StoreAccessKeys(store, committer, clock)
-        self.announcements = StoreAnnouncements(store, committer, clock)
         self.subscriptions = StoreSubscriptions(store, committer, clock, background)
         self.transactor = StoreTransactor(store, committer, clock, lease)
         self.owner = Ownership(committer, clock, lease, starts, arrivals, waiters, stopping, outputs.followers)
         sessions = WorkerSessions(store, committer, clock, self.owner)
-        self.remote = StoreRemoteWorkers(store, committer, clock, ids, sessions, arrivals, self.announcements)
+        self.remote = StoreRemoteWorkers(
+            store, committer, clock, ids, sessions, arrivals, self.announcements, takeover, background
+        )
         # What one worker does for all
         self.duties = duties = Duties(store, committer, clock, lease, background)
         deciding = Deciding(store, committer, clock, starts, stopping)

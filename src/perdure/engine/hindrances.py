@@ -167,5 +167,5 @@ def at(ms: int) -> datetime:
 
 
 def told_time(moment: datetime) -> str:
-    """A moment as people read it, by the clock on their wall."""
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+    """A moment as people read it, by the clock on their wall, with its zone: a server may hang on another one."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S %Z}"

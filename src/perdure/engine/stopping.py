@@ -120,11 +120,17 @@ class Stopping:
         self.deadlines = Deadlines(clock)
 
     async def cancel(
-        self, row: RunRow, reason: str | None, deadline_ms: int | None, guard: Sequence[Operation] = ()
+        self,
+        row: RunRow,
+        reason: str | None,
+        deadline_ms: int | None,
+        guard: Sequence[Operation] = (),
+        message_id: str | None = None,
     ) -> Settlement | None:
         """Ask an open run to stop; None when it is closed now, else what became of the message.
 
-        Of this and its likes, `guard` is written in the same group: what it refuses is not done.
+        Of this and its likes, `guard` is written in the same group: what it refuses is not done; of requests under one
+        `message_id` the first one counts.
         """
         now = self._clock.now()
         is_forced = deadline_ms == 0
@@ -138,13 +144,15 @@ class Stopping:
         close_at = None if deadline_ms is None else self._clock.latest() + deadline_ms
         self.deadlines.expect(close_at)
         note = NoteCancel(row.run_id, reason, close_at, now)
-        return await self._post(row.run_id, CancelRequest(reason, close_at), note, *guard)
+        return await self._post(row.run_id, CancelRequest(reason, close_at), message_id, note, *guard)
 
-    async def terminate(self, row: RunRow, reason: str | None, guard: Sequence[Operation] = ()) -> Settlement | None:
+    async def terminate(
+        self, row: RunRow, reason: str | None, guard: Sequence[Operation] = (), message_id: str | None = None
+    ) -> Settlement | None:
         """End an open run at once; None when it is closed now, else what became of the message to its owner."""
         if await self._takeover.is_free(row.owner) and await self._close(row, RunTerminated(reason), guard):
             return None
-        return await self._post(row.run_id, TerminateRequest(reason), *guard)
+        return await self._post(row.run_id, TerminateRequest(reason), message_id, *guard)
 
     # Pausing
 
@@ -258,8 +266,10 @@ class Stopping:
                 return
             after = page[-1].run_id
 
-    async def _post(self, run_id: str, body: CancelRequest | TerminateRequest, *beside: Operation) -> Settlement:
-        message_id, now = self._ids.token(), self._clock.now()
+    async def _post(
+        self, run_id: str, body: CancelRequest | TerminateRequest, message_id: str | None, *beside: Operation
+    ) -> Settlement:
+        message_id, now = message_id or self._ids.token(), self._clock.now()
         post = PostMessage(run_id, message_id, type(body).__name__, rows.message_body(body), now)
         answer = await self._committer.apply(post, *beside)
         self.notice(answer, run_id, message_id, body, now)

@@ -83,6 +83,8 @@ class Watch:
     def _hurry(self, has_work: bool) -> None:
         """Look at once: another process says that there is work, or an end of what is waited for here."""
         self._has_news |= has_work
+        if has_work:
+            self._remote.waiters.tell()
         if has_work or self._waiters.turns.are_some_elsewhere or self._waiters.askers.by_run:
             self._waiters.turns.something_changed()
             self._look_again()
@@ -114,6 +116,7 @@ class Watch:
         self._recovery.renew()
         if self._store.changes.has_changed():
             self._waiters.turns.something_changed()
+            self._remote.waiters.tell()
             self._has_news = True
             self._look_now()
         elif self._waiters.turns.is_due or self._clock.now() >= self._next_rescue_at:

@@ -32,6 +32,8 @@ class Caller(msgspec.Struct, frozen=True):
     entity_id: str | None = None
     queues: tuple[str, ...] = ()
     key_id: str | None = None
+    # When a token ends, in milliseconds; streams that were begun with it end then.
+    expires_at: int | None = None
 
 
 # The server of a developer's own machine, which asks for no key.
@@ -40,6 +42,10 @@ ANYBODY = Caller("anybody", ALL_SCOPES)
 AsgiScope: TypeAlias = MutableMapping[str, Any]
 # Says who calls; a plain function, or an `async def`.
 Authenticate: TypeAlias = Callable[[MutableMapping[str, object]], Caller | Awaitable[Caller | None] | None]
+
+
+class AuthenticateBroke(Exception):  # noqa: N818 - errors name the trouble
+    """The function that says who calls raised, or gave no Caller; told to the log, not to who called."""
 
 
 class AsgiApplication(Protocol):
@@ -84,7 +90,7 @@ def key_request(
 def check_scope(caller: Caller, scope: Scope) -> None:
     """NotAllowed unless the caller may do what the route is for."""
     if scope not in caller.scopes:
-        raise NotAllowed(f"the key {caller.label!r} has no right to {scope}", f"use one with the scope {scope!r}")
+        raise NotAllowed(f"the key {caller.label!r} has no right to {scope}", f"use one with the scope {scope}")
 
 
 def namespace_for(caller: Caller, wanted: str | None) -> str:

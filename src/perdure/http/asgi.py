@@ -20,6 +20,7 @@ import msgspec
 from perdure.errors import (
     BadContentType,
     BadField,
+    BadOption,
     BodyTooLarge,
     HeadersTooLarge,
     MethodNotAllowed,
@@ -27,12 +28,22 @@ from perdure.errors import (
     PerdureError,
     RouteNotFound,
 )
-from perdure.http import idempotency, problems, sse
-from perdure.http.access import ANYBODY, AsgiScope, Authenticate, Caller, check_scope, namespace_for
+from perdure.http import idempotency, problems
+from perdure.http.access import (
+    ANYBODY,
+    AsgiScope,
+    Authenticate,
+    AuthenticateBroke,
+    Caller,
+    check_scope,
+    namespace_for,
+)
 from perdure.http.calls import Call, Service, body_of, query_of
+from perdure.http.mounting.paths import located
 from perdure.http.policy import Policy
 from perdure.http.routes import ROUTES
-from perdure.http.streams import OpenStreams
+from perdure.http.streaming import sse, websocket
+from perdure.http.streaming.streams import OpenStreams
 from perdure.http.table import Reply, Route, Scope, Tree
 
 log = logging.getLogger("perdure.http")
@@ -44,6 +55,9 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # A sender that takes longer for its body is cut.
 BODY_SECONDS = 30.0
 NOT_MODIFIED = 304
+SWITCHED = 101
+# The code of a WebSocket that is closed while the engine is not open.
+TRY_AGAIN_LATER = 1013
 LARGEST_HEADERS = 32 * 1024
 # So long it is believed that a namespace is there.
 KNOWN_MS = 1000
@@ -52,8 +66,11 @@ KNOWN_MS = 1000
 class HttpRequest:
     """What a request says, as far as the application looks at it."""
 
-    def __init__(self, scope: AsgiScope) -> None:
-        self.scope = scope
+    def __init__(self, scope: AsgiScope, socket: Send | None = None) -> None:
+        # What frames are sent by, when a WebSocket is wanted.
+        self.socket = socket
+        prefix, self._rest = located(scope)
+        self.scope = scope if prefix == scope.get("root_path", "") else {**scope, "root_path": prefix}
         self.method = str(scope.get("method", "GET"))
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         self.request_id = uuid4().hex
@@ -66,15 +83,13 @@ class HttpRequest:
         return str(self.scope["path"])
 
     @property
+    def wants_stream(self) -> bool:
+        return "text/event-stream" in self.headers.get("accept", "")
+
+    @property
     def segments(self) -> list[str]:
-        """The path, split before it is decoded; without the prefix that we are mounted under."""
-        raw = self.scope.get("raw_path")
-        path = raw.decode("latin-1").partition("?")[0] if raw else str(self.scope["path"])
-        prefix = str(self.scope.get("root_path", "")).rstrip("/")
-        if prefix and path.startswith(prefix):
-            path = path[len(prefix) :]
-        parts = path.strip("/").split("/")
-        return [unquote(part) for part in parts] if raw else parts
+        """The path below the prefix that we are mounted under, split before it is decoded."""
+        return [unquote(part) for part in self._rest.strip("/").split("/")]
 
 
 class Application:
@@ -98,6 +113,8 @@ class Application:
             await _live(receive, send)
         elif scope["type"] == "http":
             await self._answer(HttpRequest(scope), receive, send)
+        elif scope["type"] == "websocket" and (await receive())["type"] == "websocket.connect":
+            await self._answer(HttpRequest(scope, send), receive, websocket.answering(scope, send))
 
     async def _answer(self, request: HttpRequest, receive: Receive, send: Send) -> None:
         response = HttpResponse(request, send, self._policy.headers_for(request.headers))
@@ -119,16 +136,20 @@ class Application:
             await response.problem(status, body, error)
         except (asyncio.CancelledError, ConnectionError):
             raise
-        except Exception:
+        except Exception as error:
             # The caller is told nothing but the id under which the log has it.
-            log.exception("request broke", extra={"event": "request_broke", "request_id": request.request_id})
+            told = {"event": "request_broke", "request_id": request.request_id}
+            if isinstance(error, AuthenticateBroke):
+                log.error("request broke: %s", error, extra=told, exc_info=error.__cause__)  # noqa: TRY400 - its cause alone
+            else:
+                log.exception("request broke", extra=told)
             status, body = problems.problem_of(PerdureError("the server could not answer this"), request.request_id)
             await response.problem(status, body, None)
 
     async def _serve(self, request: HttpRequest, receive: Receive, response: "HttpResponse") -> None:
         if sum(len(name) + len(value) for name, value in request.scope["headers"]) > LARGEST_HEADERS:
             raise HeadersTooLarge(LARGEST_HEADERS)
-        self._policy.check(request.method, request.headers)
+        self._policy.check(request.headers, is_socket=request.socket is not None)
         if request.method == "OPTIONS":
             await response.plain(204, b"", [])
             return
@@ -158,10 +179,9 @@ class Application:
             request.scope,
             partial(_gone, receive),
         )
-        if route.frames is not None and "text/event-stream" in request.headers.get("accept", ""):
+        if request.socket is not None or (route.frames is not None and request.wants_stream):
             async with self._streams.one_more(caller) as is_over:
-                frames = await route.frames(call)
-                await sse.stream(frames, self._service.stopping, is_over, receive, response)
+                await self._stream(route, call, is_over, receive, response)
             return
         if route.method != "GET" and (key := request.headers.get(idempotency.HEADER)) is not None:
             asked = (path, request.scope.get("query_string", b""), data)
@@ -171,6 +191,18 @@ class Application:
             answer = await route.handler(call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
         await response.value(reply, route)
+
+    async def _stream(
+        self, route: Route, call: Call[Any, Any], is_over: asyncio.Event, receive: Receive, response: "HttpResponse"
+    ) -> None:
+        if route.frames is None:
+            raise BadOption("this route is no stream; ask it by a plain request, and not by a WebSocket")
+        frames, stopping = await route.frames(call), self._service.stopping
+        if response.socket is None:
+            await sse.stream(frames, stopping, is_over, receive, response)
+        else:
+            response.has_begun, response.status = True, SWITCHED
+            await websocket.stream(frames, stopping, is_over, receive, response.socket)
 
     async def _check_namespace(self, name: str) -> None:
         """NamespaceNotFound for one that nobody made; one that was found is believed for a moment."""
@@ -192,10 +224,19 @@ class Application:
     async def _caller(self, request: HttpRequest, route: Route) -> Caller:
         if route.scope is Scope.OPEN:
             return ANYBODY
-        said = self._authenticate(request.scope)
-        caller = await said if isinstance(said, Awaitable) else said
+        try:
+            said = self._authenticate(request.scope)
+            caller = await said if isinstance(said, Awaitable) else said
+        except PerdureError:
+            raise
+        except Exception as error:
+            raise AuthenticateBroke(f"authenticate raised {type(error).__name__}") from error
         if caller is None:
             raise NotAuthenticated
+        if not isinstance(caller, Caller):
+            raise AuthenticateBroke(
+                f"authenticate gave {type(caller).__name__}; give a perdure.Caller, or None for nobody"
+            )
         check_scope(caller, route.scope)
         return caller
 
@@ -209,6 +250,7 @@ class HttpResponse:
         self._headers = [*headers, (b"x-request-id", request.request_id.encode())]
         self.has_begun = False
         self.status = 0
+        self.socket = request.socket
 
     async def begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.has_begun = True
@@ -226,7 +268,7 @@ class HttpResponse:
     async def problem(self, status: int, body: dict[str, Any], error: PerdureError | None) -> None:
         if self.has_begun:
             # Half an answer is out; the connection is closed, so that nobody takes it for a whole one.
-            raise ConnectionError(f"the answer broke off: {body['detail']}")
+            raise ConnectionError(f"the answer broke off: {body['error']}, request {body['request_id']}") from None
         headers = problems.headers_of(status)
         if isinstance(error, MethodNotAllowed):
             headers.append((b"allow", ", ".join(error.allowed).encode()))
@@ -303,3 +345,14 @@ async def _live(receive: Receive, send: Send) -> None:
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
+
+
+async def refuse(error: PerdureError, scope: AsgiScope, receive: Receive, send: Send) -> None:
+    """Answer a request with a problem alone."""
+    if scope["type"] != "http":
+        await receive()
+        await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+        return
+    request = HttpRequest(scope)
+    status, body = problems.problem_of(error, request.request_id)
+    await HttpResponse(request, send, Policy().headers_for(request.headers)).problem(status, body, error)

@@ -6,8 +6,9 @@ Out:  query and body as the structs of the route; the run that the path names, i
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -84,15 +85,13 @@ class Call(Generic[Q, B]):
         # Waits until the caller has gone.
         self.gone = gone
 
-    async def until_gone(self, waiting: Awaitable[object], seconds: float) -> bool:
-        """Wait for something, for so long at most; answers whether the caller has gone meanwhile."""
+    async def unless_gone(self, waiting: Awaitable[bool], seconds: float) -> bool:
+        """Wait for something, for so long at most; whether it has come, and the caller is still there."""
         gone = asyncio.ensure_future(self.gone())
         wanted = asyncio.ensure_future(waiting)
         try:
             await self.service.stopping.within(asyncio.wait({gone, wanted}, return_when="FIRST_COMPLETED"), seconds)
-            if wanted.done():
-                wanted.result()
-            return gone.done()
+            return wanted.done() and wanted.result() and not gone.done()
         finally:
             for task in (gone, wanted):
                 task.cancel()
@@ -134,20 +133,53 @@ def query_of(text: bytes, kind: type[Q], *, has_namespace: bool) -> tuple[Q, str
     for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
         given.setdefault(name, []).append(value)
     common = {name: given.pop(name)[-1] for name in COMMON if has_namespace and name in given}
-    lists = {field.name for field in msgspec.structs.fields(kind) if "tuple" in str(field.type)}  # type: ignore[arg-type]
+    lists = _lists_of(cast("Hashable", kind))
     plain = {name: values if name in lists else values[-1] for name, values in given.items()}
     try:
         query = msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as error:
         raise BadField("the query", str(error)) from None
+    check_numbers(query, "the query")
     return query, common.get("namespace"), common.get("run_id")
+
+
+@cache
+def _lists_of(kind: Any) -> frozenset[str]:
+    """The parameters that may be given again and again; looked up once, since that takes longer than all the rest."""
+    return frozenset(field.name for field in msgspec.structs.fields(kind) if "tuple" in str(field.type))
 
 
 def body_of(data: bytes, kind: type[B]) -> B:
     """The body of a request; BadJson or BadField."""
     try:
-        return msgspec.json.decode(data or b"{}", type=kind)
+        body = msgspec.json.decode(data or b"{}", type=kind)
     except msgspec.ValidationError as error:
         raise BadField("the body", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadJson(str(error)) from None
+    check_numbers(body, "the body")
+    return body
+
+
+# What JavaScript can count to; databases have room for more.
+LARGEST_NUMBER = 2**53 - 1
+
+
+# A request may have thousands of values: most are seen to hold no others at once.
+PLAIN = frozenset({str, int, float, bool, type(None), msgspec.Raw})
+NESTED = (msgspec.Struct, list, tuple)
+
+
+def check_numbers(given: object, where: str) -> None:
+    """BadField for a whole number that no database has room for, wherever it stands in a struct."""
+    if isinstance(given, msgspec.Struct):
+        for name in given.__struct_fields__:
+            value = getattr(given, name)
+            kind = type(value)
+            if kind is int and abs(value) > LARGEST_NUMBER:
+                raise BadField(where, f"{name} is {value}; the largest number is {LARGEST_NUMBER}")
+            if kind not in PLAIN and isinstance(value, NESTED):
+                check_numbers(value, where)
+    elif isinstance(given, list | tuple):
+        for each in given:
+            check_numbers(each, where)

@@ -60,6 +60,15 @@ class Catalog:
         }
         return Arguments(checked_input(announced, given), defaults)
 
+    async def signal_misfit(self, namespace: str, workflow: str, name: str, payload: object) -> str | None:
+        """Why a signal beside the code of a workflow cannot have this payload, as far as that was announced."""
+        try:
+            channels = (await self._announced(namespace, workflow)).channels
+        except UnknownWorkflow:
+            return None
+        schemas = [each.schema for each in channels if (each.kind, each.name) == ("signal", name)]
+        return misfit(payload, schemas[0]) if schemas and schemas[0] is not None else None
+
     async def _announced(self, namespace: str, workflow: str) -> AnnouncedWorkflow:
         now = self._clock.monotonic()
         until, known = self._known.get((namespace, workflow), (-1, None))
@@ -67,32 +76,24 @@ class Catalog:
             known = await self._announcements.get(namespace, workflow)
             if known is None:
                 there = {*self._names(), *await self._announcements.names(namespace)}
-                raise UnknownWorkflow(workflow, tuple(sorted(there)))
+                raise UnknownWorkflow(workflow, tuple(sorted(there)), UnknownWorkflow.ON_SERVER)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[namespace, workflow] = (now + KNOWN_MS, known)
         return known
 
-    def merged(self, row: RunRow, given: Mapping[str, msgspec.Raw]) -> str:
+    def merged(self, row: RunRow, given: Mapping[str, msgspec.Raw], announced: AnnouncedWorkflow | None) -> str:
         """The arguments of a run with those that are given in place of its own; BadArguments."""
         known = self._get(row.workflow)
+        if known is None and announced is not None:
+            return announced.merged(row.input, given)
         return merged_arguments(row.workflow, None if known is None else known.signature, row.input, given)
 
 
 def checked_input(workflow: AnnouncedWorkflow, given: msgspec.Raw) -> str:
     """Arguments by name, with the bytes of their values as they came; BadArguments as far as that was announced."""
     named = _by_name(workflow, bytes(checked_value(given, f"the arguments of {workflow.name}")))
-    parameters = {each.name: each for each in workflow.parameters}
-    if unknown := [name for name in named if name not in parameters]:
-        raise BadArguments(workflow.name, f"no parameter {unknown[0]!r}; it takes {', '.join(parameters) or 'none'}")
-    for each in workflow.parameters:
-        if each.name not in named:
-            if each.default is None and each.takes is None:
-                raise BadArguments(workflow.name, f"{each.name!r} is missing")
-        elif each.schema is not None:
-            trouble = misfit(msgspec.json.decode(named[each.name]), each.schema)
-            if trouble is not None:
-                raise BadArguments(workflow.name, f"{each.name!r}: {trouble}")
+    workflow.check(named)
     return msgspec.json.encode(named).decode()
 
 

@@ -10,6 +10,7 @@ import msgspec
 from perdure.http import problems
 from perdure.http.calls import COMMON
 from perdure.http.table import Route, Scope
+from perdure.views.run import RunInfo
 
 REF = "#/components/schemas/{name}"
 PROBLEM = {
@@ -26,23 +27,35 @@ PROBLEM = {
 }
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The whole document."""
+def document(routes: Sequence[Route], prefix: str = "") -> dict[str, Any]:
+    """The whole document; `prefix` is the path that the routes are mounted under."""
     types = [route.body for route in routes if route.body is not None] + [_answer_type(route) for route in routes]
     schemas, components = msgspec.json.schema_components(types, schema_hook=_anything, ref_template=REF)
     shapes = dict(zip(map(str, types), schemas, strict=True))
+    # As `describe()` tells it, plus its id.
+    run = components[RunInfo.__name__]
+    run["properties"] = {"id": {"type": "string"}, **run["properties"]}
+    run["required"] = ["id", *run["required"]]
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shapes)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Perdure", "version": version("perdure"), "description": "Durable workflows over HTTP."},
+        "servers": [{"url": prefix or "/"}],
         "paths": paths,
         "components": {
-            "schemas": {**components, "Problem": PROBLEM},
+            "schemas": {**_closed(components), "Problem": PROBLEM},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _closed(schema: Any) -> Any:
+    """A schema without `items: false`, which makers of clients cannot read; how many there may be is said anyway."""
+    if isinstance(schema, dict):
+        return {name: _closed(each) for name, each in schema.items() if not (name == "items" and each is False)}
+    return [_closed(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _anything(_: type) -> dict[str, Any]:
@@ -85,7 +98,9 @@ def parameters_of(route: Route) -> list[dict[str, Any]]:
     ]
     schema = msgspec.json.schema(route.query, schema_hook=_anything)
     properties = schema["$defs"][route.query.__name__].get("properties", {}) if "$defs" in schema else {}
-    found += [{"name": name, "in": "query", "required": False, "schema": each} for name, each in properties.items()]
+    found += [
+        {"name": name, "in": "query", "required": False, **_given(name, each)} for name, each in properties.items()
+    ]
     common = COMMON if "id" in route.parameters else COMMON[:1]
     if route.has_namespace:
         found += [
@@ -94,6 +109,11 @@ def parameters_of(route: Route) -> list[dict[str, Any]]:
             if name not in properties
         ]
     return found
+
+
+def _given(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """How a parameter is written: the values of a filter as JSON, all others as they are."""
+    return {"content": {"application/json": {"schema": {"type": "object"}}}} if name == "params" else {"schema": schema}
 
 
 def _responses(route: Route, shapes: dict[str, Any]) -> dict[str, Any]:
@@ -106,8 +126,12 @@ def _responses(route: Route, shapes: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {str(route.status): {"description": HTTPStatus(route.status).phrase, "content": content}}
     for status, why in route.also:
         found[str(status)] = {"description": why, "content": content}
-    expected = {problems.status_of(error) for error in route.errors} | {400, 403, 413, 415, 422, 500, 503}
+    expected = {problems.status_of(error) for error in route.errors} | {400, 403, 413, 415, 422, 429, 431, 500, 503}
     expected |= {401} if route.scope is not Scope.OPEN else set()
+    # A namespace that nobody made, or what the path names.
+    expected |= {404} if route.has_namespace or route.parameters else set()
+    # An idempotency key under which something is under way.
+    expected |= {409} if route.method != "GET" else set()
     problem = {problems.CONTENT_TYPE: {"schema": {"$ref": REF.format(name="Problem")}}}
     for status in sorted(expected - {int(each) for each in found}):
         names = [error.__name__ for error in route.errors if problems.status_of(error) == status]

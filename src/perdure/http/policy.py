@@ -18,6 +18,8 @@ CAREFUL = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'"),
     (b"referrer-policy", b"no-referrer"),
 ]
+# A browser that was here once by https comes by nothing else for a year.
+ALWAYS_TLS = (b"strict-transport-security", b"max-age=31536000")
 ALLOWED_HEADERS = "authorization, content-type, idempotency-key, last-event-id, perdure-csrf"
 
 
@@ -29,16 +31,21 @@ class Policy(msgspec.Struct, frozen=True):
     # Without keys the origin is all that tells a page from a person.
     checks_origin: bool = False
     max_body: int = MAX_BODY
+    # Whether browsers are told so. Not by a server for the own machine: all others on it would be meant as well.
+    is_always_tls: bool = False
 
-    def check(self, method: str, headers: Mapping[str, str]) -> None:
-        """NotAllowed when the request is meant for another host, or comes from a page that is not ours."""
+    def check(self, headers: Mapping[str, str], *, is_socket: bool = False) -> None:
+        """NotAllowed when the request is meant for another host, or comes from a page that is not ours.
+
+        Browsers let every page open a WebSocket and read it, so there the origin is looked at in any case.
+        """
         if self.hosts and _name(headers.get("host", "")) not in self.hosts:
             raise NotAllowed(
                 f"this server does not answer to the name {headers.get('host', '')!r}",
                 "use the address it listens on, or start it with --allow-host",
             )
         origin = headers.get("origin")
-        if self.checks_origin and origin is not None and not self._is_own(origin, headers):
+        if (self.checks_origin or is_socket) and origin is not None and not self._is_own(origin, headers):
             raise NotAllowed(f"pages of {origin!r} may not use this server", "start it with --allow-origin")
 
     def _is_own(self, origin: str, headers: Mapping[str, str]) -> bool:
@@ -46,11 +53,12 @@ class Policy(msgspec.Struct, frozen=True):
 
     def headers_for(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
         """The headers of an answer to this request."""
+        careful = [*CAREFUL, ALWAYS_TLS] if self.is_always_tls else CAREFUL
         origin = headers.get("origin")
         if origin is None or origin not in self.origins:
-            return CAREFUL
+            return careful
         return [
-            *CAREFUL,
+            *careful,
             (b"access-control-allow-origin", origin.encode("latin-1")),
             (b"access-control-allow-headers", ALLOWED_HEADERS.encode()),
             (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),

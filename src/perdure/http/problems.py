@@ -35,6 +35,10 @@ STATUSES: dict[type[BaseException], int] = {
     errors.NamespaceNotEmpty: 409,
     errors.ScheduleNotFound: 404,
     errors.ScheduleExists: 409,
+    errors.SinkNotFound: 404,
+    errors.SinkExists: 409,
+    errors.SinkNotReady: 409,
+    errors.SinkFailed: 409,
     errors.CursorExpired: 410,
     errors.KeyNotFound: 404,
     errors.LastAdminKey: 409,
@@ -44,6 +48,7 @@ STATUSES: dict[type[BaseException], int] = {
     errors.IdConflict: 409,
     errors.KeyConflict: 422,
     errors.KeyInProgress: 409,
+    errors.KeyAlreadyMade: 409,
     errors.LeaseLost: 409,
     errors.RunNotOwned: 409,
     errors.OutOfStep: 409,
@@ -53,6 +58,7 @@ STATUSES: dict[type[BaseException], int] = {
     errors.RunUnreadable: 500,
     errors.StoreUnavailable: 503,
     errors.NotOpen: 503,
+    errors.IssuerUnavailable: 503,
     PerdureError: 500,
 }
 # Fields of errors that are called something else in a problem, where the name has a meaning of its own.

@@ -8,15 +8,16 @@ from perdure.http.handlers import (
     messages,
     meta,
     namespaces,
-    remote_runs,
-    remote_workers,
+    outbox,
     runs,
     schedules,
     sessions,
     steering,
-    tasks,
     workers,
 )
+from perdure.http.handlers.worker_protocol import owners, stream, tasks
+from perdure.http.handlers.worker_protocol import runs as worker_runs
+from perdure.http.handlers.worker_protocol import workers as remote_workers
 from perdure.http.table import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -28,10 +29,13 @@ ROUTES: tuple[Route, ...] = (
     *bulk.ROWS.all,
     *changes.ROWS.all,
     *schedules.ROWS.all,
+    *outbox.ROWS.all,
     *workers.ROWS.all,
     *remote_workers.ROWS.all,
     *tasks.ROWS.all,
-    *remote_runs.ROWS.all,
+    *worker_runs.ROWS.all,
+    *stream.ROWS.all,
+    *owners.ROWS.all,
     *namespaces.ROWS.all,
     *access_keys.ROWS.all,
     *sessions.ROWS.all,

@@ -13,11 +13,14 @@ import msgspec
 import uvicorn
 
 from perdure.errors import BadOption
-from perdure.http.asgi import Application
+from perdure.http.access import AsgiApplication
+from perdure.http.mounting.connections import CarefulConnection
+from perdure.http.mounting.proxies import Placed
 from perdure.http.server_stop import ServerStop
 
-LARGEST_HEADERS = 32 * 1024
 BACKLOG = 2048
+# Nothing is expected of callers there.
+LARGEST_MESSAGE = 16 * 1024
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -28,26 +31,30 @@ class Listening(msgspec.Struct, frozen=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     reuse_port: bool = False
+    behind_proxy: bool = False
 
 
 class Server:
     """An application that listens."""
 
-    def __init__(self, application: Application, listening: Listening, stopping: ServerStop, prefix: str = "") -> None:
+    def __init__(
+        self, application: AsgiApplication, listening: Listening, stopping: ServerStop, prefix: str = ""
+    ) -> None:
         self._listening = listening
         self._stopping = stopping
         config = uvicorn.Config(
-            application,
-            http="httptools",
-            ws="none",
+            Placed(application, prefix, behind_proxy=listening.behind_proxy),
+            http=CarefulConnection,
+            ws="wsproto",
+            ws_max_size=LARGEST_MESSAGE,
             loop="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            root_path=prefix,
+            # Who calls is told by a proxy that we were told of, and by nobody else.
+            proxy_headers=False,
             backlog=BACKLOG,
-            h11_max_incomplete_event_size=LARGEST_HEADERS,
             ssl_certfile=listening.tls_cert,
             ssl_keyfile=listening.tls_key,
         )

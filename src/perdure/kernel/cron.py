@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -25,6 +26,7 @@ NAMES = {
     "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
 }
+UNREADABLE = (CronSimError, AssertionError, TypeError)
 LONGEST_EXPRESSION = 200
 FIRST_YEAR, LAST_YEAR = 1970, 2199
 # So many years are looked through: a leap day on a given weekday comes within them.
@@ -34,6 +36,24 @@ ONE_SECOND, ONE_DAY, HALF_A_DAY = timedelta(seconds=1), timedelta(days=1), timed
 FURTHEST = timedelta(hours=15)
 EPOCH = datetime(FIRST_YEAR, 1, 1)  # noqa: DTZ001 - what a wall shows has no zone
 _PLAIN, _WITH_SECONDS, _WITH_YEARS = 5, 6, 7
+
+
+class CronField(NamedTuple):
+    """What a field of an expression is called, how many values there are of it, and what fits."""
+
+    name: str
+    values: int
+    fits: str
+
+
+FIELDS = (
+    CronField("second", 60, "0-59"),
+    CronField("minute", 60, "0-59"),
+    CronField("hour", 24, "0-23"),
+    CronField("day of the month", 31, "1-31, L for the last one, LW for the last from Monday to Friday"),
+    CronField("month", 12, "1-12 or JAN-DEC"),
+    CronField("weekday", 7, "0-7 or SUN-SAT, 5L for the last Friday of a month, 5#2 for the second"),
+)
 
 
 def zone_named(name: object) -> ZoneInfo:
@@ -61,8 +81,8 @@ class CronExpression:
         fields, self._years = _fields_of(text)
         try:
             self._fields = fields_read = CronSim(" ".join(fields), EPOCH)
-        except (CronSimError, AssertionError, TypeError) as error:
-            raise BadSchedule(f"the cron expression {text!r} cannot be read: {error or 'bad field'}") from None
+        except UNREADABLE as error:
+            raise _unreadable(text, fields, error) from None
         self._hours, self._minutes = sorted(fields_read.hours), sorted(fields_read.minutes)
         self._seconds = sorted(fields_read.seconds)
         minute_field, hour_field = fields[-5], fields[-4]
@@ -158,6 +178,38 @@ class CronExpression:
         return high
 
 
+def refuse_wide_steps(text: str) -> None:
+    """BadSchedule for a step beyond the end of its field, which starts as often as none: every 90 minutes is no cron.
+
+    Only of what people give: an expression that was taken before is read as it was.
+    """
+    fields, _ = _fields_of(text)
+    for field, given in zip(FIELDS[-len(fields) :], fields, strict=True):
+        for part in given.split(","):
+            span, _, step = part.partition("/")
+            if step.isdecimal() and int(step) > field.values:
+                raise BadSchedule(
+                    f"the cron expression {text!r} steps by {step} in the {field.name}, of which there are only "
+                    f"{field.values}: it starts at {'the first' if span == '*' else span} alone; give a smaller step, "
+                    "or a schedule of intervals, which may have any length: Every(...), or --every"
+                )
+
+
+def _unreadable(text: str, fields: list[str], error: Exception) -> BadSchedule:
+    """The field at fault, what was given, and what would fit."""
+    for at, (field, given) in enumerate(zip(FIELDS[-len(fields) :], fields, strict=True)):
+        try:
+            CronSim(" ".join(["*"] * at + [given] + ["*"] * (len(fields) - at - 1)), EPOCH)
+        except UNREADABLE:
+            return BadSchedule(
+                f"the cron expression {text!r} cannot be read: the {field.name} is {given!r}; give {field.fits}, * for "
+                "all, a list 1,2, a range 1-5 or a step */2"
+            )
+    if str(error) == "Bad day-of-month":
+        return BadSchedule(f"the cron expression {text!r} never starts: no month that it names has such a day")
+    return BadSchedule(f"the cron expression {text!r} cannot be read: {error}")
+
+
 def _horizon(start: datetime) -> date:
     return date(min(start.year + HORIZON_YEARS, LAST_YEAR), 12, 31)
 
@@ -190,11 +242,15 @@ def _years_of(field: str, text: str) -> frozenset[int] | None:
         high = high or (str(LAST_YEAR) if step else low)
         numbers = (low, high, step or "1")
         if not all(number.isascii() and number.isdigit() for number in numbers) or ("/" in part and not step):
-            raise BadSchedule(f"the cron expression {text!r} cannot be read: Bad year")
+            raise BadSchedule(
+                f"the cron expression {text!r} cannot be read: the year is {field!r}; give a year such as 2027, * for "
+                "all, a list, a range 2027-2030 or a step */2"
+            )
         first, last, every = map(int, numbers)
         if not FIRST_YEAR <= first <= last <= LAST_YEAR or not every:
             raise BadSchedule(
-                f"the cron expression {text!r} cannot be read: Bad year; give years from {FIRST_YEAR} to {LAST_YEAR}"
+                f"the cron expression {text!r} cannot be read: the year is {field!r}; give years from {FIRST_YEAR} to "
+                f"{LAST_YEAR}"
             )
         years.update(range(first, last + 1, every))
     return frozenset(years)

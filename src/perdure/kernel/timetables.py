@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from perdure.errors import BadSchedule
-from perdure.kernel.cron import LAST_YEAR, expression_of
+from perdure.kernel.cron import LAST_YEAR, expression_of, refuse_wide_steps
 
 Overlap: TypeAlias = Literal["skip", "queue_one", "queue_all", "cancel_old", "terminate_old", "allow_all"]
 CatchUp: TypeAlias = Literal["latest", "none", "all"]
@@ -59,6 +59,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         given = [(key, value) for key, value in msgspec.structs.asdict(self).items() if value != defaults[key]]
         return f"{name}({', '.join(f'{key}={value!r}' for key, value in given)})"
 
+    def refuse_misleading(self) -> None:
+        """BadSchedule for what does not mean what it seems to; only of what people give, not of what was kept."""
+
     def _nominal(self, after: datetime) -> Iterator[datetime]:
         raise NotImplementedError
 
@@ -101,6 +104,9 @@ class Cron(Timing, frozen=True, tag="cron"):
     def __post_init__(self) -> None:
         super().__post_init__()
         expression_of(self.expression, self.zone)
+
+    def refuse_misleading(self) -> None:
+        refuse_wide_steps(self.expression)
 
     def _nominal(self, after: datetime) -> Iterator[datetime]:
         return expression_of(self.expression, self.zone).after(after)

@@ -17,6 +17,8 @@ TABLES = tables("postgres")
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)(?:::(\w+(?:\[\])?))?")
 _TABLE = re.compile(rf"\b(from|join|into|update) ({'|'.join(TABLES)})\b")
+# Functions that migrations make; SQLite has its own.
+_FUNCTION = re.compile(r"\b(perdure_json_field)\(")
 COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 _INDEXED_BY = re.compile(r" indexed by \w+")
 _IN_LIST = re.compile(r"in \(select value from json_each\((:\w+(?:::[\w\[\]]+)?)\)\)")
@@ -90,8 +92,9 @@ def literal(text: str) -> str:
 
 
 def qualified(sql: str, schema: str) -> str:
-    """SQL with the schema before the names of our tables."""
-    return _TABLE.sub(lambda found: f"{found[1]} {quoted(schema)}.{found[2]}", sql)
+    """SQL with the schema before the names of our tables and functions."""
+    sql = _TABLE.sub(lambda found: f"{found[1]} {quoted(schema)}.{found[2]}", sql)
+    return _FUNCTION.sub(lambda found: f"{quoted(schema)}.{found[1]}(", sql)
 
 
 def migrations_for(schema: str) -> list[str]:

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from perdure.kernel.schedules import ScheduledCall
+
 
 class WorkerSeen(msgspec.Struct, frozen=True):
     """A worker's row; `is_alive` is None when its lock cannot be asked."""
@@ -43,6 +45,30 @@ class DutySeen(msgspec.Struct, frozen=True):
     is_held: bool
 
 
+class ScheduleSeen(msgspec.Struct, frozen=True):
+    """A schedule that has times ahead: its source is `code` or `api`; what it starts, and on which queue."""
+
+    namespace: str
+    name: str
+    source: str
+    workflow: str
+    queue: str
+
+
+class _ScheduleBody(msgspec.Struct, frozen=True):
+    call: ScheduledCall
+
+
+def schedule_seen(namespace: object, name: object, source: object, body: str | bytes) -> ScheduleSeen | None:
+    """A schedule's row; None for one that is none, which the worker that decides schedules tells of."""
+    try:
+        call = msgspec.json.decode(body, type=_ScheduleBody).call
+        fields = {"namespace": namespace, "name": name, "source": source}
+        return msgspec.convert(fields | {"workflow": call.workflow, "queue": call.queue}, ScheduleSeen)
+    except (msgspec.MsgspecError, TypeError):
+        return None
+
+
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """What the tables hold; not read from tables that are not as we know them."""
 
@@ -54,6 +80,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     due_since: int | None = None
     due: tuple[Due, ...] = ()
     duties: tuple[DutySeen, ...] = ()
+    schedules: tuple[ScheduleSeen, ...] = ()
     last_written_at: int = 0
     # Open runs that were written by a clock that was ahead: some ids, and how many there are.
     written_ahead: tuple[str, ...] = ()

@@ -155,7 +155,7 @@ POSTGRES = Dialect(
     typed="{}::{}",
     like="{} like {} escape ''",
     pattern=str,
-    error="(" + _error("(replace({0}, '\\u0000', '\\ufffd')::json ->> '{1}')") + ') collate "C"',
+    error="(" + _error("perdure_json_field({0}, '{1}')") + ') collate "C"',
     misdated=("run_id < lpad(to_hex(created_at - 1000), 11, '0') or run_id > lpad(to_hex(created_at + 1000), 11, '0')"),
 )
 

@@ -469,6 +469,15 @@ class RenewWorker(NamedTuple):
     lease_until: int
 
 
+class ShortenLease(NamedTuple):
+    """Doubt that a remote worker lives: whatever it does next prolongs its lease. Refused when it has stirred."""
+
+    worker_id: str
+    epoch: int
+    lease_until: int
+    until: int
+
+
 class NoteDeadline(NamedTuple):
     """An attempt that a remote worker makes, and when it is over whatever the worker says; `due_at` is looked at."""
 
@@ -869,6 +878,7 @@ Operation: TypeAlias = (
     | Fence
     | ExpectOwner
     | RenewWorker
+    | ShortenLease
     | NoteDeadline
     | ForgetDeadline
     | NoteWorkflows

@@ -44,6 +44,7 @@ from perdure.stores.records import (
     ScheduleRow,
     SinkRow,
     SnapshotRow,
+    Standing,
     StreamHead,
     StreamValue,
     StuckFilter,
@@ -207,6 +208,12 @@ class StoreRemoteReads(Protocol):
 
     async def next_due(self) -> int | None:
         """When the time of the next one is over."""
+
+    async def standings(self, run_ids: Sequence[str]) -> dict[str, Standing]:
+        """How far each of these runs has come."""
+
+    async def children_at(self, run_ids: Sequence[str], places: Sequence[str]) -> dict[str, dict[str, tuple[str, str]]]:
+        """What these runs have started at these places: its run_id and workflow; of successors the first."""
 
 
 class StoredKeys(Protocol):

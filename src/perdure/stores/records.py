@@ -187,6 +187,14 @@ class DeadlineRow(NamedTuple):
     due_at: int
 
 
+class Standing(NamedTuple):
+    """How far a run has come: its last event, if one is not in its row, how many messages it has had, and read."""
+
+    last: tuple[int, int] | None
+    had: int
+    has_unread: bool
+
+
 class RowHolder(NamedTuple):
     """A transaction that holds a run's row, and for how many seconds it is open; None where that is not told."""
 

@@ -76,6 +76,12 @@ async def act_on_all(
     """Ask this of all runs that match, of one entity if that is given; with `dry_run` they are only counted."""
     if progress is not None and not callable(progress):
         raise BadOption(f"progress is {progress!r}; give a function that takes a Bulk")
+    if not isinstance(action, Broadcast) and action.verb is Verb.RESUME and action.reason is not None:
+        # It was taken and kept nowhere: that of a pause is shown while the run is held, and goes with it.
+        raise BadOption(
+            "a run that goes on keeps no reason, and loses that of its pause; leave it out, or keep it as an attribute "
+            "of the runs (set_attributes)"
+        )
     if isinstance(engine, HasBulkByText):
         found = await engine.bulk_by_text.act(namespace, action, _text(where), params, dry_run=dry_run)
         if progress is not None and not dry_run:
@@ -93,8 +99,15 @@ async def act_on_all(
 
     if engine.once is not None:
         # The filter has the time of now in it.
-        engine = engine.once.about(action.sent if isinstance(action, Broadcast) else action, where, params)
+        engine = engine.once.about(_once(action), where, params)
     return bulk_view(await engine.bulk.act(namespace, action, meant, told))
+
+
+def _once(action: BulkAction) -> object:
+    """What two calls have in common that ask for the same: without an id of its own, a signal is given another one."""
+    if not isinstance(action, Broadcast):
+        return action
+    return (action.sent, action.delay_ms) if action.delay_ms else action.sent
 
 
 def meant_by(action: BulkAction, where: object, params: Mapping[str, object] | None, now: int) -> Filter:

@@ -24,7 +24,8 @@ from perdure.views.run import (
     message_view,
     run_view,
 )
-from perdure.views.timeline import error_in, history_of, input_in
+from perdure.views.run_views import HasRunViews, RunViews
+from perdure.views.timeline import WantedEvents, error_in, history_of, input_in
 from perdure.views.words import visible
 
 MOST_CHILDREN = 20
@@ -112,6 +113,8 @@ def fields_of(detail: RunDetail) -> dict[str, object]:
 
 async def detail_of(engine: Engine, namespace: str, run_id: str, most_unread: int = MOST_UNREAD) -> RunDetail:
     """Everything about a run; of the messages it has not read, the first ones and how many there are."""
+    if isinstance(engine, HasRunViews):
+        return await _detail_by(engine.views, namespace, run_id, most_unread)
     info = await run_view(engine, await engine.reader.read(namespace, run_id))
     children = await page_of(engine, RunFilter(info.namespace, parent_id=run_id, limit=MOST_CHILDREN))
     failed, first, last, trouble = [], None, None, None
@@ -150,6 +153,30 @@ async def detail_of(engine: Engine, namespace: str, run_id: str, most_unread: in
         has_more_children=children.cursor is not None,
         shown_bytes=shown_bytes,
         streams=streams,
+    )
+
+
+async def _detail_by(views: RunViews, namespace: str, run_id: str, most_unread: int) -> RunDetail:
+    """The same over a server, which names no streams but those that are asked for."""
+    info = await views.describe(namespace, run_id)
+    children = await views.page(RunFilter(namespace, parent_id=run_id, limit=MOST_CHILDREN), None, None)
+    events = [event async for event in views.events(namespace, run_id, WantedEvents())]
+    unread = await views.unread(namespace, run_id)
+    failed = [event for event in events if event.kind in {"ActivityFailed", "ChildFailed"}]
+    return RunDetail(
+        info=info,
+        parent=None if info.parent_id is None else (await views.exact(namespace, info.parent_id)).workflow_id,
+        first=events[0] if events else None,
+        last=events[-1] if events else None,
+        trouble=None,
+        causes=_causes(info.error or "", failed),
+        attempts=await views.attempts(namespace, run_id),
+        unread=unread[:most_unread],
+        unread_count=len(unread),
+        set_aside=await views.set_aside(namespace, run_id),
+        children=list(children),
+        has_more_children=children.cursor is not None,
+        shown_bytes=(await views.snapshot(namespace, run_id)).size,
     )
 
 

@@ -4,12 +4,13 @@ In:   the text of a filter, its parameters, and the keyword filters of a list.
 Out:  a page of runs; how many match; BadFilter, before any query runs.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from perdure.engine.ports import Engine
-from perdure.errors import BadOption
+from perdure.errors import BadOption, RunNotFound, RunUnreadable
 from perdure.kernel.filters import Filter, all_of, any_of, asks_for_activities, parse
 from perdure.kernel.filters.syntax import Compare, Field, In, Like, Not, TextValue
 from perdure.kernel.status import HELD, HOLDS, Status
@@ -19,6 +20,7 @@ from perdure.views.run import Page, checked_limit, shown_page
 
 # What runs can be counted by.
 COUNTED_BY = ("status", "workflow", "queue", "priority", "step", "held", "entity_id", "correlation_id", "parent_id")
+RUN_ID = re.compile(r"[0-9a-f]{28}")
 FIELDS = {"workflow_id": "id", "workflow": "workflow", "entity_id": "entity_id"}
 FIELDS |= {"correlation_id": "correlation_id", "parent_id": "parent_id"}
 
@@ -61,11 +63,27 @@ def checked_statuses(given: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(status for status in Status if status.lower() in wanted), holds
 
 
+async def checked_cursor(engine: Engine, namespace: str, cursor: str | None) -> str | None:
+    """The cursor of a page, which is the run_id of its last run; BadOption for what no page has."""
+    if cursor is None or (isinstance(cursor, str) and RUN_ID.fullmatch(cursor)):
+        return cursor
+    try:
+        await engine.reader.read(namespace, str(cursor))
+    except RunNotFound:
+        trouble = f"the cursor {cursor!r} is none of a page of runs; give the `cursor` of the page before, or none"
+        raise BadOption(trouble) from None
+    except RunUnreadable:
+        # The id itself may be what is spoilt; the pages go on after it.
+        pass
+    return cursor
+
+
 async def page_of(
     engine: Engine, beside: RunFilter, where: str | None = None, params: Mapping[str, object] | None = None
 ) -> Page:
     """One page of the runs that match the keywords, and the filter beside them."""
     limit = checked_limit(beside.limit)
+    await checked_cursor(engine, beside.namespace, beside.before)
     if where is None:
         if params is not None:
             raise BadOption("params are the values in a filter; give where=, too")

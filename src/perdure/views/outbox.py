@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol, runtime_checkable
 
-from perdure.engine.outbox.sinks import Target
+from perdure.engine.outbox.sinks import Target, shown
+from perdure.engine.ports import Engine
 from perdure.engine.ports.outbox import SinkState, Undelivered
 from perdure.kernel.outbox import OutboxEvent
 from perdure.kernel.schedules import as_moment
@@ -12,9 +14,9 @@ from perdure.views.run import View
 
 @dataclass(frozen=True, slots=True)
 class SinkInfo(View):
-    """A sink as it stands; `state` is active, paused, down or behind, `error` what was wrong at last.
+    """A sink as it stands, without its secret; `state` is active, paused, down or behind.
 
-    `backlog` events wait, the oldest of which is of `oldest`; `dead` were given up.
+    `error` is what was wrong at last. `backlog` events wait, the oldest of which is of `oldest`; `dead` were given up.
     """
 
     name: str
@@ -51,7 +53,7 @@ def sink_view(found: SinkState) -> SinkInfo:
     states = {"paused": sink.paused, "down": sink.down_at is not None, "behind": row.behind_at is not None}
     return SinkInfo(
         name=row.name,
-        target=sink.target,
+        target=shown(sink.target),
         events=sink.events,
         workflows=sink.workflows,
         include_values=sink.include_values,
@@ -71,3 +73,33 @@ def sink_view(found: SinkState) -> SinkInfo:
 
 def letter_view(found: Undelivered) -> DeadLetter:
     return DeadLetter(found.event.id, found.event, found.attempts, found.error, as_moment(found.died_at))
+
+
+class SinkViews(Protocol):
+    """Sinks as a server shows them."""
+
+    async def every(self, namespace: str) -> list[SinkInfo]: ...
+
+    async def letters(self, namespace: str, name: str, limit: int) -> list[DeadLetter]: ...
+
+
+@runtime_checkable
+class HasSinkViews(Protocol):
+    """An engine over a server."""
+
+    @property
+    def sink_views(self) -> SinkViews: ...
+
+
+async def sinks_of(engine: Engine, namespace: str) -> list[SinkInfo]:
+    """All of them, by name."""
+    if isinstance(engine, HasSinkViews):
+        return await engine.sink_views.every(namespace)
+    return [sink_view(found) for found in await engine.outbox.all(namespace)]
+
+
+async def letters_of(engine: Engine, namespace: str, name: str, limit: int) -> list[DeadLetter]:
+    """What one of them did not take, the oldest first; SinkNotFound."""
+    if isinstance(engine, HasSinkViews):
+        return await engine.sink_views.letters(namespace, name, limit)
+    return [letter_view(each) for each in await engine.outbox.dead_letters(namespace, name, limit)]

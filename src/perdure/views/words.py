@@ -69,5 +69,5 @@ def distance(at: datetime) -> str:
 
 
 def moment(at: datetime) -> str:
-    """A moment on the reader's own clock, and how far off it is."""
-    return f"{at.astimezone():%Y-%m-%d %H:%M:%S} ({distance(at)})"
+    """A moment on the reader's own clock, with its zone, and how far off it is."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z} ({distance(at)})"

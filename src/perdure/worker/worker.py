@@ -216,6 +216,12 @@ class Worker:
         else:
             self._replay.bring_back(live, loaded)
 
+    def evict(self, run_id: str) -> None:
+        """Forget a run; what its activities still do has no effect any more."""
+        live = self._live.get(run_id)
+        if live is not None:
+            self._runs.evict(live)
+
     def evict_all(self) -> None:
         """Forget every run; what their activities still do has no effect any more."""
         for live in list(self._live.values()):

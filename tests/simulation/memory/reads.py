@@ -32,6 +32,7 @@ from perdure.stores.records import (
     RunQuery,
     RunRow,
     SnapshotRow,
+    Standing,
     StreamHead,
     StreamValue,
     StuckFilter,
@@ -90,6 +91,26 @@ class MemoryRemote:
 
     async def next_due(self) -> int | None:
         return min((row.due_at for row in self.tables.deadlines.rows.values()), default=None)
+
+    async def standings(self, run_ids: Sequence[str]) -> dict[str, Standing]:
+        tables, found = self.tables, {}
+        for run_id in run_ids:
+            if run_id in tables.runs.rows:
+                events = tables.events.by_run.get(run_id)
+                last = (max(events), events[max(events)].at) if events else None
+                inbox = [tables.inbox.rows[number] for number in tables.inbox.by_run.get(run_id, ())]
+                is_unread = any(each.taken_by is None for each in inbox)
+                found[run_id] = Standing(last, tables.runs.rows[run_id].messages, is_unread)
+        return found
+
+    async def children_at(self, run_ids: Sequence[str], places: Sequence[str]) -> dict[str, dict[str, tuple[str, str]]]:
+        found: dict[str, dict[str, tuple[str, str]]] = {}
+        for row in sorted(self.tables.runs.rows.values(), key=lambda row: row.run_id):
+            parent_id, place = row.parent_id or "", row.parent_place or ""
+            if row.parent_id in run_ids and row.parent_place in places:
+                run_id, workflow = found.setdefault(parent_id, {}).get(place, (row.run_id, row.workflow))
+                found[parent_id][place] = (run_id, min(workflow, row.workflow))
+        return found
 
 
 class MemoryKeys:

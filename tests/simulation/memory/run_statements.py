@@ -293,6 +293,11 @@ def put_attributes(view: View, rows: Sequence[object]) -> Steps[Found]:
 
 
 @statement
+def put_plain_attributes(view: View, rows: Sequence[object]) -> Steps[Found]:
+    return (yield from put_attributes(view, rows))
+
+
+@statement
 def drop_attributes(view: View, rows: Sequence[object]) -> Steps[Found]:
     return (yield from put_attributes(view, rows))
 

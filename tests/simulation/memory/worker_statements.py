@@ -45,6 +45,16 @@ def renew_remote_worker(view: View, *, worker_id: str, epoch: int, lease_until: 
 
 
 @statement
+def shorten_lease(view: View, *, worker_id: str, epoch: int, lease_until: int, until: int) -> Steps[Found]:
+    yield from view.workers.wait(worker_id)
+    row = view.workers.get(worker_id)
+    if row is None or (row.epoch, row.lease_until) != (epoch, lease_until):
+        return changed(0)
+    view.workers.put(worker_id, replace(row, lease_until=until))
+    return changed(1)
+
+
+@statement
 def note_deadlines(view: View, rows: Sequence[NoteDeadline]) -> Steps[Found]:
     for row in rows:
         yield from view.deadlines.wait(row.run_id)

@@ -13,6 +13,7 @@ from perdure.app import Perdure
 from perdure.clock import SystemClock
 from perdure.engine.engine import StoreEngine
 from perdure.engine.leasing.heartbeat import Heartbeat
+from perdure.engine.outbox.sinks import EventSenders
 from perdure.errors import StoreUnavailable
 from perdure.ids import RandomIds
 from perdure.stores.answers import Applied, Committed, Failed, Outcome, Undone, Unknown
@@ -70,6 +71,8 @@ class Node:
         self._world = world
         self._options = options
         self.resources = resources
+        # How it sends events to sinks, if it can.
+        self.senders: EventSenders | None = None
         self.number = number
         # How far its wall clock is off, in milliseconds.
         self.offset_ms = 0
@@ -110,6 +113,8 @@ class Node:
         app._clock = SystemClock(self._wall_ns, self._monotonic_ns)
         app._ids = RandomIds(seed)
         app._shutdown = None
+        if self.senders is not None:
+            app._senders = self.senders
         app._heartbeat = self._heart_kind()
         self.spawn(app.__aenter__(), self._opened)
 

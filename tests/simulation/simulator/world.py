@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from perdure.clock import LongWait
+from perdure.engine.duties.finding import SinkFinder
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.watch import Watch
 from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
@@ -325,7 +326,7 @@ _STRIKES: dict[Fault, Callable[[World, Node], None]] = {
 
 LONGEST_SHOWN = 300
 _OF_THIS_PROCESS = re.compile(r'"host":"[^"]*","pid":\d+,')
-_HOUSEKEEPING = {Watch.wake, Worker.sweep, Heartbeat._turn}
+_HOUSEKEEPING = {Watch.wake, Worker.sweep, Heartbeat._turn, SinkFinder.wake}
 
 
 def _shown(batch: Batch) -> str:
@@ -352,5 +353,6 @@ def _shown_answer(job: WriteJob | ReadJob) -> str:
         # Of a real database it is another one each time.
         return job.name
     # As JSON, for a repr may hold addresses; and without what differs between two processes that do the same.
-    text = msgspec.json.encode(job.answer, order="deterministic").decode()
+    answer = sorted(job.answer.items()) if job.name == "values" else job.answer
+    text = msgspec.json.encode(answer, order="deterministic").decode()
     return f"{job.name}: {_OF_THIS_PROCESS.sub('', text)}"[:LONGEST_SHOWN]

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import cast
 
-from perdure.clock import SystemClock
+from perdure.clock import SharedClock, ToldTime
 from perdure.engine.ports import Engine
 from perdure.errors import BadOption
 
@@ -30,7 +30,9 @@ def remote_engine(url: str, key: str | None) -> Engine:
         raise BadOption(f"a server is reached with {error.name}; install it: pip install 'perdure[http]'") from None
     from perdure.http.remote.engine import RemoteEngine  # noqa: PLC0415 - as above
 
-    return cast("Engine", RemoteEngine(url, AiohttpTransport(url), SystemClock(), key or _key_there()))
+    # Engine time is the server's, as far as its answers tell.
+    told = ToldTime()
+    return cast("Engine", RemoteEngine(url, AiohttpTransport(url), SharedClock(told), key or _key_there(), told))
 
 
 def _key_there() -> str | None:

@@ -8,6 +8,7 @@ import ipaddress
 
 import msgspec
 
+from perdure.clock import Clock
 from perdure.engine.ports import Engine, KeyRequest
 from perdure.errors import BadOption
 from perdure.http.access import ROLES, Authenticate, anybody
@@ -35,6 +36,9 @@ class ServerOptions(msgspec.Struct, frozen=True):
     prefix: str = ""
     reuse_port: bool = False
     max_body: int = MAX_BODY
+    # An issuer of tokens, and for whom they must be.
+    oidc: str | None = None
+    audience: str | None = None
 
 
 def application(
@@ -43,11 +47,24 @@ def application(
     authenticate: Authenticate | None = None,
     policy: Policy | None = None,
     stopping: ServerStop | None = None,
+    tokens: tuple[str, str] | None = None,
 ) -> Application:
-    """The routes over an engine; without `authenticate` callers show keys of the database."""
+    """The routes over an engine; without `authenticate` callers show keys of the database, or tokens of an issuer."""
     keys = None if authenticate is not None else KeyAuthentication(engine.access_keys, engine.clock)
     service = Service(engine, catalog, stopping or ServerStop(), keys)
+    if keys is not None and tokens is not None:
+        authenticate = _by_token(*tokens, keys, engine.clock)
     return Application(service, authenticate or keys or anybody, policy or Policy())
+
+
+def _by_token(issuer: str, audience: str, keys: KeyAuthentication, clock: Clock) -> Authenticate:
+    try:
+        from perdure.http.callers.issuers import Issuer  # noqa: PLC0415 - most servers need no cryptography
+        from perdure.http.callers.tokens import TokenAuthentication  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise BadOption(f"tokens are read with {error.name}; install it: pip install 'perdure[server]'") from None
+
+    return TokenAuthentication(Issuer(issuer, clock), audience, keys, clock)
 
 
 def checked_address(options: ServerOptions) -> tuple[str, int]:
@@ -59,6 +76,10 @@ def checked_address(options: ServerOptions) -> tuple[str, int]:
         raise BadOption("--tls-cert and --tls-key go together; give both")
     if options.prefix and (not options.prefix.startswith("/") or options.prefix.endswith("/")):
         raise BadOption(f"--prefix is {options.prefix!r}; it begins with a slash and does not end with one")
+    if (options.oidc is None) != (options.audience is None):
+        raise BadOption("--oidc and --audience go together: tokens of an issuer are for many services, name ours")
+    if options.oidc is not None and options.no_auth:
+        raise BadOption("--no-auth asks for nothing, and --oidc for tokens; leave one out")
     if not _is_loopback(host):
         if options.no_auth:
             raise BadOption(f"--no-auth is for this machine alone, and {host} can be reached from others")
@@ -86,10 +107,14 @@ def server_for(engine: Engine, catalog: Catalog, options: ServerOptions) -> Serv
         origins=frozenset(options.allow_origins),
         checks_origin=options.no_auth,
         max_body=options.max_body,
+        is_always_tls=options.behind_proxy or (options.tls_cert is not None and not _is_loopback(host)),
     )
     stopping = ServerStop()
-    served = application(engine, catalog, anybody if options.no_auth else None, policy, stopping)
-    listening = Listening(host, port, options.tls_cert, options.tls_key, options.reuse_port)
+    tokens = None if options.oidc is None or options.audience is None else (options.oidc, options.audience)
+    served = application(engine, catalog, anybody if options.no_auth else None, policy, stopping, tokens)
+    listening = Listening(
+        host, port, options.tls_cert, options.tls_key, reuse_port=options.reuse_port, behind_proxy=options.behind_proxy
+    )
     return Server(served, listening, stopping, options.prefix)
 
 

@@ -17,7 +17,7 @@ from perdure.engine.outbox.sinks import Log, Sink, Webhook
 from perdure.engine.ports import Engine
 from perdure.errors import BadSink, PerdureError, SinkNotFound
 from perdure.ids import checked_id
-from perdure.views.outbox import DeadLetter, SinkInfo, letter_view, sink_view
+from perdure.views.outbox import DeadLetter, SinkInfo, letters_of, sinks_of
 
 log = logging.getLogger("perdure.engine")
 
@@ -99,8 +99,7 @@ class Outbox:
 
     async def dead_letters(self, name: str, limit: int = 100) -> "list[DeadLetter]":
         """The events that it did not take, the oldest first."""
-        found = await self._home.engine.outbox.dead_letters(self._home.namespace, name, limit)
-        return [letter_view(each) for each in found]
+        return await letters_of(self._home.engine, self._home.namespace, name, limit)
 
     async def replay(self, name: str, ids: Sequence[str] | None = None) -> int:
         """Deliver its dead letters after all, all or those of these ids; answers how many."""
@@ -125,7 +124,7 @@ class Outbox:
 
     async def list(self) -> "list[SinkInfo]":
         """All of them, by name."""
-        return [sink_view(found) for found in await self._home.engine.outbox.all(self._home.namespace)]
+        return await sinks_of(self._home.engine, self._home.namespace)
 
 
 def _ms(what: str, given: object) -> int:

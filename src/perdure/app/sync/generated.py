@@ -780,7 +780,7 @@ class SyncPerdure(SyncApp):
     ) -> Bulk:
         """Let all held runs that match go on, as `run.resume` does; otherwise as `cancel_all`.
 
-        A run that goes on keeps no `reason`; it is taken so that all of these are called alike.
+        A run that goes on keeps no `reason`: one that is given is refused.
         """
         found: Bulk = self._bridge.wait(
             self._inner.resume_all(where=where, params=params, reason=reason, dry_run=dry_run, progress=progress)
@@ -810,16 +810,17 @@ class SyncPerdure(SyncApp):
         where: str,
         params: Mapping[str, object] | None = None,
         id: str | None = None,
+        delay: Duration = 0,
         dry_run: bool = False,
         progress: Callable[[Bulk], object] | None = None,
     ) -> Bulk:
         """Send a signal to all open runs that match; under one `id` each of them gets it once, whenever sent.
 
-        Otherwise as `cancel_all`.
+        With a `delay` it is received that much later, and never earlier. Otherwise as `cancel_all`.
         """
         found: Bulk = self._bridge.wait(
             self._inner.broadcast(
-                signal, payload, where=where, params=params, id=id, dry_run=dry_run, progress=progress
+                signal, payload, where=where, params=params, id=id, delay=delay, dry_run=dry_run, progress=progress
             )
         )
         return found

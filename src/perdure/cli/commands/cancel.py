@@ -17,6 +17,7 @@ from perdure.cli.input.options import (
     DEFAULT_URL,
     AnyRunName,
     AsJson,
+    Key,
     Namespace,
     Parameters,
     Reason,
@@ -56,6 +57,7 @@ def cancel(
     force: Annotated[bool, typer.Option("--force", help="Close it at once, without clean-up.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended.")] = False,
     timeout: Waiting = None,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -67,7 +69,7 @@ def cancel(
             raise Mistake(
                 "--force, --deadline and --wait are for one run; `perdure terminate --where` ends many at once"
             )
-        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json, key=key)
         many.ask_all("cancel", reason=reason)
         return
     assert name is not None
@@ -79,7 +81,7 @@ def cancel(
     async def request() -> RunInfo:
         opened_at = datetime.now(UTC)
         async with client(url, namespace) as app:
-            run = await found(app, name)
+            run = await found(app, name, key)
             await run.cancel(reason, deadline=deadline, force=force)
             try:
                 info = await run.describe()

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from perdure.cli.input.database import client
+from perdure.cli.input.database import client, refuse_server
 from perdure.cli.input.modules import load
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where
 from perdure.cli.input.values import parameters
@@ -41,6 +41,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check whether the open runs fit this code, before it is deployed; changes nothing."""
+    refuse_server(url)
     for module in modules:
         load(module)
     found = asyncio.run(_checked(url, namespace, where, parameters(param), limit))

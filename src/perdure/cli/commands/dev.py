@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -18,7 +19,7 @@ from perdure.authoring.workflow import workflows
 from perdure.cli.commands.serve import Listen, loaded_server
 from perdure.cli.commands.worker import GRACE_SECONDS, Shift, begin_logging, module_alone, say_line, work_reloading
 from perdure.cli.input.config import configured_modules
-from perdure.cli.input.database import refuse_memory
+from perdure.cli.input.database import refuse_memory, refuse_server
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, Namespace, Url
 from perdure.cli.input.reload import Reloader
 
@@ -30,6 +31,8 @@ EXAMPLES = {
 perdure dev shop
 perdure dev shop.py --listen 127.0.0.1:8080"""
 }
+# Where the process that was here before the reload listened.
+LISTEN = "PERDURE_RELOADED_LISTEN"
 # Something of each type, so that what is tried is taken.
 SAMPLES: dict[object, object] = {int: 1, float: 1.0, bool: True, str: "a", list: [], dict: {}}
 
@@ -49,24 +52,28 @@ def dev(
 ) -> None:
     """Serve and work on this machine, and begin anew when a source file changes."""
     refuse_memory(url)
-    options = loaded_server(listen, no_auth=True)
+    refuse_server(url)
     places = [module_alone(module) for module in modules or configured_modules()]
     queues = queue or [DEFAULT_QUEUE]
     app = perdure.Perdure(url, namespace=namespace, worker=bool(places), queues=queues, grace=GRACE_SECONDS)
     begin_logging()
-    shift = Shift(app, queues, lambda: _served(app, options))
+    reloader = Reloader(places)
+    # A port that was picked is the same one after a reload: pages and shells have its address.
+    options = loaded_server(reloader.kept.get(LISTEN, listen), no_auth=True)
+    shift = Shift(app, queues, lambda: _served(app, options, reloader))
     if places:
-        work_reloading(places, shift, Reloader(places))
+        work_reloading(places, shift, reloader)
     else:
         asyncio.run(shift.work())
     say_line("stopped")
 
 
 @asynccontextmanager
-async def _served(app: "perdure.Perdure", options: "ServerOptions") -> AsyncIterator[None]:
+async def _served(app: "perdure.Perdure", options: "ServerOptions", reloader: Reloader) -> AsyncIterator[None]:
     from perdure.app.network.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
 
     server, _ = await begin_server(app, options)
+    reloader.kept[LISTEN] = urlsplit(server.url).netloc
     try:
         say_line(f"serving on {server.url} without keys; routes: {server.url}/docs; Ctrl-C stops it", style="bold")
         if (line := something_to_try(server.url)) is not None:

@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Reason, RunName, Url
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Key, Namespace, Reason, RunName, Url
 from perdure.cli.input.values import json_given
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.forked import print_forked
@@ -43,6 +43,7 @@ def fork(
     input: Input = None,
     result: Results = None,
     reason: Reason = None,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -54,7 +55,7 @@ def fork(
 
     async def request() -> RunInfo:
         async with client(url, namespace) as app:
-            run = await found(app, name)
+            run = await found(app, name, key)
             made = await run.fork(point, id=id, input=arguments, results=results, reason=reason)
             return await made.describe()
 

@@ -42,6 +42,14 @@ class KeyAction(StrEnum):
     REVOKE = "revoke"
 
 
+# Which options go with what; those that are not here would be lost.
+TAKES = {
+    KeyAction.CREATE: ("label", "role", "scope", "namespace", "queue", "entity", "expires"),
+    KeyAction.LIST: (),
+    KeyAction.REVOKE: (),
+}
+
+
 def key(
     action: Annotated[KeyAction, typer.Argument(help="What to do.", metavar="create|list|revoke")],
     key_id: Annotated[str | None, typer.Argument(help="The key to revoke.", show_default=False)] = None,

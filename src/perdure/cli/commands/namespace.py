@@ -12,8 +12,8 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.input.database import client
-from perdure.cli.input.options import DEFAULT_URL, AsJson, Url
+from perdure.cli.input.database import client, under
+from perdure.cli.input.options import DEFAULT_URL, AsJson, Key, Url
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import grid, is_for_people, plain_table, print_json, print_lines, screen
 from perdure.views.namespaces import MOST_COUNTED, NamespaceDetail, NamespaceInfo
@@ -39,10 +39,15 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
+# Which options go with what.
+TAKES = {Action.CREATE: ("key",), Action.LIST: (), Action.SHOW: (), Action.DELETE: ("key",)}
+
+
 def namespace(
     action: Annotated[Action, typer.Argument(help="What to do.", metavar="create|list|show|delete")],
     name: Annotated[str | None, typer.Argument(help="The namespace; not for `list`.", show_default=False)] = None,
     *,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     as_json: AsJson = False,
 ) -> None:
@@ -53,7 +58,7 @@ def namespace(
             if name is not None
             else f"name the namespace: `perdure namespace {action} NAME`"
         )
-    answer = asyncio.run(_asked(url, action, name or ""))
+    answer = asyncio.run(_asked(url, action, name or "", key))
     if not is_for_people(as_json=as_json):
         print_json(answer if answer is not None else {"name": name, "deleted": True})
     elif isinstance(answer, list):
@@ -65,9 +70,11 @@ def namespace(
         screen().print(Text.assemble((name or "", "bold"), f" {done}"), soft_wrap=True)
 
 
-async def _asked(url: str, action: Action, name: str) -> "NamespaceInfo | NamespaceDetail | list[NamespaceInfo] | None":
+async def _asked(
+    url: str, action: Action, name: str, key: str | None
+) -> "NamespaceInfo | NamespaceDetail | list[NamespaceInfo] | None":
     async with client(url, MAIN) as app:
-        return await _done(app.namespaces, action, name)
+        return await _done(under(app, key).namespaces, action, name)
 
 
 async def _done(

@@ -14,8 +14,9 @@ import typer
 import perdure
 from perdure.cli.commands.schedule import point_in_time
 from perdure.cli.input import options as given
-from perdure.cli.input.database import client
+from perdure.cli.input.database import client, under
 from perdure.cli.output.errors import Mistake
+from perdure.cli.output.flags import in_flags
 from perdure.cli.output.tables import is_for_people, plain_table, print_json, print_lines, screen
 from perdure.views.outbox import DeadLetter, SinkInfo
 from perdure.views.words import moment
@@ -25,9 +26,22 @@ EXAMPLES = {
 perdure outbox add crm --webhook https://crm.example/hook --secret env:CRM_SECRET --event 'run.*'
 perdure outbox add audit --log --event run.failed --workflow checkout
 perdure outbox list
+perdure outbox update crm --event run.failed --max-attempts 5
+perdure outbox pause crm --reason 'they move house'
+perdure outbox resume crm
+perdure outbox test crm
 perdure outbox dead-letters crm
 perdure outbox replay crm
-perdure outbox resend crm --from 2026-10-01T00:00Z""",
+perdure outbox resend crm --from 2026-10-01T00:00Z
+perdure outbox remove crm""",
+}
+# What errors of sinks speak of, as it is typed here.
+FLAGS = {
+    "allow_private=True": "--allow-private",
+    'events=("run.*",)': "--event 'run.*'",
+    "`$.max_attempts`": "--max-attempts",
+    "`$.concurrency`": "--concurrency",
+    "`$.max_backlog`": "--max-backlog",
 }
 DEFAULT_EVENTS = ["run.*"]
 
@@ -47,6 +61,25 @@ class OutboxAction(StrEnum):
     REMOVE = "remove"
 
 
+# Which options go with what; those that are not here would be lost.
+_SINK = (
+    *("webhook", "secret", "allow_private", "to_log", "events", "workflows", "include_values", "max_attempts"),
+    *("concurrency", "max_backlog", "key", "namespace"),
+)
+TAKES = {
+    OutboxAction.LIST: ("namespace",),
+    OutboxAction.ADD: _SINK,
+    OutboxAction.UPDATE: _SINK,
+    OutboxAction.PAUSE: ("reason", "key", "namespace"),
+    OutboxAction.RESUME: ("key", "namespace"),
+    OutboxAction.TEST: ("namespace",),
+    OutboxAction.DEAD_LETTERS: ("namespace",),
+    OutboxAction.REPLAY: ("ids", "key", "namespace"),
+    OutboxAction.RESEND: ("since", "until", "key", "namespace"),
+    OutboxAction.REMOVE: ("key", "namespace"),
+}
+
+
 class TypedSink(NamedTuple):
     """What was typed besides action and name."""
 
@@ -56,6 +89,7 @@ class TypedSink(NamedTuple):
     ids: list[str] | None
     since: datetime | None
     until: datetime | None
+    key: str | None = None
 
 
 def outbox(
@@ -91,6 +125,7 @@ def outbox(
     until: Annotated[
         datetime | None, typer.Option("--to", metavar="TIME", help="Up to here.", parser=point_in_time)
     ] = None,
+    key: given.Key = None,
     url: given.Url = given.DEFAULT_URL,
     namespace: given.Namespace = given.DEFAULT_NAMESPACE,
     as_json: given.AsJson = False,
@@ -110,11 +145,15 @@ def outbox(
         "max_backlog": max_backlog,
     }
     typed = {field: value for field, value in fields.items() if value is not None}
-    target = _target(webhook, secret or [], allow_private=allow_private, to_log=to_log)
+    with in_flags(FLAGS):
+        target = _target(webhook, secret or [], allow_private=allow_private, to_log=to_log)
+    if action is OutboxAction.UPDATE and target is None and not typed:
+        raise Mistake(f"say what to change: `perdure outbox update {name} --event 'run.*'`; its help shows the options")
     if action is OutboxAction.ADD and target is None:
         raise Mistake("say where events go: --webhook URL --secret env:NAME, or --log; functions come with @sink")
-    asked = TypedSink(target, typed, reason, ids, since, until)
-    answer = asyncio.run(_asked(url, namespace, action, name or "", asked))
+    asked = TypedSink(target, typed, reason, ids, since, until, key)
+    with in_flags(FLAGS):
+        answer = asyncio.run(_asked(url, namespace, action, name or "", asked))
     if not is_for_people(as_json=as_json):
         print_json(answer)
     else:
@@ -137,7 +176,7 @@ def _target(
 
 async def _asked(url: str, namespace: str, action: OutboxAction, name: str, asked: TypedSink) -> Any:
     async with client(url, namespace) as app:
-        return await _done(app.outbox, action, name, asked)
+        return await _done(under(app, asked.key).outbox, action, name, asked)
 
 
 async def _done(outbox: "perdure.Outbox", action: OutboxAction, name: str, asked: TypedSink) -> Any:  # noqa: C901, PLR0911 - one for each action

@@ -15,6 +15,7 @@ from perdure.cli.input.options import (
     DEFAULT_URL,
     AnyRunName,
     AsJson,
+    Key,
     Namespace,
     Parameters,
     Reason,
@@ -41,6 +42,7 @@ def pause(
     parameter: Parameters = None,
     yes: Yes = False,
     reason: Reason = None,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -48,14 +50,14 @@ def pause(
     """Have a run begin nothing more, until it is resumed."""
     one_or_many(name, where, "pause")
     if where is not None:
-        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json, key=key)
         many.ask_all("pause", reason=reason)
         return
     assert name is not None
 
     async def request() -> RunInfo:
         async with client(url, namespace) as app:
-            run = await found(app, name)
+            run = await found(app, name, key)
             await run.pause(reason)
             return await run.describe()
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure.app.checking import trace_of
-from perdure.cli.input.database import client, found
+from perdure.cli.input.database import client, found, refuse_server
 from perdure.cli.input.modules import load
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
 from perdure.cli.output.errors import FAILED, OK
@@ -35,6 +35,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Replay one run here, and show the line of code that takes each event."""
+    refuse_server(url)
     for each in module:
         load(each)
     trace = asyncio.run(_traced(url, namespace, name))

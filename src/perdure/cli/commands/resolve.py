@@ -9,8 +9,8 @@ import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
+from perdure.cli.input.database import client, found, under
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Key, Namespace, Url
 from perdure.cli.input.values import json_given
 from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
@@ -50,6 +50,7 @@ def resolve(
     error: Annotated[
         str | None, typer.Option("--error", metavar="TEXT", help="The workflow gets this error instead of a value.")
     ] = None,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     force: Annotated[
@@ -61,7 +62,7 @@ def resolve(
     wanted = _wanted(words or [], token, error)
     example = """true, 42, '"text"' or '{"by": "ann"}'"""
     value = None if wanted.value is None else msgspec.json.decode(json_given(wanted.value, "VALUE", example))
-    asyncio.run(_resolve(url, namespace, wanted, value, force=force))
+    asyncio.run(_resolve(url, namespace, wanted, value, key, force=force))
     what = "the token's deferred" if token is not None else f"{wanted.name} of {wanted.id}"
     if is_for_people(as_json=as_json):
         given = compact(value) if error is None else f"the error {compact(error)}"
@@ -86,15 +87,15 @@ def _counted(words: list[str]) -> str:
     return "1 word was" if len(words) == 1 else f"{len(words)} words were"
 
 
-async def _resolve(url: str, namespace: str, wanted: Wanted, value: object, *, force: bool) -> None:
+async def _resolve(url: str, namespace: str, wanted: Wanted, value: object, key: str | None, *, force: bool) -> None:
     given: dict[str, Any] = {"error": wanted.error} if wanted.error is not None else {"value": value}
     async with client(url, namespace) as app:
         if wanted.token is not None:
             if wanted.error is None and not force:
                 await _refuse_misfit_by_token(app, wanted.token, value)
-            await app.resolve(wanted.token, **given)
+            await under(app, key).resolve(wanted.token, **given)
             return
-        run = await found(app, wanted.id)
+        run = await found(app, wanted.id, key)
         deferreds = await run.deferreds()
         if wanted.error is None and not force:
             _refuse_misfit(run.id, wanted.name, value, deferreds)

@@ -20,9 +20,9 @@ from perdure.cli.input.options import (
     DEFAULT_URL,
     AnyRunName,
     AsJson,
+    Key,
     Namespace,
     Parameters,
-    Reason,
     Url,
     Where,
     Yes,
@@ -43,21 +43,21 @@ def resume(
     where: Where = None,
     parameter: Parameters = None,
     yes: Yes = False,
-    reason: Reason = None,
     all: Annotated[
         bool, typer.Option("--all", help="Every run that is held as quarantine or mismatch, not just one.")
     ] = False,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
 ) -> None:
     """Let a held run go on, or all of them."""
-    if reason is not None and where is None:
-        raise Mistake("--reason goes with --where")
     if where is not None and name is None and not all:
-        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
-        many.ask_all("resume", reason=reason)
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json, key=key)
+        many.ask_all("resume", reason=None)
         return
+    if all and key is not None:
+        raise Mistake("--key goes with one run, or with --where; --all is many commands, each of them done once anyway")
     if (name is None) != all or where is not None:
         raise Mistake("name the run that shall go on, or say --where or --all; `perdure list --status held` shows them")
 
@@ -66,7 +66,7 @@ def resume(
             if name is None:
                 resumed = [info async for run in _held(app) if (info := await _resumed_if_held(run)) is not None]
             else:
-                resumed = [await _resumed(await found(app, name))]
+                resumed = [await _resumed(await found(app, name, key))]
             for info in {each.queue: each for each in resumed}.values():
                 await warn_if_nobody_works(url, info)
             return resumed

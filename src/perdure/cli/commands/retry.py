@@ -9,6 +9,7 @@ from perdure.cli.input.options import (
     DEFAULT_URL,
     AnyRunName,
     AsJson,
+    Key,
     Namespace,
     Parameters,
     Reason,
@@ -31,6 +32,7 @@ def retry(
     parameter: Parameters = None,
     yes: Yes = False,
     reason: Reason = None,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -38,14 +40,14 @@ def retry(
     """Run again what failed in a run, or go on where it was stopped."""
     one_or_many(name, where, "retry")
     if where is not None:
-        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json, key=key)
         many.ask_all("retry", reason=reason)
         return
     assert name is not None
 
     async def request() -> RunInfo:
         async with client(url, namespace) as app:
-            return await (await (await found(app, name)).retry(reason)).describe()
+            return await (await (await found(app, name, key)).retry(reason)).describe()
 
     info = asyncio.run(request())
     print_forked(info, "retried", as_json=as_json)

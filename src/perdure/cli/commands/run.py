@@ -17,11 +17,12 @@ from perdure.app.database import MEMORY
 from perdure.cli.input import options as given
 from perdure.cli.input.starts import StartCall, StartOptions
 from perdure.cli.input.values import duration
-from perdure.cli.output.errors import INTERRUPTED
+from perdure.cli.output.errors import INTERRUPTED, Trouble
 from perdure.cli.output.follow import follow
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import errors
 from perdure.diagnostics.unworked import UnworkedQueues
+from perdure.errors import NotAllowed
 
 EXAMPLES = {
     "run": """\
@@ -65,6 +66,9 @@ def run(
     work = Work(app, call)
     try:
         code = asyncio.run(work.run(wait, as_json=as_json))
+    except NotAllowed as refused:
+        ways = "`run` works the run itself; `perdure start` and `perdure wait` leave that to the workers there are"
+        raise Trouble(f"{refused}; {ways}") from None
     except KeyboardInterrupt:
         work.say_how_to_go_on("interrupted")
         raise typer.Exit(INTERRUPTED) from None

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -17,11 +17,14 @@ from rich.text import Text
 
 import perdure
 from perdure.cli.input import options as given
-from perdure.cli.input.database import client, idle, refuse_memory
+from perdure.cli.input.database import client, idle, refuse_memory, under
 from perdure.cli.input.modules import workflow_named
 from perdure.cli.input.values import duration, json_given
-from perdure.cli.output.errors import Mistake
+from perdure.cli.output.errors import Mistake, warn
+from perdure.cli.output.flags import in_flags
+from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import grid, is_for_people, plain_table, print_json, print_lines, screen
+from perdure.diagnostics.schedules import unstarted
 from perdure.kernel.timetables import At, Cron, Every, Timetable
 from perdure.views.schedules import ScheduleInfo
 from perdure.views.words import compact, moment
@@ -30,14 +33,47 @@ EXAMPLES = {
     "schedule": """\
 perdure schedule create nightly shop:report '["eu"]' --cron '0 2 * * *' --zone Europe/Berlin
 perdure schedule create sweep shop:clean --every 15m --overlap queue_one
+perdure schedule list
 perdure schedule show nightly
+perdure schedule update nightly --overlap skip --catch-up all --within 6h
 perdure schedule pause nightly --reason 'the numbers are wrong'
+perdure schedule resume nightly
+perdure schedule trigger nightly
 perdure schedule backfill nightly --from 2026-10-01T00:00Z --to 2026-10-08T00:00Z
+perdure schedule delete nightly
 perdure schedule next '0 2 * * *' --zone Europe/Berlin""",
 }
 ARGUMENTS_EXAMPLE = """'{"region": "eu"}' by name, or '["eu"]' in order"""
 TIMES_SHOWN = 5
 DECISIONS_SHOWN = 10
+
+
+# What errors of timetables speak of, as it is typed here.
+FLAGS = {
+    "overlap is": "--overlap is",
+    "catch_up is": "--catch-up is",
+    "interval is": "--every is",
+    "offset is": "--offset is",
+    "less than the interval": "less than --every",
+    "within is": "--within is",
+    "jitter is": "--jitter is",
+    "limit is": "--limit is",
+    "starts_at": "--starts-at",
+    "ends_at": "--ends-at",
+    "catch_up": "--catch-up",
+    "Every(...), or --every": "--every",
+    "put() gives another kind": "to give it times of another kind, delete it and create it anew",
+    "Every has no 'expression'": "a schedule with --every has no --cron",
+    "Every has no 'zone'": "a schedule with --every has no --zone",
+    "Cron has no 'interval'": "a schedule with --cron has no --every",
+    "Cron has no 'offset'": "a schedule with --cron has no --offset",
+    "At has no ": "a schedule with --at has no ",
+    "has no 'moment'": "has no --at",
+    "it has interval, offset, overlap": "it has --every, --offset, --overlap",
+    "it has expression, zone, overlap": "it has --cron, --zone, --overlap",
+    "it has moment, overlap": "it has --at, --overlap",
+    ", within, jitter, ": ", --within, --jitter, ",
+}
 
 
 class ScheduleAction(StrEnum):
@@ -53,6 +89,22 @@ class ScheduleAction(StrEnum):
     BACKFILL = "backfill"
     DELETE = "delete"
     NEXT = "next"
+
+
+# Which options go with what; those that are not here would be lost.
+_TIMES = ("cron", "zone", "every", "offset", "at", "overlap", "catch_up", "within", "jitter", "starts_at", "ends_at")
+TAKES = {
+    ScheduleAction.LIST: ("namespace",),
+    ScheduleAction.SHOW: ("namespace",),
+    ScheduleAction.CREATE: (*_TIMES, "queue", "key", "namespace"),
+    ScheduleAction.UPDATE: (*_TIMES, "queue", "key", "namespace"),
+    ScheduleAction.PAUSE: ("reason", "key", "namespace"),
+    ScheduleAction.RESUME: ("key", "namespace"),
+    ScheduleAction.TRIGGER: ("key", "namespace"),
+    ScheduleAction.BACKFILL: ("start", "end", "overlap", "key", "namespace"),
+    ScheduleAction.DELETE: ("key", "namespace"),
+    ScheduleAction.NEXT: ("zone", "limit", "namespace"),
+}
 
 
 def point_in_time(text: str) -> datetime:
@@ -77,8 +129,13 @@ class TypedOptions(NamedTuple):
     reason: str | None
     start: datetime | None
     end: datetime | None
+    key: str | None = None
     call: "perdure.BoundCall[Any] | None" = None
     when: Timetable | None = None
+
+
+# The answer, and the schedules that are looked at for what is in their way.
+Done: TypeAlias = tuple[Any, list[ScheduleInfo]]
 
 
 def schedule(
@@ -121,6 +178,7 @@ def schedule(
     start: Annotated[datetime | None, option("--from", "TIME", "Where a backfill begins.", point_in_time)] = None,
     end: Annotated[datetime | None, option("--to", "TIME", "Where a backfill ends.", point_in_time)] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="How many times `next` shows.")] = TIMES_SHOWN,
+    key: given.Key = None,
     url: given.Url = given.DEFAULT_URL,
     namespace: given.Namespace = given.DEFAULT_NAMESPACE,
     as_json: given.AsJson = False,
@@ -143,30 +201,44 @@ def schedule(
     if (name is None) != (action is ScheduleAction.LIST):
         takes_none = "`perdure schedule list` shows all of them; it takes no name"
         raise Mistake(takes_none if name is not None else f"name the schedule: `perdure schedule {action} NAME`")
+    if target is not None and action not in {ScheduleAction.CREATE, ScheduleAction.UPDATE}:
+        raise Mistake(f"`perdure schedule {action}` takes a name alone, and {target!r} came after it")
+    if action is ScheduleAction.UPDATE and not typed and target is None:
+        raise Mistake(f"say what to change: `perdure schedule update {name} --every 5m`; its help shows the options")
     if action is ScheduleAction.NEXT:
-        when = _next_of(url, namespace, name or "", zone)
-        _print_times(when, limit, is_json=not is_for_people(as_json=as_json))
+        with in_flags(FLAGS):
+            when = _next_of(url, namespace, name or "", zone)
+            _print_times(when, limit, is_json=not is_for_people(as_json=as_json))
         return
-    asked = _asked(action, name or "", target, arguments, queue, TypedOptions(typed, reason, start, end))
+    with in_flags(FLAGS):
+        asked = _asked(action, name or "", target, arguments, queue, TypedOptions(typed, reason, start, end, key))
     # Making the first schedule makes the database; all else is asked of one that is there.
     ask = _in_new if action is ScheduleAction.CREATE else _in
     if action is ScheduleAction.CREATE:
         refuse_memory(url)
-    answer = asyncio.run(ask(url, namespace, action, name or "", asked))
+    with in_flags(FLAGS):
+        answer, shown = asyncio.run(ask(url, namespace, action, name or "", asked))
     if not is_for_people(as_json=as_json):
         print_json(answer)
     else:
         _print(action, name or "", answer)
+    for text in asyncio.run(unstarted(url, namespace, shown, hint)):
+        warn(text)
 
 
-async def _in_new(url: str, namespace: str, action: ScheduleAction, name: str, asked: TypedOptions) -> Any:
+async def _in_new(url: str, namespace: str, action: ScheduleAction, name: str, asked: TypedOptions) -> Done:
     async with idle(url, namespace) as app:
-        return await _done(app.schedules, action, name, asked)
+        answer = await _done(under(app, asked.key).schedules, action, name, asked)
+        return answer, [answer]
 
 
-async def _in(url: str, namespace: str, action: ScheduleAction, name: str, asked: TypedOptions) -> Any:
+async def _in(url: str, namespace: str, action: ScheduleAction, name: str, asked: TypedOptions) -> Done:
     async with client(url, namespace) as app:
-        return await _done(app.schedules, action, name, asked)
+        answer = await _done(under(app, asked.key).schedules, action, name, asked)
+        if action in {ScheduleAction.BACKFILL, ScheduleAction.TRIGGER}:
+            return answer, [await app.schedules.get(name)]
+        found = answer if isinstance(answer, list) else [answer]
+        return answer, [each for each in found if isinstance(each, ScheduleInfo)]
 
 
 async def _done(schedules: "perdure.Schedules", action: ScheduleAction, name: str, asked: TypedOptions) -> Any:  # noqa: PLR0911 - one for each action
@@ -224,7 +296,11 @@ def _timetable(fields: dict[str, Any]) -> Timetable:
     unknown = [key for key in fields if key not in wanted[0].__struct_fields__]
     if unknown:
         raise Mistake(f"--{unknown[0].replace('_', '-')} does not go with a schedule of this kind")
-    return wanted[0](**fields)
+    made = wanted[0](**fields)
+    made.refuse_misleading()
+    if not made.times(datetime.now(UTC), 1):
+        raise Mistake(f"{in_words(made)} never starts: no time of it lies ahead")
+    return made
 
 
 # What is printed
@@ -311,14 +387,16 @@ def _told(value: object) -> str:
 def _next_of(url: str, namespace: str, text: str, zone: str | None) -> Timetable:
     """The times of a cron expression, or of the schedule of this name."""
     try:
-        return Cron(text, zone or "UTC")
+        typed = _timetable({"expression": text, "zone": zone or "UTC"})
     except perdure.BadSchedule as error:
         # Several words are meant as cron, and a zone goes with nothing else.
         if zone is not None or len(text.split()) > 1:
             raise
         trouble = error
+    else:
+        return typed
     try:
-        found = asyncio.run(_in(url, namespace, ScheduleAction.SHOW, text, TypedOptions({}, None, None, None)))
+        found, _ = asyncio.run(_in(url, namespace, ScheduleAction.SHOW, text, TypedOptions({}, None, None, None)))
     except perdure.PerdureError:
         raise Mistake(f"no schedule is named {text!r}, and as a cron expression: {trouble}") from None
     assert isinstance(found, ScheduleInfo)

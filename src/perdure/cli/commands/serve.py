@@ -5,18 +5,21 @@ Out:  one line with the address, and with the first key of a database that had n
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 import perdure
-from perdure.cli.input.database import refuse_memory
+from perdure.cli.input.database import refuse_memory, refuse_server
 from perdure.cli.input.modules import load
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_QUEUE, DEFAULT_URL, AsJson, Namespace, Url
+from perdure.cli.input.values import duration
 from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import LogFormatter, is_for_people, print_json_line, screen
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from perdure.app.network.serving import ServerOptions
 
 GRACE_SECONDS = 10
+# Of a worker that only sees to schedules, sinks and the like.
+QUEUE_OF_DUTIES = "perdure-duties"
 EXAMPLES = {
     "serve": """\
 perdure serve --url postgresql://db/shop
@@ -42,10 +47,25 @@ Proxy = Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front of
 Hosts = Annotated[list[str] | None, typer.Option("--allow-host", metavar="NAME", help="Answer to this name, too.")]
 Origins = Annotated[list[str] | None, typer.Option("--allow-origin", metavar="URL", help="Let these pages call it.")]
 NoAuth = Annotated[bool, typer.Option("--no-auth", help="Ask for no key; on this machine alone.")]
+Oidc = Annotated[str | None, typer.Option("--oidc", metavar="ISSUER", help="Take tokens of this issuer, too.")]
+Audience = Annotated[str | None, typer.Option("--audience", metavar="NAME", help="For whom such tokens must be.")]
 Prefix = Annotated[str, typer.Option("--prefix", metavar="/PATH", help="The path that all routes are under.")]
 ReusePort = Annotated[bool, typer.Option("--reuse-port", help="Share the port with other servers.")]
 MaxBody = Annotated[int, typer.Option("--max-body", metavar="BYTES", min=1024, help="The largest body of a request.")]
+Grace = Annotated[
+    float | None,
+    typer.Option(
+        "--grace",
+        metavar="DURATION",
+        parser=duration,
+        help="How long what is under way may finish.",
+        show_default="10s",
+    ),
+]
 Queues = Annotated[list[str] | None, typer.Option("--queue", metavar="NAME", help="A queue to work, not `default`.")]
+# A request of a worker makes thousands of values that live for a moment: to look through them by the hundred takes a
+# quarter of the processor time.
+GC_THRESHOLDS = (20_000, 20, 50)
 
 
 def serve(
@@ -57,10 +77,13 @@ def serve(
     behind_proxy: Proxy = False,
     allow_host: Hosts = None,
     allow_origin: Origins = None,
+    oidc: Oidc = None,
+    audience: Audience = None,
     no_auth: NoAuth = False,
     prefix: Prefix = "",
     reuse_port: ReusePort = False,
     max_body: MaxBody = 8 * 1024 * 1024,
+    grace: Grace = None,
     queue: Queues = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
@@ -68,6 +91,7 @@ def serve(
 ) -> None:
     """Serve runs over HTTP until Ctrl-C or SIGTERM."""
     refuse_memory(url)
+    refuse_server(url)
     options = loaded_server(
         listen,
         tls_cert=tls_cert,
@@ -75,6 +99,8 @@ def serve(
         behind_proxy=behind_proxy,
         allow_hosts=tuple(allow_host or ()),
         allow_origins=tuple(allow_origin or ()),
+        oidc=oidc,
+        audience=audience,
         no_auth=no_auth,
         prefix=prefix,
         reuse_port=reuse_port,
@@ -86,22 +112,27 @@ def serve(
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
     logging.getLogger("perdure.access").setLevel(logging.INFO)
-    app = perdure.Perdure(
-        url, namespace=namespace, worker=bool(modules), queues=queue or [DEFAULT_QUEUE], grace=GRACE_SECONDS
-    )
+    queues, patience = queue or [DEFAULT_QUEUE], GRACE_SECONDS if grace is None else grace
+    app = perdure.Perdure(url, namespace=namespace, worker=bool(modules), queues=queues, grace=patience)
 
     from perdure.app.network.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
 
     async def work() -> None:
-        async with app:
+        async with app, AsyncExitStack() as beside:
+            if not modules:
+                # Schedules and sinks need a worker, and all others may be remote: this one does nothing else. It is no
+                # worker of the server's own engine, so that a lease it loses is no concern of any request.
+                duties = perdure.Perdure(url, namespace=namespace, queues=[QUEUE_OF_DUTIES], grace=GRACE_SECONDS)
+                await beside.enter_async_context(duties)
             stop = _until_signal()
             server, key = await begin_server(app, options)
             try:
                 _say(server.url, key, as_json=as_json)
                 await stop.wait()
             finally:
-                await server.end(GRACE_SECONDS)
+                await server.end(patience)
 
+    gc.set_threshold(*GC_THRESHOLDS)
     asyncio.run(work())
 
 

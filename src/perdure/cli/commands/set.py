@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from perdure.cli.input.database import client, found
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, RunName, Url
+from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Key, Namespace, RunName, Url
 from perdure.cli.input.values import attributes
 from perdure.cli.output.tables import is_for_people, print_json, screen
 from perdure.views.words import compact
@@ -27,6 +27,7 @@ def set_attributes(
         typer.Argument(metavar="NAME=VALUE…", help="The value is JSON, or else a text; null takes the attribute away."),
     ],
     *,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -36,7 +37,7 @@ def set_attributes(
 
     async def request() -> "dict[str, object]":
         async with client(url, namespace) as app:
-            run = await found(app, name)
+            run = await found(app, name, key)
             await run.set_attributes(**patch)
             return (await run.describe()).attributes
 

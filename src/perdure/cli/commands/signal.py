@@ -11,7 +11,17 @@ from rich.text import Text
 import perdure
 from perdure.cli.input.database import client, found
 from perdure.cli.input.many import Many
-from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where, Yes
+from perdure.cli.input.options import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_URL,
+    AsJson,
+    Key,
+    Namespace,
+    Parameters,
+    Url,
+    Where,
+    Yes,
+)
 from perdure.cli.input.values import duration, json_given, parameters
 from perdure.cli.output.errors import Mistake, Trouble, warn
 from perdure.cli.output.tables import is_for_people, print_json, screen
@@ -48,6 +58,7 @@ def send(
         float | None,
         typer.Option("--delay", metavar="DURATION", parser=duration, help="Have the run receive it so much later."),
     ] = None,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     force: Annotated[
@@ -60,16 +71,14 @@ def send(
         # Nobody is named: the words are those of the signal.
         if payload is not None:
             raise Mistake("--where says which runs; give the signal's name and its payload, and no run")
-        if delay is not None:
-            raise Mistake("--delay is for one run; with --where a signal is received at once")
         value = _value(signal)
-        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
-        many.ask("signal", lambda app, **how: app.broadcast(name, value, id=id, **how))
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json, key=key)
+        many.ask("signal", lambda app, **how: app.broadcast(name, value, id=id, delay=delay or 0, **how))
         return
     if signal is None:
         raise Mistake("name the run and the signal: `perdure signal ID NAME PAYLOAD`; or --where for many runs")
     value = _value(payload)
-    run, awaited = asyncio.run(_send(url, namespace, name, signal, value, id, delay or 0, force=force))
+    run, awaited = asyncio.run(_send(url, namespace, name, signal, value, id, delay or 0, key, force=force))
     if is_for_people(as_json=as_json):
         later = f", received in {span(timedelta(seconds=delay))}" if delay else ""
         text = Text.assemble(("✉ ", "magenta"), f"sent {signal} {compact(value)} to ", (run.id, "bold"), later)
@@ -86,11 +95,20 @@ def _value(payload: str | None) -> object:
 
 
 async def _send(
-    url: str, namespace: str, name: str, signal: str, value: object, id: str | None, delay: float, *, force: bool
+    url: str,
+    namespace: str,
+    name: str,
+    signal: str,
+    value: object,
+    id: str | None,
+    delay: float,
+    key: str | None,
+    *,
+    force: bool,
 ) -> "tuple[perdure.Run[Any], list[str]]":
     """The run, and the signals it waited for when this one was sent."""
     async with client(url, namespace) as app:
-        run = await found(app, name)
+        run = await found(app, name, key)
         waits = (await run.describe()).waiting_for
         if not force and (trouble := signal_misfit(signal, value, waits)) is not None:
             raise Trouble(

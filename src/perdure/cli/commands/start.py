@@ -12,7 +12,7 @@ from rich.text import Text
 import perdure
 from perdure.app.network.remote import is_remote
 from perdure.cli.input import options as given
-from perdure.cli.input.database import idle, refuse_memory
+from perdure.cli.input.database import idle, refuse_memory, under
 from perdure.cli.input.starts import StartCall, StartOptions
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
@@ -39,6 +39,7 @@ def start(
     correlation: given.Correlation = None,
     attribute: given.Attributes = None,
     on_conflict: given.Conflict = None,
+    key: given.Key = None,
     url: given.Url = given.DEFAULT_URL,
     namespace: given.Namespace = given.DEFAULT_NAMESPACE,
     as_json: given.AsJson = False,
@@ -48,7 +49,7 @@ def start(
     options = StartOptions(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)
     call = StartCall(target, arguments, options)
     began_at = datetime.now(UTC)
-    info = asyncio.run(_start(idle(url, namespace), call))
+    info = asyncio.run(_start(idle(url, namespace), call, key))
     if is_for_people(as_json=as_json):
         _print(info, is_new=info.created_at >= began_at)
     else:
@@ -58,9 +59,9 @@ def start(
         asyncio.run(warn_if_nobody_works(url, info, call.module))
 
 
-async def _start(app: "perdure.Perdure", call: StartCall) -> RunInfo:
+async def _start(app: "perdure.Perdure", call: StartCall, key: str | None) -> RunInfo:
     async with app:
-        run = await call.start(app)
+        run = await call.start(under(app, key))
         return await run.describe()
 
 

@@ -16,6 +16,7 @@ from perdure.cli.input.options import (
     DEFAULT_URL,
     AnyRunName,
     AsJson,
+    Key,
     Namespace,
     Parameters,
     Reason,
@@ -42,6 +43,7 @@ def terminate(
     parameter: Parameters = None,
     yes: Yes = False,
     reason: Reason = None,
+    key: Key = None,
     url: Url = DEFAULT_URL,
     namespace: Namespace = DEFAULT_NAMESPACE,
     as_json: AsJson = False,
@@ -49,7 +51,7 @@ def terminate(
     """End a run at once, without clean-up."""
     one_or_many(name, where, "terminate")
     if where is not None:
-        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json)
+        many = Many(url, namespace, where, parameters(parameter), yes=yes, as_json=as_json, key=key)
         many.ask_all("terminate", reason=reason)
         return
     assert name is not None
@@ -57,7 +59,7 @@ def terminate(
     async def request() -> RunInfo:
         opened_at = datetime.now(UTC)
         async with client(url, namespace) as app:
-            run = await found(app, name)
+            run = await found(app, name, key)
             await run.terminate(reason)
             try:
                 return (await watch(app, run, opened_at, PATIENCE))[0]

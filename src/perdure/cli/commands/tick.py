@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import perdure
-from perdure.cli.input.database import refuse_memory
+from perdure.cli.input.database import refuse_memory, refuse_server
 from perdure.cli.input.modules import load
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
 from perdure.cli.input.values import duration
@@ -46,6 +46,7 @@ def tick(
 ) -> None:
     """Do once what workers do for all now and then, and work ripe runs."""
     refuse_memory(url)
+    refuse_server(url)
     if module is None and max_jobs:
         raise Mistake("--max-jobs works runs, which takes their code; write `perdure tick MODULE --max-jobs 10`")
     if module is not None:

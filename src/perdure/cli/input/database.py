@@ -86,8 +86,21 @@ def refuse_server(url: str) -> None:
         raise Mistake(f"{url} is a server, and this needs the database itself; name that with --url or PERDURE_URL")
 
 
-async def found(app: "perdure.Perdure", name: str) -> "perdure.Run[Any]":
-    """The run with this id, or else with this run_id; RunNotFound, or Trouble that names a near one."""
+def under(app: "perdure.Perdure", key: str | None) -> "perdure.Perdure":
+    """The same, whose commands are done once under a key, if there is one."""
+    return app if key is None else app.with_key(key)
+
+
+async def found(app: "perdure.Perdure", name: str, key: str | None = None) -> "perdure.Run[Any]":
+    """The run with this id, or else with this run_id; RunNotFound, or Trouble that names a near one.
+
+    What is asked of it is done once under the key, if there is one.
+    """
+    run = await _found(app, name)
+    return run if key is None else run.with_key(key)
+
+
+async def _found(app: "perdure.Perdure", name: str) -> "perdure.Run[Any]":
     try:
         return await app.get(name)
     except RunNotFound as missing:

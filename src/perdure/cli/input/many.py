@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 import perdure
-from perdure.cli.input.database import client
+from perdure.cli.input.database import client, under
 from perdure.cli.output.errors import FAILED, Mistake, warn
 from perdure.cli.output.tables import errors, is_for_people, print_json, screen
 from perdure.views.bulk import Bulk
@@ -53,19 +53,29 @@ class Many:
     """What all commands with `--where` share: which runs, where, and whether the user is asked."""
 
     def __init__(
-        self, url: str, namespace: str, where: str, params: dict[str, object] | None, *, yes: bool, as_json: bool
+        self,
+        url: str,
+        namespace: str,
+        where: str,
+        params: dict[str, object] | None,
+        *,
+        yes: bool,
+        as_json: bool,
+        key: str | None = None,
     ) -> None:
         self._at = (url, namespace)
         self._which = Which(where=where, params=params)
         self._yes = yes
         self._as_json = as_json
+        self._key = key
 
     def ask(self, verb: str, asked: Asking) -> None:
         """Show what matches, ask the user, do it, and show what became of it."""
         count, ids = asyncio.run(self._look(verb, asked))
         if count and not self._yes:
             _confirm(verb, count, ids)
-        found = asyncio.run(self._act(asked, count)) if count else Bulk(0, 0, 0, {})
+        # Under a key the first answer is told, also when nothing matches any more.
+        found = asyncio.run(self._act(asked, count)) if count or self._key else Bulk(0, 0, 0, {})
         self._print(verb, found)
         if found.errors:
             raise typer.Exit(FAILED)
@@ -90,7 +100,7 @@ class Many:
             task = bar.add_task("runs", total=count)
             async with client(*self._at) as app:
                 return await asked(
-                    app,
+                    under(app, self._key),
                     **self._which,
                     dry_run=False,
                     progress=lambda found: bar.update(task, completed=_seen(found)),

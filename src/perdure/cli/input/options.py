@@ -52,6 +52,15 @@ Waiting: TypeAlias = Annotated[
 ]
 Reason: TypeAlias = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept with the run.")]
 
+Key: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help="An idempotency key: asked again under it, this is done once and answered as at first.",
+    ),
+]
+
 # Commands that start one
 
 Target: TypeAlias = Annotated[

@@ -38,6 +38,8 @@ class Reloader:
         # The file whose change led to this incarnation of the process, and the one that ends it.
         self.came_after = os.environ.pop(RELOADED, None)
         self.changed: str | None = None
+        # What the next incarnation is to know of this one.
+        self.kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(f"{RELOADED}_")}
         # The user's code may move and change the environment; the next incarnation begins where this one did.
         self._folder = Path.cwd()
         self._environment = dict(os.environ)
@@ -100,7 +102,8 @@ class Reloader:
         sys.stdout.flush()
         sys.stderr.flush()
         command = [sys.executable, *sys.orig_argv[1:]]
-        os.execve(sys.executable, command, self._environment | {RELOADED: self.changed or ""})  # noqa: S606 - ourselves
+        told = {RELOADED: self.changed or "", **self.kept}
+        os.execve(sys.executable, command, self._environment | told)  # noqa: S606 - ourselves
 
 
 def _sources() -> Iterator[Path]:

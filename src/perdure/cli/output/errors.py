@@ -19,6 +19,7 @@ from perdure.errors import (
     BadInput,
     IdConflict,
     NamespaceNotFound,
+    NotAuthenticated,
     PerdureError,
     RunFailed,
     RunTimedOut,
@@ -83,6 +84,9 @@ def tell(error: Exception) -> int:
             text = f"{taken}{why.replace('on_conflict', '--on-conflict')}{ways}"
         case NamespaceNotFound(name=name):
             text = text.replace(f"perdure namespace create {shlex.quote(name)}", hint("namespace", "create", name))
+        case NotAuthenticated(why=why):
+            told = why or "the server asks for a key, and there is none that is good there"
+            text = f"{told}; put one into PERDURE_KEY, or into a file of your own that PERDURE_KEY_FILE names"
         case RunFailed(id=id):
             text += f"; `{hint('show', id)}` tells where"
         case StoreUnavailable():

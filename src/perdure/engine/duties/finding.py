@@ -45,7 +45,7 @@ class SinkFinder:
         self._soon: Alarm | None = None
         self._poll: Alarm | None = None
         self._is_poll_near = False
-        self._is_finding = False
+        self._is_finding = self._is_wanted = False
 
     def begin(self, namespace: str) -> None:
         """Take part in the sinks of a namespace."""
@@ -62,18 +62,25 @@ class SinkFinder:
 
     def find(self) -> None:
         """There may be more sinks, or fewer."""
+        self._is_wanted = True
         if self._namespace is not None and not self._is_finding and not self._background.is_closed:
             self._is_finding = True
-            self._background.spawn(self._find(self._namespace))
+            self._background.spawn(self._look(self._namespace))
 
-    async def _find(self, namespace: str) -> None:
+    async def _look(self, namespace: str) -> None:
+        """Look as long as somebody says so: one that was made meanwhile may be missing in what was read."""
         try:
-            found = {row.name: row for row in await self._reads.sinks(namespace)}
+            while self._is_wanted:
+                self._is_wanted = False
+                await self._find(namespace)
         except PerdureError:
             # The next look finds them.
             return
         finally:
             self._is_finding = False
+
+    async def _find(self, namespace: str) -> None:
+        found = {row.name: row for row in await self._reads.sinks(namespace)}
         for name, (sink_id, duty) in list(self._sinks.items()):
             if name not in found or found[name].sink_id != sink_id:
                 del self._sinks[name]

@@ -152,6 +152,8 @@ class SinkDuty:
     async def _send(self, now: int) -> bool:
         """Send what is due, or have it under way; answers whether there was something."""
         has_sent = False
+        # What was broken off had its place until it ended, and nobody says when that was.
+        self._pump()
         for _ in range(PAGES):
             chains = await self._chains(now)
             if not chains or self._sender is None:
@@ -183,8 +185,9 @@ class SinkDuty:
         if is_probe:
             # Another one each time: the same one may be to blame for its failure.
             chains = [min(chains, key=lambda chain: chain[0].next_at or 0)[:1]] if chains else []
-        self._busy |= {chain[0].run_id for chain in chains}
+        # This may fail, and then nothing of them is under way.
         await self._read_bodies([row for chain in chains for row in chain])
+        self._busy |= {chain[0].run_id for chain in chains}
         return chains
 
     def _chain(self, rows: list[OutboxRow]) -> list[OutboxRow]:
@@ -229,12 +232,13 @@ class SinkDuty:
             try:
                 await sender.send(self._event(row))
             except Exception as error:  # noqa: BLE001 - users' code, and networks
-                if not self._fail(row, error):
-                    self._outcomes.behind += [later.n for later in chain[place + 1 :]]
-                    break
-            else:
-                self._health = self._health.succeeded()
-                self._outcomes.delivered.append(row.n)
+                if self._fail(row, error):
+                    self._outcomes.moved.add(run_id)
+                # Also after a dead letter: until that is noted, the next worker would send it again, after later ones.
+                self._outcomes.behind += [later.n for later in chain[place + 1 :]]
+                break
+            self._health = self._health.succeeded()
+            self._outcomes.delivered.append(row.n)
             self._outcomes.moved.add(run_id)
         self._outcomes.ended.add(run_id)
 

@@ -18,8 +18,19 @@ from perdure.clock import Clock
 from perdure.engine.committer import CallbackGroup, Committer, refusal_of
 from perdure.engine.keys.commands import COMMANDS, START, Command, answer_of, digest_of
 from perdure.engine.keys.writing import KeyedCommitter, KeyTaken, over
-from perdure.engine.ports import Broadcast, CommandKey, Engine, OwnedRun, ServerReply, StartedRun, StartRequest
-from perdure.errors import BadOption, KeyConflict, KeyInProgress, PerdureError
+from perdure.engine.ports import (
+    Broadcast,
+    BulkAction,
+    CommandKey,
+    Engine,
+    MadeKey,
+    OwnedRun,
+    ServerReply,
+    StartedRun,
+    StartRequest,
+    Steering,
+)
+from perdure.errors import BadOption, KeyAlreadyMade, KeyConflict, KeyInProgress, PerdureError
 from perdure.ids import Ids
 from perdure.stores.answers import Applied, KeptKey, Moved
 from perdure.stores.operations import FinishKey, NoteReply, ReleaseKey, TakeKey
@@ -124,7 +135,7 @@ class KeyedEngine:
         command = COMMANDS[noun, verb]
         _refuse_connection(args[-1] if verb == "resolve_token" else rest.get("within"))
         asked = args[1:] if command.has_namespace else args
-        if isinstance(asked[0], Broadcast):
+        if isinstance(asked[0], Broadcast | Steering):
             asked = (_under_key(asked[0], self._key.text), *asked[1:])
             args = (args[0], *asked)
         more = {name: value for name, value in rest.items() if name != "within"}
@@ -211,6 +222,8 @@ class KeyedEngine:
             raise KeyConflict(key.key, key.command, row.digest, key.digest) from None
         if row.answer is None:
             raise KeyInProgress(key.key, key.command, key.at - row.taken_at) from None
+        if command.answer is MadeKey:
+            raise KeyAlreadyMade(key.key, msgspec.json.decode(row.answer, type=MadeKey).key_id) from None
         if row.holder == key.holder:
             # Written twice, as its answer was lost.
             self._took(key)
@@ -239,11 +252,13 @@ class KeyedNoun:
         return self._engine.plain(self._noun, verb)
 
 
-def _under_key(action: Broadcast, key: str) -> Broadcast:
-    """A signal that counts once in each run, also when the command is taken over by another caller."""
+def _under_key(action: BulkAction, key: str) -> BulkAction:
+    """A message that counts once in each run, also when the command is taken over by another caller."""
+    if isinstance(action, Steering):
+        return Steering(action.verb, action.reason, f"{action.verb}:key:{key}")
     if action.message_id.startswith("signal:"):
         return action
-    return Broadcast(action.sent, f"signal:key:{key}")
+    return Broadcast(action.sent, f"signal:key:{key}", action.delay_ms)
 
 
 def _refuse_connection(within: object) -> None:

@@ -106,9 +106,7 @@ class StoreClaimer:
     def _bring_to_life(self, host: Host, loaded: LoadedRun, claimed_at: int | None) -> None:
         owned = owned_from(loaded)
         owned.tenure = self._lease.tenure
-        # The claim that begins a run leaves its own time in it, or that of the start if its clock is behind.
-        begins_now = claimed_at is not None and loaded.row.begun_at == max(claimed_at, loaded.row.created_at)
-        owned.has_begun_before = bool(loaded.events) or not begins_now
+        owned.has_begun_before = has_begun_before(loaded, claimed_at)
         try:
             host.adopt(owned, loaded)
         except Exception as error:
@@ -149,6 +147,13 @@ class StoreClaimer:
     async def free_mismatches(self, namespace: str, workflows: tuple[str, ...]) -> None:
         """Give runs held for a mismatch another try; the code may be back."""
         await self._committer.apply(FreeMismatches(namespace, workflows, self._clock.now()))
+
+
+def has_begun_before(loaded: LoadedRun, claimed_at: int | None) -> bool:
+    """Whether the code of a run was called before it was claimed at this time."""
+    # The claim that begins a run leaves its own time in it, or that of the start if its clock is behind.
+    begins_now = claimed_at is not None and loaded.row.begun_at == max(claimed_at, loaded.row.created_at)
+    return bool(loaded.events) or not begins_now
 
 
 def know_published(owned: OwnedRun, loaded: LoadedRun) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from perdure.engine.outbox.sinks import Sink
+from perdure.engine.outbox.sinks import HIDDEN, Sink, Webhook
 from perdure.errors import BadSink
 from perdure.kernel.outbox import types_of
 from perdure.stores.records import SinkRow
@@ -14,6 +14,8 @@ def checked_sink(sink: Sink) -> Sink:
     """A sink whose fields make sense; BadSink."""
     if not sink.events or not types_of(sink.events):
         raise BadSink('say which events: events=("run.*",)')
+    if isinstance(sink.target, Webhook) and HIDDEN in sink.target.secrets:
+        raise BadSink("*** stands for a secret that is not shown; give the secret itself")
     try:
         return msgspec.convert(msgspec.to_builtins(sink), Sink)
     except msgspec.ValidationError as error:

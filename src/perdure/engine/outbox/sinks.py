@@ -17,6 +17,8 @@ from perdure.kernel.outbox import OutboxEvent
 SHORTEST_SECRET = 24
 # A secret that is in the environment of the workers, and one that is written as standardwebhooks does.
 FROM_ENVIRONMENT, ENCODED = "env:", "whsec_"
+# In the place of a secret that is not shown.
+HIDDEN = "***"
 
 
 class Webhook(msgspec.Struct, frozen=True, tag="webhook", omit_defaults=True):
@@ -50,7 +52,7 @@ class Webhook(msgspec.Struct, frozen=True, tag="webhook", omit_defaults=True):
         return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
 
     def __repr__(self) -> str:
-        shown = ", ".join(secret if secret.startswith(FROM_ENVIRONMENT) else "***" for secret in self.secrets)
+        shown = ", ".join(map(hidden, self.secrets))
         return f"Webhook({self.url!r}, secret={shown}{', allow_private=True' if self.allow_private else ''})"
 
     __str__ = __repr__
@@ -129,6 +131,8 @@ def is_private(host: str) -> bool:
 
 def check_secret(secret: str) -> None:
     """BadSink for one that is too short; what an environment holds is looked at when it is used."""
+    if secret == HIDDEN:
+        return
     if secret.startswith(FROM_ENVIRONMENT):
         if not secret.removeprefix(FROM_ENVIRONMENT):
             raise BadSink("env: names a variable of the environment, such as env:CRM_SECRET")
@@ -145,3 +149,16 @@ def secret_bytes(secret: str) -> bytes:
         return b64decode(secret.removeprefix(ENCODED), validate=True)
     except NoBase64:
         raise BadSink("after whsec_ a secret is written in base64") from None
+
+
+def hidden(secret: str) -> str:
+    """What is shown of a secret: where it is, when it is in the environment."""
+    return secret if secret.startswith(FROM_ENVIRONMENT) else HIDDEN
+
+
+def shown(target: Target) -> Target:
+    """A target as people may see it."""
+    if not isinstance(target, Webhook):
+        return target
+    secrets = [hidden(secret) for secret in target.secrets]
+    return msgspec.structs.replace(target, secret=secrets[0] if len(secrets) == 1 else (secrets[0], secrets[1]))

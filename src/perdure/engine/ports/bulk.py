@@ -20,18 +20,20 @@ class Verb(StrEnum):
     RETRY = "retry"
 
 
-class Steering(msgspec.Struct, frozen=True):
-    """What is asked of each run, and why."""
+class Steering(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is asked of each run, and why; a request to stop under one message_id comes once to a run."""
 
     verb: Verb
     reason: str | None = None
+    message_id: str | None = None
 
 
-class Broadcast(msgspec.Struct, frozen=True):
-    """The signal that each run is sent; under one message_id it counts once in a run."""
+class Broadcast(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The signal that each run is sent, received so much later; under one message_id it counts once in a run."""
 
     sent: SignalSent
     message_id: str
+    delay_ms: int = 0
 
 
 BulkAction: TypeAlias = Steering | Broadcast

@@ -40,6 +40,10 @@ class Engine(Protocol):
     def url(self) -> str: ...
 
     @property
+    def worker_id(self) -> str:
+        """The id of this process's worker; empty when it is none."""
+
+    @property
     def client(self) -> Client: ...
 
     @property

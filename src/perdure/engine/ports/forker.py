@@ -5,6 +5,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from perdure.engine.ports.announcements import AnnouncedWorkflow
 from perdure.engine.ports.owned_run import OwnedRun
 from perdure.stores.records import RunRow
 
@@ -23,8 +24,8 @@ class ForkRequest(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-# The arguments of a run with others in their place, checked; BadArguments.
-MergeInput: TypeAlias = Callable[[RunRow, Mapping[str, msgspec.Raw]], str]
+# The arguments of a run with others in their place, checked by the code or by what was announced; BadArguments.
+MergeInput: TypeAlias = Callable[[RunRow, Mapping[str, msgspec.Raw], AnnouncedWorkflow | None], str]
 
 
 class Forker(Protocol):

@@ -45,5 +45,8 @@ class Host(Protocol):
     def unreadable(self, error: RunUnreadable) -> None:
         """What came for a run that lives here cannot be read."""
 
+    def evict(self, run_id: str) -> None:
+        """A run is not this worker's any more, or must be loaded again."""
+
     def evict_all(self) -> None:
         """Everything this worker owned is not its own any more, or must be loaded again."""

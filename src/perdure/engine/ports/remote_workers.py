@@ -17,6 +17,8 @@ class RemoteWorker(msgspec.Struct, frozen=True):
     epoch: int
     # No queues means every one.
     queues: tuple[str, ...] = ()
+    # Whether its key may start runs for any entity; else children are of the entity of their parents, or of none.
+    names_entities: bool = True
 
 
 class Registration(msgspec.Struct, frozen=True):

@@ -55,6 +55,9 @@ class Transactor(Protocol):
     def connection_type(self, *, is_async: bool) -> str | None:
         """The type of connection that such code gets, as people import it; None when there is none for it."""
 
+    def refusal(self, activity: str, *, is_async: bool) -> str | None:
+        """Why such an activity cannot run here; None when it can."""
+
     async def run(self, owned: OwnedRun, code: ActivityCode) -> Transacted:
         """Run the code inside a transaction, and commit that with the event that records its outcome."""
 

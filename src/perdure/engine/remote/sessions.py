@@ -4,19 +4,19 @@ In:   a worker's id and epoch.
 Out:  its row, or LeaseLost; an Ownership that gathers what it is asked, to be written all or nothing.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
 
 import msgspec
 
 from perdure.clock import Clock
-from perdure.engine.committer import Committer, Group, Settlement
+from perdure.engine.committer import Committer, Group, Settlement, refusal_of
 from perdure.engine.leasing.claims import owned_from
 from perdure.engine.ownership import Ownership
 from perdure.engine.ports import Host, OwnedRun, RemoteWorker, Tenure
 from perdure.errors import LeaseLost, NotAllowed
 from perdure.kernel.run import RunState
 from perdure.kernel.status import Status
-from perdure.stores.answers import Applied, Stale
+from perdure.stores.answers import Applied, Moved, Stale
 from perdure.stores.operations import ExpectOwner, Fence, Operation, RenewWorker
 from perdure.stores.port import Store
 from perdure.stores.records import LoadedRun, RunRow, WorkerRow
@@ -67,6 +67,7 @@ class WorkerSession:
         self.queues: tuple[str, ...] = tuple(msgspec.json.decode(row.queues, type=list[str]))
         self.workflows: tuple[str, ...] = tuple(msgspec.json.decode(row.workflows or "[]", type=list[str]))
         self._sessions = sessions
+        self._has_renewed = False
 
     @property
     def fence(self) -> Fence:
@@ -75,17 +76,37 @@ class WorkerSession:
     def lost(self) -> LeaseLost:
         return LeaseLost(self.row.worker_id, self.row.epoch)
 
-    def renewal(self, now: int) -> tuple[Operation, ...]:
-        """What prolongs the lease, when a third of it is over."""
-        until = now + LEASE_MS
-        if not self._is_alive or self.row.lease_until > until - LEASE_MS // 3:
-            return ()
-        return (RenewWorker(self.row.worker_id, self.row.epoch, until),)
+    async def renew(self) -> None:
+        """Prolong the lease; LeaseLost."""
+        self._has_renewed = True
+        until = self._sessions.clock.now() + LEASE_MS
+        renewal = RenewWorker(self.row.worker_id, self.row.epoch, until)
+        answer = await self._sessions.committer.apply(self.fence, renewal)
+        if isinstance(answer, Stale | Moved):
+            raise self.lost()
+        if not isinstance(answer, Applied):
+            raise refusal_of(answer, self._sessions.store.url)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the lease is to be prolonged: a third of it is over."""
+        now = self._sessions.clock.now()
+        return self._is_alive and not self._has_renewed and self.row.lease_until <= now + LEASE_MS - LEASE_MS // 3
+
+    def ask(self, *operations: Operation) -> "asyncio.Future[Settlement]":
+        """Put a group of this worker into the next batch, and beside the first what prolongs its lease."""
+        if self.is_due:
+            self._has_renewed = True
+            until = self._sessions.clock.now() + LEASE_MS
+            self._sessions.committer.ask(self.fence, RenewWorker(self.row.worker_id, self.row.epoch, until))
+        return self._sessions.committer.ask(self.fence, *operations)
 
     async def write(self, *operations: Operation) -> Settlement:
         """Write a group of this worker; LeaseLost."""
-        renewal = self.renewal(self._sessions.clock.now())
-        answer = await self._sessions.committer.apply(self.fence, *renewal, *operations)
+        return self.held(await self.ask(*operations))
+
+    def held(self, answer: Settlement) -> Settlement:
+        """The same answer; LeaseLost when it says that the epoch has moved."""
         if isinstance(answer, Stale):
             raise self.lost()
         return answer
@@ -115,10 +136,18 @@ class Writing:
 
     async def write(self) -> Settlement:
         """Write all of it or nothing; Moved when the run is not what it was read as. LeaseLost."""
-        operations = [self._expected, *self._gathering.operations, *self._beside]
-        answer = await self._session.write(*operations)
-        self._gathering.settle(answer)
+        answer = await self._session.write(*self.operations)
+        self.settle(answer)
         return answer
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What it all comes to so far."""
+        return [self._expected, *self._gathering.operations, *self._beside]
+
+    def settle(self, answer: Settlement) -> None:
+        """Tell those who asked for it what became of it."""
+        self._gathering.settle(answer)
 
 
 class WorkerSessions:
@@ -129,11 +158,12 @@ class WorkerSessions:
         self.committer = committer
         self.clock = clock
         self.owner = owner
-        # Called when something was written that other runs, or callers that wait, may want to know of.
-        self.on_written: Callable[[Sequence[str]], None] = lambda _: None
+        # Whether remote workers call this process: then it looks after them.
+        self.are_used = False
 
     async def find(self, worker: RemoteWorker) -> WorkerSession:
         """The worker of this call; LeaseLost when it is none any more, NotAllowed when another key's."""
+        self.are_used = True
         row = await self.store.reads.remote.worker(worker.worker_id)
         if row is None or row.epoch != worker.epoch or not row.remote or row.namespace != worker.namespace:
             raise LeaseLost(worker.worker_id, worker.epoch)

@@ -61,13 +61,13 @@ class StoreSchedules:
 
     async def create(self, namespace: str, name: str, call: ScheduledCall, when: Timetable) -> None:
         """A new one; ScheduleExists."""
-        self._refuse_if_over(when)
+        self._refuse_useless(when)
         if not await self._insert(namespace, name, call, when):
             raise ScheduleExists(name, namespace)
 
     async def put(self, namespace: str, name: str, call: ScheduledCall, when: Timetable) -> None:
         """A new one, or another one in the place of the one there is; its pause and its decisions stay."""
-        self._refuse_if_over(when)
+        self._refuse_useless(when)
         while not await self._insert(namespace, name, call, when):
             row = await self._rows.reads.get(namespace, name)
             if row is not None and await self._change(row, when, call, "api"):
@@ -76,7 +76,8 @@ class StoreSchedules:
     async def _insert(self, namespace: str, name: str, call: ScheduledCall, when: Timetable) -> bool:
         return await self._rows.is_applied(self._rows.insertion(namespace, name, call, when, "api"))
 
-    def _refuse_if_over(self, when: Timetable) -> None:
+    def _refuse_useless(self, when: Timetable) -> None:
+        when.refuse_misleading()
         if next(when.times_after(as_moment(self._clock.now())), None) is None:
             raise BadSchedule(f"{when} never starts: no time of it lies ahead")
 
@@ -95,7 +96,7 @@ class StoreSchedules:
             schedule = self._rows.read(row)
             when = with_changes(schedule.when, changes)
             if changes:
-                self._refuse_if_over(when)
+                self._refuse_useless(when)
             return await self._change(row, when, call or schedule.call, schedule.source)
 
         await self._rows.until_done(namespace, name, change)

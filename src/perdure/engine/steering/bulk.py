@@ -19,6 +19,7 @@ from perdure.engine.committer import Committer, Settlement, refusal_of
 from perdure.engine.ports import Broadcast, BulkAction, Failures, Tally, Verb
 from perdure.engine.reads import StoreReader
 from perdure.engine.steering.forking import StoreForker
+from perdure.engine.steering.pace import Pace
 from perdure.engine.stopping import Stopping
 from perdure.errors import (
     IdConflict,
@@ -34,12 +35,10 @@ from perdure.errors import (
 from perdure.kernel.filters import Filter, matches
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Closed, Full, Missing, Moved, Posted
-from perdure.stores.operations import ExpectRun, Operation, PostMessage
+from perdure.stores.operations import ExpectRun, Operation, PostDelayed, PostMessage
 from perdure.stores.records import RunFilter, RunQuery, RunRow
 from perdure.stores.rules.filters import run_fields
 
-# So many runs are read and asked at once.
-BITE = 50
 # A run that changes whenever it is looked at is asked without a condition in the end.
 TRIES = 5
 # So many ids of runs with an error are told.
@@ -73,14 +72,17 @@ class StoreBulk:
         """Do this to the runs that match and are on disk now."""
         meant = await self._meant(namespace, where)
         tally = Tally(matched=len(meant))
-        for first in range(0, len(meant), BITE):
-            bite = meant[first : first + BITE]
+        pace, clock = Pace(), asyncio.get_running_loop().time
+        first = 0
+        while bite := meant[first : first + pace.size]:
+            began = clock()
             found = await self._reader.matching.among(RunQuery(namespace, where, None, len(bite)), bite)
             answers = await asyncio.gather(*(self._ask(row, action, where) for row in found))
             tally = _added(tally, len(bite), found, answers)
             told(tally)
+            first += len(bite)
             # Others have their turn between two transactions.
-            await asyncio.sleep(0)
+            await asyncio.sleep(pace.rest_after(clock() - began))
         return tally
 
     async def _meant(self, namespace: str, where: Filter) -> list[object]:
@@ -123,9 +125,10 @@ class StoreBulk:
             return await self._send(row, action, guard)
         match action.verb:
             case Verb.CANCEL:
-                return await self._stopping.cancel(row, action.reason, None, guard) or True
+                stopped = await self._stopping.cancel(row, action.reason, None, guard, action.message_id)
+                return _is_news(stopped)
             case Verb.TERMINATE:
-                return await self._stopping.terminate(row, action.reason, guard) or True
+                return _is_news(await self._stopping.terminate(row, action.reason, guard, action.message_id))
             case Verb.PAUSE:
                 return await self._stopping.pause(row, action.reason, guard)
             case Verb.RESUME:
@@ -137,14 +140,14 @@ class StoreBulk:
 
     async def _send(self, row: RunRow, action: Broadcast, guard: Sequence[Operation]) -> Settlement | bool:
         sent, now = action.sent, self._clock.now()
-        kind, body = type(sent).__name__, rows.message_body(sent)
-        post = PostMessage(row.run_id, action.message_id, kind, body, now, self._max_unread)
+        if action.delay_ms:
+            sent = msgspec.structs.replace(sent, due_at=self._clock.latest() + action.delay_ms)
+        given = (row.run_id, action.message_id, type(sent).__name__, rows.message_body(sent), now, self._max_unread)
+        post = PostMessage(*given) if sent.due_at is None else PostDelayed(*given, sent.due_at)
         answer = await self._committer.apply(*guard, post)
         if isinstance(answer, Applied) and isinstance(answer.value, Posted):
             self._stopping.notice(answer, row.run_id, action.message_id, sent, now)
-            # Without a count it was there before.
-            return answer.value.count is not None
-        return answer
+        return _is_news(answer)
 
     def _is_done(self, row: RunRow, answer: Settlement) -> bool:
         match answer:
@@ -156,6 +159,13 @@ class StoreBulk:
                 raise InboxFull(row.workflow_id, most)
             case _:
                 raise refusal_of(answer, self._url)
+
+
+def _is_news(answer: Settlement | None) -> Settlement | bool:
+    """The answer to a message, False when it was there before; None says that it was done without one."""
+    if isinstance(answer, Applied) and isinstance(answer.value, Posted):
+        return answer.value.count is not None
+    return True if answer is None else answer
 
 
 def _as_read(row: RunRow) -> ExpectRun:

@@ -17,7 +17,7 @@ from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals
 from perdure.engine.background import Background
 from perdure.engine.committer import Committer, Dropped, Settlement, Unavailable
-from perdure.engine.ports import ForkRequest, MergeInput, OwnedRun, StartRequest
+from perdure.engine.ports import Announcements, ForkRequest, MergeInput, OwnedRun, StartRequest
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
 from perdure.errors import BadForkPoint, IdConflict, NotOpen, RunClosed, RunNotFound, RunOpen, StoreError
@@ -71,6 +71,7 @@ class StoreForker:
         arrivals: Arrivals,
         reader: StoreReader,
         background: Background,
+        announcements: Announcements,
     ) -> None:
         self._store = store
         self._committer = committer
@@ -79,6 +80,7 @@ class StoreForker:
         self._arrivals = arrivals
         self._reader = reader
         self._background = background
+        self._announcements = announcements
 
     # Retry
 
@@ -123,7 +125,8 @@ class StoreForker:
         past = _past(history, kept_up_to(seq), tuple(request.results.items()))
         again = _again(row, workflow_id)
         if request.input:
-            again = msgspec.structs.replace(again, input=merge(row, request.input))
+            announced = await self._announcements.get(namespace, row.workflow)
+            again = msgspec.structs.replace(again, input=merge(row, request.input, announced))
         return await self._make(row, again, FORK, request.reason, past)
 
     # Both

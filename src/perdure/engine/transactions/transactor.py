@@ -80,6 +80,12 @@ class StoreTransactor:
         """The type of connection that such code gets, as people import it; None when there is none for it."""
         return self._transactions.connection_type(is_async=is_async)
 
+    def refusal(self, activity: str, *, is_async: bool) -> str | None:
+        """Why such an activity cannot run here; None when it can."""
+        if self.connection_type(is_async=is_async) is not None:
+            return None
+        return f"the activity {activity!r} is an `async def`; on SQLite a transactional one is a plain `def`"
+
     async def run(self, owned: OwnedRun, code: ActivityCode) -> Transacted:
         """Run the code inside a transaction, and commit that with the event that records its outcome."""
         if not self.owns(owned):

@@ -44,10 +44,12 @@ class KeyAuthentication:
         """The key that is shown; TooManyRequests where one source shows wrong ones again and again."""
         row = await self._keys.check(text)
         if row is None:
-            self._count_wrong(str((scope.get("client") or ("?",))[0]))
+            self.count_wrong(scope)
         return row
 
-    def _count_wrong(self, source: str) -> None:
+    def count_wrong(self, scope: AsgiScope) -> None:
+        """One more wrong key from the source of this request; TooManyRequests when there were too many."""
+        source = str((scope.get("client") or ("?",))[0])
         now = self._clock.now()
         recent = [at for at in self._wrong.get(source, ()) if at > now - WINDOW_MS]
         if len(self._wrong) >= MOST_SOURCES:

@@ -6,7 +6,7 @@ import msgspec
 
 from perdure.authoring.options import milliseconds
 from perdure.engine.ports import MadeKey
-from perdure.errors import BadOption, KeyNotFound, LastAdminKey, NotAllowed
+from perdure.errors import BadOption, KeyAlreadyMade, KeyNotFound, LastAdminKey, NotAllowed
 from perdure.http.access import key_request
 from perdure.http.calls import Call
 from perdure.http.table import NoQuery, RouteRows, Scope
@@ -40,7 +40,7 @@ class KeyPage(msgspec.Struct, frozen=True):
     body=KeyBody,
     answer=MadeKey,
     status=CREATED,
-    errors=(BadOption,),
+    errors=(BadOption, KeyAlreadyMade),
     has_namespace=False,
     keeps_answer=False,
 )

@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.authoring.options import checked_reason
+from perdure.authoring.options import checked_reason, milliseconds
 from perdure.engine.ports import Broadcast, BulkAction, Steering, Verb
 from perdure.errors import BadFilter, BadOption
 from perdure.http.calls import Call
@@ -35,13 +35,14 @@ class SteerAllBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SignalAllBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which runs, and the signal; under one `id` each of them gets it once, whenever sent."""
+    """Which runs, and the signal; under one `id` each of them gets it once, whenever sent; after `delay` seconds."""
 
     where: str
     name: str
     payload: msgspec.Raw = absent()
     params: dict[str, Any] | None = None
     id: str | None = None
+    delay: float | None = None
     dry_run: bool = False
 
 
@@ -75,6 +76,6 @@ async def signal_all(call: Call[NoQuery, SignalAllBody]) -> Bulk:
     name = checked_id("signal name", body.name)
     # Without an id it counts once in each run as well, however often a run is come to.
     message_id = call.request_id if body.id is None else f"signal:{checked_id('signal id', body.id)}"
-    return await _act(
-        call, Broadcast(SignalSent(name, checked_value(body.payload, f"the signal {name!r}")), message_id)
-    )
+    delay_ms = 0 if body.delay is None else milliseconds(body.delay, "delay")
+    sent = SignalSent(name, checked_value(body.payload, f"the signal {name!r}"))
+    return await _act(call, Broadcast(sent, message_id, delay_ms))

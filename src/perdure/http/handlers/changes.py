@@ -6,7 +6,7 @@ from perdure.engine.ports import Subscription
 from perdure.errors import BadFilter, BadOption, CursorExpired
 from perdure.http.calls import Call
 from perdure.http.handlers.runs import params_of
-from perdure.http.sse import Frame
+from perdure.http.streaming.sse import Frame
 from perdure.http.table import RouteRows, Scope
 from perdure.stores.records import RunFilter
 from perdure.views.changes import Change, change_view

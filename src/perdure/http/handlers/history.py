@@ -10,7 +10,7 @@ from perdure.diagnostics.explain import Explanation, explain
 from perdure.errors import BadField, QueryNotFound, RunNotFound, RunUnreadable
 from perdure.http.calls import Call
 from perdure.http.handlers.runs import RunPage
-from perdure.http.sse import Frame
+from perdure.http.streaming.sse import Frame
 from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.http.values import run_json
 from perdure.stores.records import RunFilter

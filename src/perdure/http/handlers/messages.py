@@ -26,6 +26,7 @@ from perdure.http.values import absent, checked_value
 from perdure.ids import checked_id
 from perdure.kernel.messages import DeferredFailure, DeferredResult, RequestSent, SignalSent
 from perdure.kernel.requests import Answered, Refused
+from perdure.stores.records import RunRow
 from perdure.views.run import DeferredInfo, deferred_views, run_view, signal_misfit
 
 ROWS = RouteRows()
@@ -90,12 +91,21 @@ async def send_signal(call: Call[NoQuery, SignalBody]) -> Sent:
     message_id = None if body.id is None else f"signal:{checked_id('signal id', body.id)}"
     sent = SignalSent(name, checked_value(body.payload, f"the signal {name!r}"))
     delay_ms = 0 if body.delay is None else milliseconds(body.delay, "delay")
-    if not body.force and row.waiting is not None:
-        waits = (await run_view(call.engine, row)).waiting_for
-        if (trouble := signal_misfit(name, msgspec.json.decode(sent.payload), waits)) is not None:
-            raise BadValue(f"the signal {name!r}", f"the run waits for another payload: {trouble}; nothing was sent")
+    if not body.force:
+        await _check_payload(call, row, name, msgspec.json.decode(sent.payload))
     await call.engine.client.post(call.namespace, row.run_id, row.workflow_id, sent, message_id, delay_ms=delay_ms)
     return Sent(row.workflow_id, row.run_id)
+
+
+async def _check_payload(call: Call[NoQuery, SignalBody], row: RunRow, name: str, payload: object) -> None:
+    """BadValue for what the run waits for otherwise, or what its code was announced not to take."""
+    if row.waiting is not None:
+        waits = (await run_view(call.engine, row)).waiting_for
+        if (trouble := signal_misfit(name, payload, waits)) is not None:
+            raise BadValue(f"the signal {name!r}", f"the run waits for another payload: {trouble}; nothing was sent")
+    trouble = await call.service.catalog.signal_misfit(call.namespace, row.workflow, name, payload)
+    if trouble is not None:
+        raise BadValue(f"the signal {name!r}", f"{row.workflow!r} takes another payload: {trouble}; nothing was sent")
 
 
 @ROWS.add(

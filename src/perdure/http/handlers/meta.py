@@ -52,7 +52,7 @@ async def versions(_: Call[NoQuery, None]) -> Version:
 @ROWS.add("GET", "/openapi.json", Scope.OPEN, answer=dict[str, Any], **OPEN)
 async def openapi(call: Call[NoQuery, None]) -> dict[str, Any]:
     """The routes, in the words of OpenAPI."""
-    return document(call.service.routes)
+    return document(call.service.routes, str(call.scope.get("root_path") or ""))
 
 
 @ROWS.add("GET", "/docs", Scope.OPEN, answer=bytes, **OPEN)

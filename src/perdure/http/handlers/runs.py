@@ -21,8 +21,12 @@ from perdure.errors import (
     BadFilter,
     BadOption,
     IdConflict,
+    NotAllowed,
     PerdureError,
+    RunCancelled,
     RunNotFound,
+    RunTerminated,
+    RunTimedOut,
     StoreUnavailable,
     UnknownWorkflow,
 )
@@ -69,10 +73,14 @@ class StartQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run ended without a result; `failure` is all that is kept of the error that failed it."""
+    """Why a run ended without a result: the class of the error, and what it says.
+
+    `failure` is all that is kept of the error that failed it; `reason` was given by who ended it.
+    """
 
     type: str
-    message: str | None
+    message: str
+    reason: str | None = None
     notes: tuple[str, ...] = ()
     failure: dict[str, Any] | None = None
 
@@ -131,10 +139,12 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     wait = checked_wait(call.query.wait)
     found = await _start(call, call.body)
     ended = {} if wait is None else await _result(call, found.run_id, wait)
-    body = run_json(await run_view(call.engine, await call.engine.reader.read(call.namespace, found.run_id)))
+    is_new = found.is_new if isinstance(found, KeptRun) else isinstance(found, OwnedRun)
+    row = await call.engine.reader.read(call.namespace, found.run_id)
+    # Of one that is new there is nothing more to be told than what its row says.
+    body = run_json(await run_view(call.engine, row, is_listed=is_new and wait is None))
     if "result" in ended:
         body = msgspec.Raw(bytes(body)[:-1] + b',"result":' + bytes(ended["result"]) + b"}")
-    is_new = found.is_new if isinstance(found, KeptRun) else isinstance(found, OwnedRun)
     return Reply(body, CREATED if is_new else 200)
 
 
@@ -165,7 +175,9 @@ async def _start(call: Call[Any, Any], start: StartBody) -> StartedRun:
     entity_id = start.entity_id
     if call.caller.entity_id is not None:
         if entity_id not in {None, call.caller.entity_id}:
-            raise RunNotFound(str(entity_id), call.namespace)
+            raise NotAllowed(
+                f"the key {call.caller.label!r} starts runs of its own entity alone", "leave entity_id away"
+            )
         entity_id = call.caller.entity_id
     traits = Traits(
         entity_id=None if entity_id is None else checked_id("entity id", entity_id),
@@ -304,6 +316,12 @@ async def get_result(call: Call[WaitQuery, None]) -> Reply:
     return Reply(result, ACCEPTED if result["status"] in OPEN_STATUSES else 200)
 
 
+# The class of the error that tells of an end, and what it says where nobody gave a reason.
+ENDED = {
+    Status.CANCELLED: (RunCancelled.__name__, "the run was cancelled"),
+    Status.TERMINATED: (RunTerminated.__name__, "the run was terminated"),
+    Status.TIMED_OUT: (RunTimedOut.__name__, "the run took longer than its timeout"),
+}
 OPEN_STATUSES: frozenset[str] = frozenset({Status.PENDING, Status.RUNNING, Status.SUSPENDED})
 
 
@@ -323,7 +341,8 @@ def result_json(ending: Ending) -> dict[str, Any]:
         return {"status": ending.status, "result": msgspec.Raw(bytes(ending.result))}
     failure = ending.failure
     if failure is None:
-        return {"status": ending.status, "error": RunError(ending.status.title(), ending.reason, ending.notes)}
+        kind, text = ENDED[ending.status]
+        return {"status": ending.status, "error": RunError(kind, ending.reason or text, ending.reason, ending.notes)}
     return {
         "status": ending.status,
         "error": {"type": failure.type, "message": failure.message, "failure": failure},

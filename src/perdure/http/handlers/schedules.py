@@ -106,7 +106,7 @@ async def list_schedules(call: Call[NoQuery, None]) -> SchedulePage:
 )
 async def create_schedule(call: Call[NoQuery, NewScheduleBody]) -> ScheduleInfo:
     """Make a schedule."""
-    name, when = checked_schedule_name(call.body.name), _timetable(call.body.when)
+    name, when = checked_schedule_name(call.body.name), timetable_in(call.body.when)
     await call.engine.schedules.create(call.namespace, name, await _scheduled(call, call.body.call), when)
     return await schedule_of(call.engine, call.namespace, name)
 
@@ -122,7 +122,7 @@ async def get_schedule(call: Call[NoQuery, None]) -> ScheduleInfo:
 )
 async def put_schedule(call: Call[NoQuery, ScheduleBody]) -> ScheduleInfo:
     """Make a schedule, or put it in the place of the one there is, whose pause and decisions stay."""
-    name, when = checked_schedule_name(call.path["name"]), _timetable(call.body.when)
+    name, when = checked_schedule_name(call.path["name"]), timetable_in(call.body.when)
     scheduled = await _scheduled(call, call.body.call)
     if call.caller.entity_id is None:
         await call.engine.schedules.put(call.namespace, name, scheduled, when)
@@ -228,6 +228,11 @@ async def _put_own(call: Call[Any, Any], name: str, scheduled: ScheduledCall, wh
 async def _scheduled(call: Call[Any, Any], start: ScheduledBody) -> ScheduledCall:
     """What is to be started, checked as a start is; it needs the right to start."""
     check_scope(call.caller, Scope.START)
+    return await scheduled_call(call, start)
+
+
+async def scheduled_call(call: Call[Any, Any], start: ScheduledBody) -> ScheduledCall:
+    """What is to be started, checked as a start is."""
     arguments = await call.service.catalog.arguments(call.namespace, start.workflow, start.input)
     entity_id = start.entity_id if call.caller.entity_id is None else call.caller.entity_id
     if start.entity_id not in {None, entity_id}:
@@ -248,7 +253,8 @@ async def _scheduled(call: Call[Any, Any], start: ScheduledBody) -> ScheduledCal
     )
 
 
-def _timetable(given: msgspec.Raw) -> Timetable:
+def timetable_in(given: msgspec.Raw) -> Timetable:
+    """When a schedule starts runs; BadSchedule."""
     try:
         return msgspec.json.decode(given, type=Timetable)  # type: ignore[no-any-return]  # a union
     except msgspec.ValidationError as error:

@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
-import msgspec
 from yarl import URL
 
-from perdure.http.problems import error_of
+from perdure.http.remote.connection import problem_in
 from perdure.http.remote.transport import HttpAnswer
 
 CONNECT_SECONDS = 10.0
@@ -48,7 +47,8 @@ class AiohttpTransport:
         try:
             async with session.get(self._address(path), headers=headers, timeout=timeout) as answer:
                 if answer.status != 200:  # noqa: PLR2004 - the number is its name
-                    raise error_of(msgspec.json.decode(await answer.read()))
+                    found = problem_in(await answer.read())
+                    raise found or ConnectionError(f"something before the server answered {answer.status} by itself")
                 async for line in answer.content:
                     yield line
         except (TimeoutError, aiohttp.ClientError, OSError) as error:

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.authoring.options import AttributesPatch
 from perdure.engine.ports import Ending, OwnedRun, StartRequest
-from perdure.errors import BadOption, NotAnswered, RequestRefused
+from perdure.errors import BadOption, BadToken, NotAnswered, RequestRefused
 from perdure.http.remote.connection import Connection, run_path
 from perdure.kernel.failure import Failure
 from perdure.kernel.messages import DeferredFailure, DeferredResult, RequestSent, Sent, SignalSent
@@ -118,6 +118,8 @@ class RemoteClient:
         _refuse_connection(within)
         sent = resolution("of the token")
         body = {"error": sent.error} if isinstance(sent, DeferredFailure) else {"value": sent.value}
+        if not token.isascii() or not token:
+            raise BadToken
         await self._connection.post(f"/v1/deferreds/{quote(token, safe='')}", body, namespace=namespace)
 
     async def cancel(self, namespace: str, run_id: str, id: str, reason: str | None, deadline_ms: int | None) -> None:
@@ -161,7 +163,8 @@ class RemoteError(msgspec.Struct, frozen=True):
     """Why a run ended without a result, as the server tells it."""
 
     type: str
-    message: str | None
+    message: str
+    reason: str | None = None
     notes: tuple[str, ...] = ()
     failure: Failure | None = None
 
@@ -184,5 +187,5 @@ def _ending(found: RemoteResult) -> Ending:
         return Ending(found.status, result=found.result)
     error = found.error
     if found.status == Status.FAILED:
-        return Ending(found.status, failure=error.failure or Failure(error.type, error.message or ""))
-    return Ending(found.status, reason=error.message, notes=error.notes)
+        return Ending(found.status, failure=error.failure or Failure(error.type, error.message))
+    return Ending(found.status, reason=error.reason, notes=error.notes)

@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from perdure.clock import Clock, pause
-from perdure.errors import StoreUnavailable
+from perdure.errors import PerdureError, StoreUnavailable
 from perdure.http.problems import error_of
 from perdure.http.remote.transport import HttpAnswer, Transport
 
@@ -85,14 +85,26 @@ class Connection:
             else:
                 if answer.status < PROBLEM:
                     return answer
-                found = error_of(msgspec.json.decode(answer.body))
-                if answer.status != UNAVAILABLE:
+                found = problem_in(answer.body)
+                if found is not None and answer.status != UNAVAILABLE:
                     raise found
-                trouble = StoreUnavailable(self.url, str(found))
+                by_itself = f"something before the server answered {answer.status} by itself"
+                trouble = StoreUnavailable(self.url, by_itself if found is None else str(found))
             if self.clock.monotonic() + wait > ends_at:
                 raise trouble
             await pause(self.clock, wait)
             wait = min(wait * 2, LONGEST_PAUSE_MS)
+
+    async def once(self, method: str, path: str, query: Mapping[str, object], body: bytes | None = None) -> bytes:
+        """One request, asked once and under no key; the error that the server met, or StoreUnavailable."""
+        headers = self._headers if body is None else self._headers | {"content-type": "application/json"}
+        try:
+            answer = await self._transport.request(method, path + _query(query), headers, body)
+        except ConnectionError as error:
+            raise StoreUnavailable(self.url, f"the server does not answer: {error}") from None
+        if answer.status < PROBLEM:
+            return answer.body
+        raise error_of(msgspec.json.decode(answer.body))
 
     async def frames(self, path: str, **query: object) -> AsyncIterator[RemoteFrame]:
         """The frames of a stream until it ends; resumed after the last one when the connection is lost."""
@@ -124,6 +136,15 @@ class Connection:
     async def close(self) -> None:
         """Let go of all connections."""
         await self._transport.close()
+
+
+def problem_in(body: bytes) -> PerdureError | None:
+    """The error that an answer tells of; None when it is not the server that speaks, but a proxy before it."""
+    try:
+        problem = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return error_of(problem) if "error" in problem else None
 
 
 async def frames_in(lines: AsyncIterator[bytes]) -> AsyncIterator[RemoteFrame]:

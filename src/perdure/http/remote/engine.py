@@ -8,17 +8,19 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
-from perdure.clock import Clock
+from perdure.clock import Clock, ToldTime
 from perdure.engine.ports import KEEP_MS, STALE_MS, CommandKey, Host, StartedRun, StartRequest
 from perdure.errors import BadOption
 from perdure.http.remote.client import RemoteClient
 from perdure.http.remote.connection import Connection
+from perdure.http.remote.outbox import RemoteOutbox
 from perdure.http.remote.overview import RemoteChanges, RemoteDiagnoses, RemoteDuties, RemoteWorkers
 from perdure.http.remote.schedules import RemoteSchedules
 from perdure.http.remote.steering import RemoteBulk, RemoteForker
 from perdure.http.remote.tenancy import RemoteAccessKeys, RemoteNamespaces
 from perdure.http.remote.transport import Transport
 from perdure.http.remote.views import RemoteViews
+from perdure.http.remote.worker.parts import WorkerParts
 
 NOT_OFFERED = "a server does not give this; open a Perdure on the URL of the database itself"
 
@@ -28,8 +30,14 @@ class RemoteEngine:
 
     once: "RemoteOnce | None" = None
 
-    def __init__(self, url: str, transport: Transport, clock: Clock, key: str | None) -> None:
-        self._speak_over(Connection(url, transport, clock, key))
+    def __init__(
+        self, url: str, transport: Transport, clock: Clock, key: str | None, told: ToldTime | None = None
+    ) -> None:
+        connection = Connection(url, transport, clock, key)
+        self._worker = worker = WorkerParts(connection, clock, told)
+        self.reader, self.claimer, self.owner = worker.reader, worker.claimer, worker.owner
+        self.outputs, self.announcements, self.transactor = worker.outputs, worker.announcements, worker.transactor
+        self._speak_over(connection)
 
     def _speak_over(self, connection: Connection) -> None:
         self.clock = connection.clock
@@ -42,7 +50,8 @@ class RemoteEngine:
         self.diagnoses = RemoteDiagnoses(connection)
         self.worker_views = RemoteWorkers(connection)
         self.duties = RemoteDuties(connection)
-        self.schedules = self.schedule_views = RemoteSchedules(connection)
+        self.outbox = self.sink_views = RemoteOutbox(connection)
+        self.schedules = self.schedule_views = RemoteSchedules(connection, self._worker.lease.declare)
         self.namespaces = RemoteNamespaces(connection)
         self.access_keys = RemoteAccessKeys(connection)
 
@@ -66,19 +75,50 @@ class RemoteEngine:
         return self._connection.url
 
     async def open(self, namespace: str, host: Host | None = None, queues: tuple[str, ...] = ()) -> None:
-        """Look whether the server is there, and whether the key is good."""
+        """Look whether the server is there, and whether the key is good; with a host, become a worker."""
         try:
-            await self._connection.get("/v1/runs", namespace=namespace, limit=1)
+            if host is not None:
+                await self._worker.lease.begin(namespace, queues, host)
+            else:
+                await self._connection.get("/v1/runs", namespace=namespace, limit=1)
         except BaseException:
             await self._connection.close()
             raise
 
     async def close(self) -> None:
-        """Let go of all connections."""
-        await self._connection.close()
+        """Hand back what this worker has, and let go of all connections."""
+        try:
+            await self._worker.close()
+        finally:
+            await self._connection.close()
+
+    def abandon(self) -> None:
+        """Stop at once and say nothing more, as if the process had died."""
+        self._worker.abandon()
 
     async def settle(self, patience_ms: int) -> None:
-        """Everything that was asked for was answered."""
+        """Until everything asked for so far is written; while the server is away, not for longer than this."""
+        await self._worker.settle(patience_ms)
+
+    @property
+    def worker_id(self) -> str:
+        """The id of this process's worker; empty when it is none."""
+        return self._worker.lease.worker_id
+
+    @property
+    def requests(self) -> int:
+        """How many requests told the server what runs want."""
+        return self._worker.writes.requests
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being told to the server."""
+        return self._worker.is_idle
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the server was away, and only time can help."""
+        return self._worker.writes.is_stalled
 
     def __getattr__(self, noun: str) -> NoReturn:
         if noun.startswith("_"):

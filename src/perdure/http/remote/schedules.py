@@ -1,13 +1,13 @@
 """Schedules over a server."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from perdure.engine.ports import Backfilled
+from perdure.engine.ports import Backfilled, Declared
 from perdure.http.remote.client import RemoteRun
 from perdure.http.remote.connection import Connection
 from perdure.http.remote.overview import items_at
@@ -21,8 +21,14 @@ ROOT = "/v1/schedules"
 class RemoteSchedules:
     """Asks a server for schedules; the ScheduleKeeper and the ScheduleViews of an engine."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, declare: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self._connection = connection
+        self._declare = declare
+
+    async def reconcile(self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str]) -> None:
+        """Have the server make, change and remove schedules as the code of this worker says."""
+        said = {name: {"call": call_body(each.call), "when": each.when} for name, each in declared.items()}
+        await self._declare(said)
 
     async def create(self, namespace: str, name: str, call: ScheduledCall, when: Timetable) -> None:
         """A new one; ScheduleExists."""

@@ -55,5 +55,6 @@ class RemoteBulk:
             # One that is asked for again must count once in each run.
             id = action.message_id.removeprefix("signal:")
             body |= {"name": action.sent.name, "payload": action.sent.payload, "id": id}
+            body |= {"delay": action.delay_ms / 1000} if action.delay_ms else {}
         data = await self._connection.post(f"/v1/bulk/{verb}", body, namespace=namespace)
         return msgspec.json.decode(data, type=Bulk)

@@ -8,13 +8,11 @@ Everything works without them, only later.
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
-from perdure.stores.operations import Operation
 from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import Link
 from perdure.stores.postgres.names import LISTENS, channel_of, saying
-from perdure.stores.rules.table import TABLE, News
+from perdure.stores.rules.table import News
 
 GAP_SECONDS = 0.01
 
@@ -36,17 +34,6 @@ def read(text: str) -> News:
     for letter in text:
         found |= LETTERS.get(letter, ANYTHING)
     return found if text else ANYTHING
-
-
-def news_of(groups: Sequence[Sequence[Operation]]) -> News:
-    """What others may want to know of a batch."""
-    news = News.NOTHING
-    for group in groups:
-        for operation in group:
-            rule = TABLE[type(operation)]
-            if not (rule.told_if_free and getattr(operation, "owner", None) is not None):
-                news |= rule.news
-    return news
 
 
 class Notices:

@@ -12,13 +12,21 @@ import msgspec
 from perdure.kernel.attributes import merged
 from perdure.stores.answers import Answer, Answers, Moved, answer_group
 from perdure.stores.operations import Annotate, InsertRichRun, SetAttributes
-from perdure.stores.rules.filters import attribute_rows
+from perdure.stores.rules.filters import are_plain, attribute_rows
 from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 
 def put_attributes(runs: Sequence[InsertRichRun]) -> Steps[None]:
     """Let new runs be found by their attributes."""
-    rows = [row for run in runs for row in attribute_rows(run.run_id, run.namespace, run.attributes)]
+    plain: list[tuple[object, ...]] = []
+    rows: list[tuple[object, ...]] = []
+    for run in runs:
+        if are_plain(run.attributes):
+            plain.append((run.run_id, run.namespace, run.attributes))
+        else:
+            rows += attribute_rows(run.run_id, run.namespace, run.attributes)
+    if plain:
+        yield ManyRows("put_plain_attributes", plain)
     if rows:
         yield ManyRows("put_attributes", rows)
 

@@ -17,7 +17,7 @@ from perdure.stores.operations import Fence, Listen, Operation, PauseRun, PostDe
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.changes import log_shown, moment_of
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
-from perdure.stores.rules.outbox import queue_applied
+from perdure.stores.rules.outbox import Ended, queue_applied
 from perdure.stores.rules.pausing import pause_runs, resume_runs
 from perdure.stores.rules.questions import Query, Release, Savepoint, Steps
 from perdure.stores.rules.runs import append_events
@@ -45,6 +45,8 @@ class Sorted:
         self.late: Answers = {}
         # Those among them that may be there already, for they have ids of their callers.
         self.known_late: list[tuple[int, PostMessage | PostDelayed]] = []
+        # The ends of runs by operations which do not name them.
+        self.ended: list[Ended] = []
         bulk = self.stages[Stage.BULK]
         for index, group in enumerate(groups):
             for operation in group:
@@ -65,6 +67,7 @@ class Sorted:
     @property
     def has_listener(self) -> bool:
         """Whether somebody begins to listen in this very batch."""
+        # Not a sink: it is told of all that changes after it was answered that it is there, and this batch was before.
         return any(isinstance(each, Listen) for rows in self.stages[Stage.SINGLE].values() for _, each in rows)
 
     @property
@@ -80,7 +83,7 @@ class Sorted:
     @property
     def is_news(self) -> bool:
         """Whether anybody may want to be told of something in it."""
-        return next(self.shown(), None) is not None or bool(self.appended or self.decisions)
+        return next(self.shown(), None) is not None or bool(self.appended or self.decisions or self.ended)
 
     def shown(self) -> Iterator[tuple[int, Any]]:
         """What changes what people see of the run it names."""
@@ -101,9 +104,25 @@ class Sorted:
         if stage is Stage.UPDATES and operation.run_id not in self._touched:
             self._touched.add(operation.run_id)
         elif stage is Stage.UPDATES or stage is Stage.SINGLE:
-            stage, apply = Stage.SINGLE, _one_by_one
+            stage, apply = Stage.SINGLE, self._one_by_one
             self._touched |= touched_runs((operation,))
         self.stages[stage].setdefault(apply, []).append((index, operation))
+
+    def _one_by_one(self, operations: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
+        """Nothing of a group that was refused: what else it wants must not wait for rows of others."""
+        for index, operation in operations:
+            if is_refused(answers, index):
+                continue
+            rule = TABLE[type(operation)]
+            if rule.stage is Stage.UPDATES:
+                yield from rule.apply([(index, operation)], answers)
+                continue
+            answer = yield from rule.apply(operation)
+            if isinstance(answer, Ended):
+                self.ended.append(answer)
+                answer = answer.answer
+            if answer is not None:
+                answer_group(answers, index, answer)
 
     def _add_late(self, index: int, operation: Operation) -> None:
         if isinstance(operation, PostMessage | PostDelayed) and operation.message_id.startswith(OF_CALLERS):
@@ -126,8 +145,8 @@ def apply_groups(groups: Groups, *, is_heard: bool = True) -> Steps[Answers]:
     if batch.is_news and (listeners := (yield Query("listeners", {})).rows):
         shown = [each for index, each in batch.shown() if not is_refused(answers, index)]
         yield from log_shown(shown, listeners)
-        told = (shown, batch.appended, batch.decisions)
-        yield from queue_applied(*told, moment_of([*shown, *batch.appended, *batch.decisions]), listeners)
+        told = (shown, batch.appended, batch.decisions, batch.ended)
+        yield from queue_applied(*told, moment_of([each for part in told for each in part]), listeners)
     return answers
 
 
@@ -140,18 +159,6 @@ def apply_sorted(batch: Sorted) -> Steps[Answers]:
     if batch.known_late:
         yield from answer_unposted(batch.known_late, answers)
     return answers
-
-
-def _one_by_one(operations: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
-    """Nothing of a group that was refused: what else it wants must not wait for rows of others."""
-    for index, operation in operations:
-        if is_refused(answers, index):
-            continue
-        rule = TABLE[type(operation)]
-        if rule.stage is Stage.UPDATES:
-            yield from rule.apply([(index, operation)], answers)
-        elif (answer := (yield from rule.apply(operation))) is not None:
-            answer_group(answers, index, answer)
 
 
 # Group by group

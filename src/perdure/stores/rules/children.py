@@ -3,14 +3,14 @@
 from perdure.stores.answers import Answer, Applied, StoppedChild
 from perdure.stores.operations import StopChildren
 from perdure.stores.rules.changes import log_changes
-from perdure.stores.rules.outbox import ended_rows, queue_unnamed
+from perdure.stores.rules.outbox import Ended
 from perdure.stores.rules.questions import Query, Steps
 
 # No place comes after this one.
 LAST_PLACE = chr(0x10FFFF)
 
 
-def stop_children(stop: StopChildren) -> Steps[Answer | None]:
+def stop_children(stop: StopChildren) -> Steps[Answer | Ended | None]:
     """Close the children whose code was never called, and ask the others to stop."""
     places = stop._asdict() | {"last_place": LAST_PLACE}
     closed = (yield Query("close_unbegun_children", places)).rows
@@ -19,5 +19,5 @@ def stop_children(stop: StopChildren) -> Steps[Answer | None]:
     if asked:
         yield Query("wake_children", {"run_ids": run_ids, "at": stop.at, "reason": stop.reason})
     yield from log_changes([*run_ids, *(run_id for (run_id,) in closed)], stop.at)
-    yield from queue_unnamed(ended_rows(run_id for (run_id,) in closed), stop.at)
-    return Applied(asked) if asked else None
+    answer = Applied(asked) if asked else None
+    return Ended([run_id for (run_id,) in closed], stop.at, answer) if closed else answer

@@ -191,6 +191,18 @@ class Conditions:
 # The rows of attributes
 
 
+def are_plain(attributes: str | None) -> bool:
+    """Whether every database makes the same rows of these attributes by itself: no lists, fractions, odd characters."""
+    text = attributes or "{}"
+    if "\\" in text:
+        return False
+    for value in _attributes(text).values():
+        kind = type(value)
+        if not (kind is str or kind is bool or value is None or (kind is int and SMALLEST <= value <= LARGEST)):
+            return False
+    return True
+
+
 def attribute_rows(run_id: str, namespace: str, attributes: str | None) -> list[tuple[object, ...]]:
     """The rows of a run's attributes: each value with number 0, and the plain ones in a list with others."""
     found: list[tuple[object, ...]] = []

@@ -50,6 +50,17 @@ class Emitted(NamedTuple):
     step: str | None = None
 
 
+class Ended(NamedTuple):
+    """What a rule answers that has ended runs which its operation does not name.
+
+    Sinks are told of these with all else of the batch: one of them may have started in it.
+    """
+
+    run_ids: Sequence[str | bytes]
+    at: int
+    answer: Answer | None
+
+
 _STARTS = Emitted("", {"": STARTED}, number=1, at="created_at")
 _ENDS = {status.value: type for status, type in ENDED.items()}
 
@@ -89,7 +100,12 @@ def _rows(applied: Iterable[Any]) -> list[tuple[Any, ...]]:
 
 
 def queue_applied(
-    applied: Sequence[Any], appended: Sequence[Any], decisions: Sequence[Any], now: int, listeners: Sequence[Any]
+    applied: Sequence[Any],
+    appended: Sequence[Any],
+    decisions: Sequence[Any],
+    ended: Sequence[Ended],
+    now: int,
+    listeners: Sequence[Any],
 ) -> Steps[None]:
     """Queue the events of a batch: first of starts, then of steps, then all others, as each run has them."""
     names = wanted(listeners, now)
@@ -99,6 +115,7 @@ def queue_applied(
     if OUTBOX_STEPS in names and appended:
         first = next((place for place, row in enumerate(rows) if _is_later(row)), len(rows))
         rows[first:first] = _rows(appended)
+    rows += ended_rows(run_id for each in ended for run_id in each.run_ids)
     skipped = [skipped_row(each) for each in decisions if is_skipped(each)]
     count = 0
     if rows:

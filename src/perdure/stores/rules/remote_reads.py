@@ -7,7 +7,7 @@ Out:  the row of one worker, and the deadlines of the attempts that remote worke
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.stores.records import DeadlineRow, WorkerRow
+from perdure.stores.records import DeadlineRow, Standing, WorkerRow
 from perdure.stores.rules.questions import Ask, Query, Question, Steps
 from perdure.stores.unreadable import worker_row
 
@@ -30,6 +30,20 @@ class RemoteReads:
     async def next_due(self) -> int | None:
         ((at,),) = await self._ask(lambda: _found(Query("next_deadline", {})))
         return at if isinstance(at, int) else None
+
+    async def standings(self, run_ids: Sequence[str]) -> dict[str, Standing]:
+        found = await self._ask(lambda: _found(Query("standings", {"run_ids": run_ids})))
+        return {
+            run_id: Standing((seq, at) if type(seq) is type(at) is int else None, had, bool(has_unread))
+            for run_id, had, seq, at, has_unread in found
+        }
+
+    async def children_at(self, run_ids: Sequence[str], places: Sequence[str]) -> dict[str, dict[str, tuple[str, str]]]:
+        found: dict[str, dict[str, tuple[str, str]]] = {}
+        asked = Query("children_at", {"run_ids": run_ids, "places": places})
+        for parent_id, place, *child in await self._ask(lambda: _found(asked)):
+            found.setdefault(parent_id, {})[place] = (str(child[0]), str(child[1]))
+        return found
 
     async def _deadlines(self, question: Question) -> list[DeadlineRow]:
         return [DeadlineRow(*row) for row in await self._ask(lambda: _found(question))]

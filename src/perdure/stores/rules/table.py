@@ -5,7 +5,7 @@ sorts, applies and announces a batch reads this table, and so does the text of t
 Postgres in a single call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, Flag, IntEnum, auto
 from functools import cache
 from operator import attrgetter
@@ -24,6 +24,7 @@ from perdure.stores.rules.idempotency_keys import forget_keys, take_keys
 from perdure.stores.rules.inbox import move_messages, post_delayed, post_messages
 from perdure.stores.rules.namespaces import delete_namespace
 from perdure.stores.rules.outbox import (
+    Ended,
     delete_sink,
     end_gap,
     insert_sink,
@@ -141,7 +142,9 @@ def expecting(statement: str, width: int) -> Callable[..., Steps[None]]:
 _by_run: Callable[[Any], str] = attrgetter("run_id")
 
 
-def single(apply: Callable[[Any], Steps[Answer | None]], news: News = News.NOTHING, *, is_shown: bool = False) -> Rule:
+def single(
+    apply: Callable[[Any], Steps[Answer | Ended | None]], news: News = News.NOTHING, *, is_shown: bool = False
+) -> Rule:
     """An operation that is done by itself; one that changes runs which it does not name logs them itself."""
     return Rule(Stage.SINGLE, apply, news, is_shown=is_shown)
 
@@ -176,7 +179,7 @@ def many_runs(statement: str) -> Callable[[Any], Steps[Answer]]:
 
 
 INSERTS = {"insert_runs": Part.COUNTED, "insert_rich_runs": Part.COUNTED, "put_payloads": Part.PLAIN}
-INSERTS |= {"put_attributes": Part.PLAIN}
+INSERTS |= {"put_plain_attributes": Part.PLAIN, "put_attributes": Part.PLAIN}
 ANNOTATES = {"annotate_runs": Part.RETURNING, "drop_attributes": Part.PLAIN, "renew_attributes": Part.PLAIN}
 PUBLISHES = {"open_runs": Part.RETURNING, "move_heads": Part.PLAIN, "append_values": Part.PLAIN}
 POSTS = {"post_messages": Part.POSTING}
@@ -233,6 +236,7 @@ TABLE: dict[type[Operation], Rule] = {
     operations.RegisterWorker: single(register_worker),
     operations.NoteWorkflows: single(note_workflows),
     operations.RenewWorker: single(one_row("renew_remote_worker")),
+    operations.ShortenLease: single(one_row("shorten_lease")),
     operations.NoteDeadline: bulk("note_deadlines"),
     operations.ForgetDeadline: bulk("forget_deadlines"),
     operations.RaiseEpoch: single(raise_epoch),
@@ -281,3 +285,14 @@ def shown_parts() -> tuple[str, ...]:
     found = ((name, part) for rule in TABLE.values() if rule.is_shown for name, part in rule.parts.items())
     # What belongs to a run besides is written with it.
     return tuple(dict.fromkeys(name for name, part in found if part is not Part.PLAIN))
+
+
+def news_of(groups: Iterable[Sequence[Operation]]) -> News:
+    """What others may want to know of a batch."""
+    news = News.NOTHING
+    for group in groups:
+        for operation in group:
+            rule = TABLE[type(operation)]
+            if not (rule.told_if_free and getattr(operation, "owner", None) is not None):
+                news |= rule.news
+    return news

@@ -21,3 +21,12 @@ select events.seq, events.kind, events.place, events.at, coalesce(events.body, p
 
 -- last_event: number and time of a run's last event.
 select seq, at from events where run_id = :run_id order by seq desc limit 1;
+
+-- standings: of these runs how many messages each has had, its last event, and whether it has unread messages.
+select run_id,
+       messages,
+       (select max(seq) from events where events.run_id = runs.run_id) as seq,
+       (select at from events where events.run_id = runs.run_id order by seq desc limit 1) as at,
+       exists (select 1 from inbox where inbox.run_id = runs.run_id and taken_by is null) as has_unread
+  from runs
+ where run_id in (select value from json_each(:run_ids::text[]));

@@ -55,3 +55,10 @@ select namespace, name, holder, since, last_ok_at, last_error,
        exists (select 1 from workers where workers.worker_id = duties.holder) as is_held
   from duties
  order by namespace, name;
+
+-- schedules: those that have times ahead; so many are looked at.
+select namespace, name, source, body
+  from schedules
+ where next_at is not null
+ order by namespace, next_at
+ limit 1000;

@@ -288,6 +288,13 @@ select parent_id, run_id
   from runs
  where parent_id in (select value from json_each(:run_ids::text[]));
 
+-- children_at: what these runs have started at these places; of those that continue one another, the first.
+select parent_id, parent_place, min(run_id), min(workflow)
+  from runs
+ where parent_id in (select value from json_each(:run_ids::text[]))
+   and parent_place in (select value from json_each(:places::text[]))
+ group by parent_id, parent_place;
+
 -- overdue: runs whose end by the clock has come; the index is named, or all runs of the namespace would be walked.
 -- One whose timeout is over and that has something to undo is left to a worker with its code, unless that cannot go on.
 select *

@@ -22,6 +22,13 @@ update workers
  where worker_id = :worker_id
    and epoch = :epoch::bigint;
 
+-- shorten_lease: a worker that works over a server may be gone; not when it has stirred since.
+update workers
+   set lease_until = :until::bigint
+ where worker_id = :worker_id
+   and epoch = :epoch::bigint
+   and lease_until = :lease_until::bigint;
+
 -- delete_worker: a worker that owns nothing any more.
 delete from workers
  where worker_id = :worker_id

@@ -188,10 +188,8 @@ class TransactionsUnderWay:
         services = self._services
         code = TransactionCode(call, live, services)
         live.running[call.place] = code.attempt
-        if services.engine.transactor.connection_type(is_async=code.is_async) is None:
-            refused = (
-                f"the activity {code.activity!r} is an `async def`; on SQLite a transactional one is a plain `def`"
-            )
+        refused = services.engine.transactor.refusal(code.activity, is_async=code.is_async)
+        if refused is not None:
             code.fail(BadOption(refused))
             return
         task = self._background.spawn(self._transact(live, code))

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure.clock import SystemClock
 from perdure.stores.dialects import NOW_MS, migrations_for, prepare
-from perdure.stores.health import Contents, DutySeen
+from perdure.stores.health import Contents, DutySeen, schedule_seen
 from perdure.stores.postgres.address import Address, address_of
 from perdure.stores.postgres.checks.inspection import dialled, looking_at, workers_seen
 from perdure.stores.postgres.checks.schema_diff import differences
@@ -185,6 +185,9 @@ async def _contents(connection: Connection, address: Address) -> dict[str, Any]:
         "due_runs": due_runs,
         "due_since": due_since,
         "duties": await _rows(connection, DutySeen, asked["duties"].sql),
+        "schedules": tuple(
+            filter(None, (schedule_seen(*row) for row in await connection.fetch(asked["schedules"].sql)))
+        ),
         "last_written_at": int(await connection.fetchval(asked["last_written"].sql)),
         "written_ahead": tuple(id for id, _ in ahead),
         "written_ahead_runs": ahead[0][1] if ahead else 0,

@@ -21,6 +21,7 @@ _TABLE = re.compile(r"^create table \{schema\}\.(\w+) \(\n(.*?)^\)", re.MULTILIN
 _COLUMN = re.compile(r"^    (?!constraint\b)(\w+) +(double precision|\w+)\b([^\n]*)$", re.MULTILINE)
 _ADDED = re.compile(r"^alter table \{schema\}\.(\w+) add column (\w+) (\w+)\b([^\n]*);$", re.MULTILINE)
 _DROPPED = re.compile(r"^alter table \{schema\}\.(\w+) drop column (\w+);$", re.MULTILINE)
+_FUNCTION = re.compile(r"^create function \{schema\}\.(\w+)\(", re.MULTILINE)
 _KEY = re.compile(r"^    constraint (\w+) ", re.MULTILINE)
 _INDEX = re.compile(r"^create (unique )?index (\w+) on", re.MULTILINE)
 _DROPPED_INDEX = re.compile(r"^drop index \{schema\}\.(\w+);$", re.MULTILINE)
@@ -81,11 +82,15 @@ async def differences(connection: Connection, address: Address) -> list[Differen
         columns.setdefault(table, {})[name] = f"{kind} not null" if needed else kind
     indexes = {name: unique for name, unique, valid in await connection.fetch(INDEXES, schema) if valid}
     found = list(_differences(Shape(columns, indexes)))
-    function = write_batch(address.schema).name
-    if not await connection.fetchval("select to_regproc($1) is not null", function):
-        name = function.rpartition(".")[2]
-        found.append(Difference(f"the function {name} is missing", hinders=False))
-    return found
+    return found + [
+        Difference(f"the function {name} is missing", hinders=False)
+        for name in (write_batch(address.schema).name.rpartition(".")[2], *_functions())
+        if not await connection.fetchval("select to_regproc($1) is not null", f"{schema}.{name}")
+    ]
+
+
+def _functions() -> list[str]:
+    return [name for step in migrations("postgres") for name in _FUNCTION.findall(step)]
 
 
 def _differences(found: Shape) -> Iterator[Difference]:

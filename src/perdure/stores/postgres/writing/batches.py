@@ -20,14 +20,13 @@ from perdure.stores.postgres.address import Address
 from perdure.stores.postgres.connections import BY_KEYS, IDLE_IN_TRANSACTION_MS, Connection, Link
 from perdure.stores.postgres.errors import LOST, is_about_database, is_lost, is_of_the_data, trouble, unavailable
 from perdure.stores.postgres.executor import answer
-from perdure.stores.postgres.notify import news_of
 from perdure.stores.postgres.scan_floor import Floors
 from perdure.stores.postgres.writing.function import write_batch
 from perdure.stores.postgres.writing.locked_rows import LOOK_AT_ID_SECONDS, Key, Start, Stuck, keys_of
 from perdure.stores.postgres.writing.single_call import Given, Told, answers_to, rows_of
 from perdure.stores.postgres.writing.splitting import Apart, halves_of, may_be_of_one, pieces_of
 from perdure.stores.rules.batch import apply_groups, apply_singly, is_torn
-from perdure.stores.rules.table import News
+from perdure.stores.rules.table import News, news_of
 
 PLAN = "; ".join(f"set local {name} = {value}" for name, value in BY_KEYS.items())
 # A process that is stopped inside a transaction must not hold its locks for ever.

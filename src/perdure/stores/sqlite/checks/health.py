@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import NotADatabase, StoreUnavailable
-from perdure.stores.health import Contents, Due, DutySeen, WorkerSeen
+from perdure.stores.health import Contents, Due, DutySeen, ScheduleSeen, WorkerSeen, schedule_seen
 from perdure.stores.queries import for_sqlite, migrations, named
 from perdure.stores.sqlite.files import beside, locks_of
 from perdure.stores.sqlite.locks import is_held
@@ -152,6 +152,7 @@ def _contents(db: sqlite3.Connection, path: Path, now: int) -> dict[str, Any]:
         "due_since": _number(due_since),
         "due": tuple(_due(*row) for row in db.execute(asked["due_kinds"], {"now": now})),
         "duties": tuple(_duties(db.execute(asked["duties"]).fetchall())) if _has_duties(db) else (),
+        "schedules": _schedules(db, asked["schedules"]) if _has_duties(db) else (),
         "last_written_at": _number(last_written_at) or 0,
         # What is no text there is a finding of the audit.
         "written_ahead": tuple(str(id) for id, _ in ahead),
@@ -180,6 +181,10 @@ def _duties(rows: list[tuple[Any, ...]]) -> Iterator[DutySeen]:
         with suppress(msgspec.ValidationError):
             fields = dict(zip(DutySeen.__struct_fields__, (*columns, bool(has_row)), strict=True))
             yield msgspec.convert(fields, DutySeen)
+
+
+def _schedules(db: sqlite3.Connection, sql: str) -> tuple[ScheduleSeen, ...]:
+    return tuple(filter(None, (schedule_seen(*row) for row in db.execute(sql))))
 
 
 def _workers(db: sqlite3.Connection, path: Path) -> tuple[WorkerSeen, ...]:

@@ -1,7 +1,19 @@
 -- What SQLite is asked of attributes in its own way. `:rows` becomes as many rows of parameters as the batch has;
 -- unused ones are null and skipped.
 
--- put_attributes: what new runs say of themselves.
+-- put_plain_attributes: what new runs say of themselves in texts, whole numbers and truths alone.
+insert into attributes (run_id, namespace, name, n, kind, text, number, whole)
+select column1, column2, each.key, 0,
+       case each.type when 'text' then 'text' when 'integer' then 'number' else 'truth' end,
+       case each.type when 'text' then each.atom when 'integer' then null else each.type end,
+       case each.type when 'integer' then each.atom end,
+       case each.type when 'integer' then each.atom end
+  from (values :rows), json_each(column3) as each
+ where column1 is not null
+   and each.type <> 'null'
+    on conflict do nothing;
+
+-- put_attributes: what other new runs say of themselves.
 insert into attributes (run_id, namespace, name, n, kind, text, number, whole)
 select column1, column2, column3, column4, column5, column6, column7, column8
   from (values :rows)

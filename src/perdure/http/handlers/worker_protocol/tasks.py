@@ -1,5 +1,6 @@
 """Activities on queues, for workers over HTTP: take attempts, say how they go on and how they ended."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -8,14 +9,15 @@ import msgspec
 from perdure.engine.ports import PublishedValue, RemoteWorker
 from perdure.errors import BadField, LeaseLost, RunNotFound, RunNotOwned
 from perdure.http.calls import Call
-from perdure.http.handlers.remote_workers import worker_of
 from perdure.http.handlers.runs import LONGEST_WAIT
+from perdure.http.handlers.worker_protocol.workers import worker_of
 from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.http.values import absent, checked_value
 from perdure.ids import checked_id
 from perdure.kernel.failure import Failure
 
 T = TypeVar("T")
+B = TypeVar("B", bound="ClaimBody")
 
 ROWS = RouteRows()
 MOST_CLAIMED = 1000
@@ -53,11 +55,11 @@ class ClaimedTasks(msgspec.Struct, frozen=True):
 
 
 class CompleteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the attempt returned."""
+    """What the attempt returned, null for nothing; it is not to be left away."""
 
     epoch: int
     attempt: int
-    result: msgspec.Raw = absent()
+    result: msgspec.Raw
 
 
 class TaskError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -154,19 +156,22 @@ async def heartbeat(call: Call[NoQuery, HeartbeatBody]) -> Beat:
 
 
 async def claimed(
-    call: Call[NoQuery, ClaimBody],
+    call: Call[NoQuery, B],
     claim: Callable[[RemoteWorker, int, Sequence[str] | None], Awaitable[list[T]]],
     *,
-    are_tasks: bool,
+    are_tasks: bool | None,
 ) -> list[T]:
     """What a worker takes at once, or as soon as there is something within its patience; BadField."""
     body, worker = call.body, worker_of(call, call.body.epoch)
     if not 1 <= body.limit <= MOST_CLAIMED:
         raise BadField("limit", f"it is {body.limit}; give 1 to {MOST_CLAIMED}")
     found = await claim(worker, body.limit, body.holding)
-    if not found and body.wait > 0:
-        waiting = call.engine.remote.wait_for_work(worker, are_tasks=are_tasks)
-        # Who has gone would own what nobody gets.
-        is_gone = await call.until_gone(waiting, min(body.wait, LONGEST_WAIT))
-        found = [] if is_gone else await claim(worker, body.limit, body.holding)
+    if found or body.wait <= 0:
+        return found
+    time = asyncio.get_running_loop().time
+    until = time() + min(body.wait, LONGEST_WAIT)
+    with call.engine.remote.waiting(worker, are_tasks=are_tasks) as work:
+        # Who has gone would own what nobody gets; what others were quicker to take is waited for again.
+        while not found and await call.unless_gone(work.comes(), until - time()):
+            found = await claim(worker, body.limit, body.holding)
     return found

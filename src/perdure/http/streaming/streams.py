@@ -18,10 +18,11 @@ LOOK_MS = 900
 
 
 class _Open:
-    """The streams of one key."""
+    """The streams of one key, or of one token until it expires."""
 
-    def __init__(self) -> None:
+    def __init__(self, expires_at: int | None) -> None:
         self.count = 0
+        self.expires_at = expires_at
         self.is_over = asyncio.Event()
 
 
@@ -37,12 +38,13 @@ class OpenStreams:
     @asynccontextmanager
     async def one_more(self, caller: Caller) -> AsyncIterator[asyncio.Event]:
         """While a stream of this caller goes on; what is given is set when its key is good no more."""
-        name = caller.key_id or f"of {caller.label}"
-        mine = self._open.setdefault(name, _Open())
-        if caller.key_id is not None and mine.count >= MOST_STREAMS:
+        name = caller.key_id or f"of {caller.label} {caller.expires_at}"
+        mine = self._open.setdefault(name, _Open(caller.expires_at))
+        has_end = caller.key_id is not None or caller.expires_at is not None
+        if has_end and mine.count >= MOST_STREAMS:
             raise TooManyRequests(f"the key {caller.label!r} has {MOST_STREAMS} streams open already")
         mine.count += 1
-        if caller.key_id is not None and self._looking is None:
+        if has_end and self._looking is None:
             self._looking = asyncio.ensure_future(self._look())
         try:
             yield mine.is_over
@@ -59,13 +61,15 @@ class OpenStreams:
         while True:
             await pause(self._clock, LOOK_MS)
             for name, found in list(self._open.items()):
-                if not name.startswith("of ") and not await self._is_good(name):
+                if not await self._is_good(name, found):
                     self._open.pop(name, None)
                     found.is_over.set()
 
-    async def _is_good(self, key_id: str) -> bool:
+    async def _is_good(self, name: str, found: _Open) -> bool:
+        if name.startswith("of "):
+            return found.expires_at is None or found.expires_at > self._clock.now()
         try:
-            return await self._keys.good(key_id) is not None
+            return await self._keys.good(name) is not None
         except StoreUnavailable:
             # Nobody can have revoked it in a database that is not there.
             return True

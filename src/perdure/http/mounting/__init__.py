@@ -1,0 +1,1 @@
+"""Where the application is: under which path of whose server, and behind which proxy."""

@@ -1,0 +1,54 @@
+"""Connections to our own server: cut when the head of a request takes too long, or has no end.
+
+uvicorn waits for the end of a head for as long as it takes, and keeps all of it meanwhile.
+"""
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS = 10.0
+LARGEST_HEAD = 64 * 1024
+
+
+class CarefulConnection(HttpToolsProtocol):
+    """A connection whose caller must say within a few seconds what it wants."""
+
+    _is_in_head = False
+    _head_size = 0
+    _cutting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._hurry()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_in_head, self._head_size = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._calm()
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # Most heads come in one piece, and cost no timer.
+        if self._is_in_head:
+            self._head_size += len(data)
+            if self._head_size > LARGEST_HEAD:
+                self.transport.abort()
+            elif self._cutting is None:
+                self._hurry()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._calm()
+        super().connection_lost(exc)
+
+    def _hurry(self) -> None:
+        self._cutting = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _calm(self) -> None:
+        if self._cutting is not None:
+            self._cutting.cancel()
+            self._cutting = None

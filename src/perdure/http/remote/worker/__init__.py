@@ -1,0 +1,1 @@
+"""A worker over a server: what the worker of this process asks of its engine, asked by HTTP."""

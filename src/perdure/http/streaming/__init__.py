@@ -1,0 +1,1 @@
+"""Streams: frames, how they are sent, and who has them open."""
