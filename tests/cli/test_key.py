@@ -69,8 +69,16 @@ def test_a_server_for_developers_answers_without_a_key_and_works(shell: Shell) -
         assert f"{url}/v1/runs" in tried
         started = shell("start", "shop:checkout", '["o-9"]', "--id", "o-9", "--url", url)
         assert started.json["id"] == "o-9"
-        assert [run["workflow_id"] for run in shell("list", "--url", url).json] == ["o-9"]
-        assert shell("count", "--url", url).json == 1
+        by_name = shell("start", "checkout", '["o-10"]', "--id", "o-10", "--queue", "slow", "--url", url, "--key", "k")
+        assert (by_name.json["id"], by_name.json["workflow"]) == ("o-10", "checkout")
+        again = shell("start", "checkout", '["o-10"]', "--id", "o-10", "--queue", "slow", "--url", url, "--key", "k")
+        assert again.json["run_id"] == by_name.json["run_id"]
+        unknown = shell("start", "chekout", '["o-10"]', "--url", url)
+        assert (unknown.code, "did you mean checkout?" in unknown.err) == (64, True)
+        unfit = shell("start", "checkout", '{"ordr": 1}', "--url", url)
+        assert (unfit.code, "ordr" in unfit.err) == (64, True), unfit.err
+        assert [run["workflow_id"] for run in shell("list", "--url", url).json] == ["o-10", "o-9"]
+        assert shell("count", "--url", url).json == 2
         assert shell("cancel", "o-9", "--url", url).code == 0
         assert shell("show", "o-9", "--url", url).json["workflow"] == "checkout"
         code, seen = shell.at_terminal("show", "o-9", "--url", url)

@@ -33,6 +33,7 @@ async def writes() -> str:
 
 @workflow(name="writes_on_postgres")
 async def writing() -> str:
+    await go.receive()
     return await writes()
 
 
@@ -156,7 +157,10 @@ async def test_what_is_undone_is_not_told(empty_url: str) -> None:
 async def test_a_transactional_activity_is_told_with_the_end_of_its_run(empty_url: str) -> None:
     async with Perdure(empty_url) as app:
         seen = Seen(app)
-        await app.start(writing.options(id="w"))
+        run = await app.start(writing.options(id="w"))
+        # A subscriber begins with the runs that are open, and this one would soon have ended.
+        await seen.until("w")
+        await run.signal(go, "on")
         while not seen.all or seen.all[-1].run.closed_at is None:
             await seen.until("w")
         assert seen.all[-1].run.status == "COMPLETED"

@@ -2,13 +2,14 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import perdure
 from perdure import (
     AlreadyResolved,
+    BadArguments,
     BadOption,
     Deferred,
     Perdure,
@@ -19,11 +20,15 @@ from perdure import (
     RunTerminated,
     Signal,
     Stream,
+    UnknownWorkflow,
     activity,
     expose,
     workflow,
 )
+from perdure.app.internals import connect_by
 from perdure.app.run import detail_of
+from perdure.engine.ports import Engine
+from perdure.http.remote.engine import RemoteEngine
 from perdure.testing import Environment
 from tests.server.asgi_transport import over_http
 
@@ -115,6 +120,21 @@ async def test_errors_are_those_of_the_engine(env: Environment) -> None:
         with pytest.raises(RunNotFound) as missing:
             await app.get("nobody")
         assert missing.value.id == "nobody"
+
+
+async def test_a_workflow_without_code_here_is_started_by_its_name(env: Environment) -> None:
+    """The server knows it; what is no JSON never gets there."""
+    async with over_http(env) as (app, transport):
+        furnished = Perdure("http://server:7373", worker=False, workflows=[remote_failing])
+        connect_by(furnished, lambda url, key: cast("Engine", RemoteEngine(url, transport, env.clock, key)))
+        async with furnished as elsewhere:
+            run = await elsewhere.start_json("remote_adding", b"[3]", id="by-name", attributes={"tier": 2})
+            assert (await app.get("by-name")).run_id == run.run_id
+            assert (await run.describe()).attributes == {"tier": 2}
+            with pytest.raises(BadArguments, match="not JSON"):
+                await elsewhere.start_json("remote_adding", b'[3], "id": "other"')
+            with pytest.raises(UnknownWorkflow, match="remote_adding"):
+                await elsewhere.start_json("remote_addin", b"[3]")
 
 
 async def test_runs_are_listed_counted_and_stopped(env: Environment) -> None:

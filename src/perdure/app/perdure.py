@@ -34,9 +34,17 @@ from perdure.app.run import Run, handle_of
 from perdure.app.run_results import NOTHING, broadcast_of, own_type, resolution, result_of
 from perdure.app.senders import sender_of
 from perdure.app.shutdown import Shutdown, shutdown
-from perdure.app.start_requests import bound, no_workflow, recorded, request_of, workflow_of
+from perdure.app.start_requests import (
+    bound,
+    checked_json,
+    no_workflow,
+    recorded,
+    request_by_name,
+    request_of,
+    workflow_of,
+)
 from perdure.authoring.durations import Duration, seconds
-from perdure.authoring.options import ConflictPolicy, checked_reason
+from perdure.authoring.options import DEFAULTS, ConflictPolicy, checked_reason, workflow_options
 from perdure.authoring.signals import Signal
 from perdure.authoring.sinks import known_sinks
 from perdure.authoring.workflow import BoundCall, Workflow, workflows
@@ -441,22 +449,31 @@ class Perdure:
         delay: Duration | None = None,
         on_conflict: ConflictPolicy | OnConflict | None = None,
     ) -> Run[object]:
-        """Start a registered workflow by its name, with JSON arguments."""
+        """Start a workflow by its name, with JSON arguments; over a server, also one that only its workers have."""
         known = self._workflow(workflow)
-        if known is None:
+        if known is None and not self._is_remote:
             raise UnknownWorkflow(workflow, self._names())
-        wanted = known.options(
-            id=id,
-            queue=queue,
-            timeout=timeout,
-            priority=priority,
-            entity_id=entity_id,
-            correlation_id=correlation_id,
-            attributes=attributes,
-            delay=delay,
-            on_conflict=on_conflict,
+        settings = workflow_options(
+            DEFAULTS if known is None else known.settings,
+            id,
+            queue,
+            timeout,
+            priority,
+            entity_id,
+            correlation_id,
+            attributes,
+            delay,
+            on_conflict,
         )
-        return await self._start(wanted, wanted.signature.from_json(arguments))
+        if known is None:
+            request, result = request_by_name(workflow, checked_json(workflow, arguments), settings), _ANY
+            found = await starts.start(self._opened, self.namespace, request, settings.on_conflict, {})
+        else:
+            data, args, kwargs = known.signature.from_json(arguments)
+            request, result = request_by_name(workflow, data, settings, (args, kwargs)), known.signature.result
+            defaults = known.signature.defaults
+            found = await starts.start(self._opened, self.namespace, request, settings.on_conflict, defaults)
+        return handle_of(self._home, found, result)
 
     async def start_many(self, *calls: BoundCall[R]) -> list[Run[R] | PerdureError]:
         """Start many runs in few transactions: `start_many(*(pack.call(n) for n in orders))`.

@@ -3,8 +3,10 @@
 import inspect
 from typing import Any
 
+import msgspec
+
 from perdure.authoring.activity import Activity
-from perdure.authoring.options import DEFAULTS
+from perdure.authoring.options import DEFAULTS, WorkflowOptions
 from perdure.authoring.workflow import BoundCall, Workflow
 from perdure.codec import Arguments
 from perdure.engine.ports import StartRequest
@@ -62,16 +64,34 @@ def bound(call: object, whose: str = "start_many() takes") -> BoundCall[Any]:
 
 def request_of(wanted: Workflow[..., Any], arguments: Arguments) -> StartRequest:
     data, args, kwargs = arguments
-    settings = wanted.settings
-    if settings is DEFAULTS:
+    if wanted.settings is DEFAULTS:
         return StartRequest(wanted.name, data.decode(), arguments=(args, kwargs), is_plain=True)
+    return request_by_name(wanted.name, data, wanted.settings, (args, kwargs))
+
+
+def checked_json(workflow: str, data: bytes) -> bytes:
+    """Arguments that are JSON; whether they fit is checked where the workflow is known."""
+    try:
+        msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise BadArguments(workflow, f"the arguments are not JSON: {error}") from None
+    return data
+
+
+def request_by_name(
+    workflow: str,
+    data: bytes,
+    settings: WorkflowOptions,
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+) -> StartRequest:
+    """The request to start a workflow whose code may be elsewhere."""
     return StartRequest(
-        wanted.name,
+        workflow,
         data.decode(),
         settings.id,
         settings.queue or "default",
         settings.priority or 0,
-        (args, kwargs),
+        arguments,
         settings.traits,
         settings.delay_ms,
         on_conflict=settings.on_conflict,

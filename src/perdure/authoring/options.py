@@ -14,7 +14,7 @@ from perdure.errors import BadOption, BadValue
 from perdure.ids import checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.retry import Retry
-from perdure.kernel.traits import PLAIN, Traits
+from perdure.kernel.traits import PLAIN, OnParentClose, Traits
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -59,6 +59,42 @@ class WorkflowOptions(msgspec.Struct, frozen=True):
 
 # What most runs are started with; compared by identity.
 DEFAULTS = WorkflowOptions()
+
+
+def workflow_options(
+    base: WorkflowOptions,
+    id: str | None = None,
+    queue: str | None = None,
+    timeout: Duration | None = None,
+    priority: int | None = None,
+    entity_id: str | None = None,
+    correlation_id: str | None = None,
+    attributes: Mapping[str, object] | None = None,
+    delay: Duration | None = None,
+    on_conflict: ConflictPolicy | OnConflict | None = None,
+    on_parent_close: ParentClosePolicy | OnParentClose | None = None,
+) -> WorkflowOptions:
+    """The options of a workflow with those that are given, checked."""
+    traits = msgspec.structs.replace(
+        base.traits,
+        on_parent_close=base.traits.on_parent_close
+        if on_parent_close is None
+        else member_of(OnParentClose, on_parent_close, "on_parent_close").value,
+        entity_id=base.traits.entity_id if entity_id is None else checked_id("entity id", entity_id),
+        correlation_id=base.traits.correlation_id
+        if correlation_id is None
+        else checked_id("correlation id", correlation_id),
+        attributes=base.traits.attributes if attributes is None else recorded_attributes(attributes),
+        timeout_ms=base.traits.timeout_ms if timeout is None else milliseconds(timeout, "timeout", least=1),
+    )
+    return WorkflowOptions(
+        id=base.id if id is None else checked_id("workflow id", id),
+        queue=base.queue if queue is None else checked_id("queue", queue),
+        priority=base.priority if priority is None else checked_priority(priority),
+        delay_ms=base.delay_ms if delay is None else milliseconds(delay, "delay"),
+        on_conflict=base.on_conflict if on_conflict is None else member_of(OnConflict, on_conflict, "on_conflict"),
+        traits=PLAIN if traits == PLAIN else traits,
+    )
 
 
 def activity_options(

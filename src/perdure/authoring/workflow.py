@@ -9,8 +9,6 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-import msgspec
-
 from perdure.authoring.durations import Duration
 from perdure.authoring.function import DecoratedFunction, checked_function
 from perdure.authoring.lint.check import refuse_unrepeatable
@@ -19,20 +17,16 @@ from perdure.authoring.options import (
     ConflictPolicy,
     ParentClosePolicy,
     WorkflowOptions,
-    checked_priority,
-    member_of,
-    milliseconds,
-    recorded_attributes,
+    workflow_options,
 )
 from perdure.authoring.registry import Registry
 from perdure.authoring.runtime import current
 from perdure.codec import Arguments
 from perdure.errors import BadArguments, BadOption, BadSchedule, NotInWorkflow
-from perdure.ids import checked_id
 from perdure.kernel.conflict import OnConflict
 from perdure.kernel.schedules import LONGEST_NAME
 from perdure.kernel.timetables import Timetable, Timing
-from perdure.kernel.traits import PLAIN, TASK_PREFIX, OnParentClose
+from perdure.kernel.traits import TASK_PREFIX, OnParentClose
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,26 +107,18 @@ class Workflow(DecoratedFunction[P, R_co]):
         `timeout` ends the run as TIMED_OUT, `delay` begins it later, a higher `priority` is taken first.
         A child has queue, priority and correlation id from its parent unless they are given.
         """
-        base, traits = self.settings, self.settings.traits
-        traits = msgspec.structs.replace(
-            traits,
-            on_parent_close=traits.on_parent_close
-            if on_parent_close is None
-            else member_of(OnParentClose, on_parent_close, "on_parent_close").value,
-            entity_id=traits.entity_id if entity_id is None else checked_id("entity id", entity_id),
-            correlation_id=traits.correlation_id
-            if correlation_id is None
-            else checked_id("correlation id", correlation_id),
-            attributes=traits.attributes if attributes is None else recorded_attributes(attributes),
-            timeout_ms=traits.timeout_ms if timeout is None else milliseconds(timeout, "timeout", least=1),
-        )
-        settings = WorkflowOptions(
-            id=base.id if id is None else checked_id("workflow id", id),
-            queue=base.queue if queue is None else checked_id("queue", queue),
-            priority=base.priority if priority is None else checked_priority(priority),
-            delay_ms=base.delay_ms if delay is None else milliseconds(delay, "delay"),
-            on_conflict=base.on_conflict if on_conflict is None else member_of(OnConflict, on_conflict, "on_conflict"),
-            traits=PLAIN if traits == PLAIN else traits,
+        settings = workflow_options(
+            self.settings,
+            id,
+            queue,
+            timeout,
+            priority,
+            entity_id,
+            correlation_id,
+            attributes,
+            delay,
+            on_conflict,
+            on_parent_close,
         )
         return self._with(settings)
 

@@ -567,7 +567,7 @@ class SyncPerdure(SyncApp):
         delay: Duration | None = None,
         on_conflict: ConflictPolicy | OnConflict | None = None,
     ) -> SyncRun[object]:
-        """Start a registered workflow by its name, with JSON arguments."""
+        """Start a workflow by its name, with JSON arguments; over a server, also one that only its workers have."""
         return SyncRun(
             self._bridge,
             self._bridge.wait(

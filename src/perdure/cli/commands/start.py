@@ -1,6 +1,6 @@
 """`perdure start`: a run for whatever worker takes it.
 
-In:   MODULE:WORKFLOW and JSON arguments.
+In:   MODULE:WORKFLOW, or over a server WORKFLOW, and JSON arguments.
 Out:  the run's id, once it is on disk.
 """
 
@@ -13,7 +13,7 @@ import perdure
 from perdure.app.network.remote import is_remote
 from perdure.cli.input import options as given
 from perdure.cli.input.database import idle, refuse_memory, under
-from perdure.cli.input.starts import StartCall, StartOptions
+from perdure.cli.input.starts import NamedCall, StartCall, StartOptions
 from perdure.cli.output.suggestions import hint
 from perdure.cli.output.tables import is_for_people, print_json, screen, status_text
 from perdure.cli.output.unworked import warn_if_nobody_works
@@ -22,7 +22,8 @@ from perdure.views.run import RunInfo
 EXAMPLES = {
     "start": """\
 perdure start shop:checkout '{"order": "o-17", "cents": 4200}' --id o-17
-perdure start shop:checkout @order.json --delay 2h --attribute tenant=acme"""
+perdure start shop:checkout @order.json --delay 2h --attribute tenant=acme
+perdure start checkout '["o-17", 4200]' --url http://127.0.0.1:7373"""
 }
 
 
@@ -47,7 +48,8 @@ def start(
     """Start a run for a worker to take, and return at once."""
     refuse_memory(url)
     options = StartOptions(id, queue, timeout, delay, priority, entity, correlation, attribute, on_conflict)
-    call = StartCall(target, arguments, options)
+    # A server knows workflows by their names; its caller may have no code at all.
+    call = (NamedCall if is_remote(url) and ":" not in target else StartCall)(target, arguments, options)
     began_at = datetime.now(UTC)
     info = asyncio.run(_start(idle(url, namespace), call, key))
     if is_for_people(as_json=as_json):
@@ -55,11 +57,11 @@ def start(
     else:
         fields = ("run_id", "workflow", "status", "created_at", "delayed_until", "deadline_at")
         print_json({"id": info.id} | {name: getattr(info, name) for name in fields})
-    if not is_remote(url):
+    if isinstance(call, StartCall) and not is_remote(url):
         asyncio.run(warn_if_nobody_works(url, info, call.module))
 
 
-async def _start(app: "perdure.Perdure", call: StartCall, key: str | None) -> RunInfo:
+async def _start(app: "perdure.Perdure", call: NamedCall, key: str | None) -> RunInfo:
     async with app:
         run = await call.start(under(app, key))
         return await run.describe()

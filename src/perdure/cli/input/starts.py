@@ -43,14 +43,26 @@ class StartOptions(NamedTuple):
         }
 
 
-class StartCall:
-    """A workflow with arguments and options that fit it."""
+class NamedCall:
+    """A workflow that a server knows by its name, with arguments that are checked there."""
 
-    def __init__(self, target: str, arguments: str, options: StartOptions) -> None:
-        self.target = target
+    def __init__(self, name: str, arguments: str, options: StartOptions) -> None:
+        self.name = name
         self._data = json_given(arguments, "ARGUMENTS", EXAMPLE)
         self._options = options.given()
-        self._workflow = workflow_named(target).options(**self._options)
+
+    async def start(self, app: "perdure.Perdure") -> "perdure.Run[Any]":
+        """Start the run; or what the options say when its id is taken."""
+        return await app.start_json(self.name, self._data, **self._options)
+
+
+class StartCall(NamedCall):
+    """A workflow of a module, with arguments and options that fit it."""
+
+    def __init__(self, target: str, arguments: str, options: StartOptions) -> None:
+        self._workflow = workflow_named(target).options(**options.given())
+        super().__init__(self._workflow.name, arguments, options)
+        self.target = target
         # Opening the database creates it; what could not be started there must not.
         self._workflow.signature.from_json(self._data)
 
@@ -67,7 +79,3 @@ class StartCall:
     def arguments(self) -> str:
         """The arguments as they are typed literally."""
         return self._data.decode().strip()
-
-    async def start(self, app: "perdure.Perdure") -> "perdure.Run[Any]":
-        """Start the run; or what the options say when its id is taken."""
-        return await app.start_json(self._workflow.name, self._data, **self._options)
