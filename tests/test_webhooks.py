@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from standardwebhooks import Webhook as Receiver
 
-from perdure import Log, OutboxEvent, Perdure, SinkFailed, Webhook, workflow
+from perdure import BadSink, Log, OutboxEvent, Perdure, SinkFailed, Webhook, workflow
 from perdure.engine.outbox.sinks import NotDelivered
 from perdure.http import webhooks
 from perdure.http.webhooks import WebhookSender, body_of, pause_of
@@ -115,6 +115,43 @@ async def test_private_addresses_are_refused_when_the_connection_is_made() -> No
     with pytest.raises(NotDelivered, match="private address 127"):
         await resolver.resolve("localhost", 443)
     await resolver.close()
+    await sender.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "\uff11\uff12\uff17.0.0.1",
+        "127\u30020\u30020\u30021",
+        "\u24dbocalhost",
+        "[::ffff:10.0.0.1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[2002:7f00:1::]",
+        "[fec0::1]",
+        "[fe80::1%25eth0]",
+    ],
+)
+def test_private_addresses_are_refused_however_they_are_written(host: str) -> None:
+    """What is written as an address is not looked up, so that nothing else would refuse it."""
+    with pytest.raises(BadSink, match="private address"):
+        Webhook(f"https://{host}/hook", SECRET)
+
+
+@pytest.mark.parametrize("host", ["8.8.8.8", "[2001:4860:4860::8888]", "[64:ff9b::808:808]", "bücher.example"])
+def test_public_addresses_are_not_refused(host: str) -> None:
+    assert Webhook(f"https://{host}/hook", SECRET).url
+
+
+async def test_an_address_in_letters_that_only_the_connection_reads_is_refused_there() -> None:
+    """Digits of a newer Unicode than Python's own table of host names."""
+    sender = WebhookSender(Webhook("https://\U0001fbf1\U0001fbf2\U0001fbf7.0.0.1:9/hook", SECRET))
+    with pytest.raises(NotDelivered, match="private address 127"):
+        await sender.send(EVENT)
     await sender.close()
 
 

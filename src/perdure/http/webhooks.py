@@ -35,10 +35,13 @@ class WebhookSender:
         self._webhook = webhook
         self._aiohttp: Any = _extra("aiohttp")
         self._signing: Any = _extra("standardwebhooks")
+        # As it will be connected to: one that is an address is not looked up.
+        self._host = str(_extra("yarl").URL(webhook.url).raw_host)
         self._session: Any = None
 
     async def send(self, event: OutboxEvent) -> None:
         """Post one; NotDelivered says what came instead of 2xx."""
+        self._refuse_private(self._host)
         body = body_of(event)
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -51,6 +54,13 @@ class WebhookSender:
             raise NotDelivered(f"no answer within {TIMEOUT_SECONDS} seconds") from None
         except self._aiohttp.ClientError as error:
             raise NotDelivered(f"{type(error).__name__}: {error}") from None
+
+    def _refuse_private(self, host: str, *addresses: str) -> None:
+        """NotDelivered where a host leads inside, or is such an address itself."""
+        if self._webhook.allow_private:
+            return
+        if private := next(filter(is_private, (*addresses, host)), None):
+            raise NotDelivered(f"{host} is at the private address {private}; allow_private=True allows such")
 
     def _refuse(self, status: int, retry_after: str | None) -> None:
         if not 200 <= status < 300:  # noqa: PLR2004 - a success
@@ -77,13 +87,12 @@ class WebhookSender:
 
     def _resolver(self) -> Any:
         """Looks addresses up, and refuses those that are not for everybody; asked at every new connection."""
-        aiohttp, is_allowed = self._aiohttp, self._webhook.allow_private
+        aiohttp, refuse_private = self._aiohttp, self._refuse_private
 
         class PublicResolver(aiohttp.ThreadedResolver):  # type: ignore[misc, name-defined, unused-ignore]  # only there with the extra
             async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> Any:
                 found = await super().resolve(host, port, family)
-                if not is_allowed and (private := [each["host"] for each in found if is_private(each["host"])]):
-                    raise NotDelivered(f"{host} is at the private address {private[0]}; allow_private=True allows such")
+                refuse_private(host, *(each["host"] for each in found))
                 return found
 
         return PublicResolver()

@@ -4,8 +4,10 @@ A sink is a webhook, the log, or a function in the code of workers. Secrets are 
 """
 
 import ipaddress
+import socket
 from base64 import b64decode
 from binascii import Error as NoBase64
+from contextlib import suppress
 from typing import Annotated, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -19,6 +21,8 @@ SHORTEST_SECRET = 24
 FROM_ENVIRONMENT, ENCODED = "env:", "whsec_"
 # In the place of a secret that is not shown.
 HIDDEN = "***"
+# Addresses that carry an older one in their last bits.
+TRANSLATED, COMPATIBLE = ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96")
 
 
 class Webhook(msgspec.Struct, frozen=True, tag="webhook", omit_defaults=True):
@@ -119,14 +123,43 @@ class EventSenders(Protocol):
 
 def is_private(host: str) -> bool:
     """Whether a host is written as an address that is not for everybody, or is this machine's own name."""
-    if host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost"):
+    name = _as_looked_up(host)
+    if name == "localhost" or name.endswith(".localhost"):
         return True
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return not (mapped or address).is_global or address.is_multicast
+    address = _address(name)
+    if isinstance(address, ipaddress.IPv6Address):
+        address = _carried(address)
+    return address is not None and (not address.is_global or address.is_multicast or _is_of_a_site(address))
+
+
+def _as_looked_up(host: str) -> str:
+    """A host in the letters in which it is looked up: digits and dots of other scripts become plain ones there."""
+    with suppress(UnicodeError):
+        host = host.encode("idna").decode()
+    return host.lower().rstrip(".").partition("%")[0]
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a text is; also as a number, in hex or with fewer dots, which all lead there."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(name)
+    with suppress(OSError, ValueError):
+        return ipaddress.IPv4Address(socket.inet_aton(name))
+    return None
+
+
+def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The older address that one carries, to which gateways hand on; itself when it carries none."""
+    if address.sixtofour is not None:
+        return address.sixtofour
+    is_carrier = (
+        address.ipv4_mapped is not None or address in TRANSLATED or (address in COMPATIBLE and int(address) > 1)
+    )
+    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if is_carrier else address
+
+
+def _is_of_a_site(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return isinstance(address, ipaddress.IPv6Address) and address.is_site_local
 
 
 def check_secret(secret: str) -> None:
