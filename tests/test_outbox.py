@@ -31,6 +31,7 @@ from perdure import (
 )
 from perdure.authoring.sinks import DecoratedSink, sinks
 from perdure.engine.duties.finding import SinkFinder
+from perdure.engine.outbox.sinks import NotDelivered
 from perdure.kernel.schedules import as_moment
 from perdure.stores.records import SinkRow
 from perdure.stores.rules.outbox_reads import OutboxReads
@@ -387,6 +388,77 @@ async def test_a_paused_sink_gets_what_came_meanwhile(env: Environment, record: 
         await env.app.outbox.resume("paused")
         await told(env)
         assert recorder.types() == ["run.started", "run.completed"]
+
+
+async def test_a_sink_that_is_paused_is_sent_nothing_more_of_what_was_read_already(env: Environment) -> None:
+    """A slow one has hundreds in memory, and somebody pauses it since they do harm; what was taken is noted."""
+    may_go = asyncio.Semaphore(0)
+    began: list[str | None] = []
+
+    @sink(name="harmed", events=("run.completed",), concurrency=2)
+    async def harmed(event: OutboxEvent) -> None:
+        began.append(event.run_id)
+        await may_go.acquire()
+
+    async with env:
+        for _ in range(10):
+            await env.run(outbox_counts)
+        await told(env)
+        assert len(began) == 2
+        await env.app.outbox.pause("harmed", "they do harm")
+        await told(env)
+        for _ in range(10):
+            may_go.release()
+        await told(env)
+        found = await info_of(env, "harmed")
+        assert (len(began), found.state, found.delivered, found.backlog) == (2, "paused", 2, 8)
+        await env.app.outbox.resume("harmed")
+        await told(env)
+        assert (len(set(began)), (await info_of(env, "harmed")).backlog) == (10, 0)
+
+
+async def test_a_sink_that_is_down_is_paused_when_it_is_gone(env: Environment, record: Callable[..., Recorder]) -> None:
+    """One that fails before it is taken away answers 410 to an event that only tries it."""
+    recorder = record("left", events=("run.completed",))
+    trouble: Exception = ConnectionError("nobody there")
+
+    def is_broken(_: OutboxEvent) -> bool:
+        raise trouble
+
+    recorder.is_broken = is_broken
+    async with env:
+        for _ in range(6):
+            await env.run(outbox_counts)
+        await told(env)
+        assert (await info_of(env, "left")).state == "down"
+        trouble = NotDelivered("the answer was 410", is_gone=True)
+        await told(env, 120)
+        found = await info_of(env, "left")
+        assert (found.state, found.reason, found.backlog) == ("paused", "the answer was 410", 6)
+
+
+async def test_a_sink_that_is_down_is_tried_after_a_day_whatever_pause_it_asks_for(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    recorder = record("modest", events=("run.completed",))
+    is_back = False
+
+    def is_broken(_: OutboxEvent) -> bool:
+        if not is_back:
+            raise NotDelivered("the answer was 503", pause_ms=100 * 365 * 86_400_000)
+        return False
+
+    recorder.is_broken = is_broken
+    async with env:
+        for _ in range(6):
+            await env.run(outbox_counts)
+        await told(env)
+        assert (await info_of(env, "modest")).state == "down"
+        is_back = True
+        await told(env, 86_400)
+        await told(env)
+        found = await info_of(env, "modest")
+        assert (found.state, found.delivered) == ("active", 6)
 
 
 async def test_a_sink_that_is_behind_is_told_of_the_gap(env: Environment, record: Callable[..., Recorder]) -> None:

@@ -24,7 +24,7 @@ from perdure.engine.outbox.events import event_of, needs_history
 from perdure.engine.outbox.rows import body_of, sink_of
 from perdure.engine.outbox.sinks import EventSender, EventSenders, NotDelivered, Sink
 from perdure.errors import PerdureError
-from perdure.kernel.outbox import GAP, UP, OutboxEvent, SinkHealth, retry_at
+from perdure.kernel.outbox import GAP, LONGEST_RETRY_MS, UP, OutboxEvent, SinkHealth, retry_at
 from perdure.stores.answers import Applied, Moved
 from perdure.stores.operations import EndGap, FailedDelivery, MoveSink, NoteDeliveries, Operation
 from perdure.stores.port import Store
@@ -102,10 +102,10 @@ class SinkDuty:
 
     async def due_at(self, namespace: str, now: int) -> int | None:
         """When an event is due; None while nothing is, or can be done about it."""
-        if self._sink.paused or not self._can_send():
-            return None
         if self._outcomes:
             return now
+        if self._sink.paused or not self._can_send():
+            return None
         due = await self._reads.next_at(self._row.sink_id)
         if due is None and self._row.behind_at is not None:
             due = 0
@@ -130,6 +130,8 @@ class SinkDuty:
         if self._sink.target != before and self._sender is not None:
             sender, self._sender = self._sender, None
             await sender.close()
+        if self._sink.paused:
+            self._give_back()
 
     # Sending
 
@@ -251,7 +253,8 @@ class SinkDuty:
         now, trouble = self._clock.now(), f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
         asked_ms, is_probe = 0, self._health.down_at is not None
         if isinstance(error, NotDelivered):
-            trouble, asked_ms = str(error)[:LONGEST_ERROR], error.pause_ms
+            trouble, asked_ms = str(error)[:LONGEST_ERROR], min(error.pause_ms, LONGEST_RETRY_MS)
+            self._is_gone |= error.is_gone
         self._health = self._health.failed_with(row.n, now)
         if self._health.down_at is not None:
             self._probe_at = max(self._health.probe_at(now), now + asked_ms)
@@ -262,8 +265,6 @@ class SinkDuty:
             return False
         next_at = retry_at(row.attempts + 1, self._sink.max_attempts, now, asked_ms)
         self._outcomes.failed.append(FailedDelivery(row.n, row.attempts + 1, next_at, trouble))
-        if isinstance(error, NotDelivered) and error.is_gone:
-            self._is_gone = True
         return next_at is None
 
     def _give_back(self) -> None:
