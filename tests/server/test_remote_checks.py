@@ -31,12 +31,28 @@ REFUSED: list[dict[str, Any]] = [
     {"kind": "Expose", "values": {LONG: 1}},
     {"kind": "TakeNote", "note": {"kind": "TimeoutReached", "reason": "x"}},
     {"kind": "FireTimer", "place": "s", "fire_at": -5},
+    {**CHILD, "correlation_id": LONG},
+    {**CHILD, "correlation_id": "\0"},
+    {**CHILD, "supersedes": "\0"},
+    {**CHILD, "attributes": {"\0": 1}},
+    {"kind": "Annotate", "attributes": {"much": LONG}},
+    {"kind": "ContinueRun", "attributes": {LONG: 1}},
+    {"kind": "AnswerRequest", "id": "\0", "answer": 1},
+    {"kind": "Publish", "stream": "s", "values": [1], "source": "\0"},
+    {"kind": "RecordAttempt", "place": "a", "name": "\0", "attempt": 1, "error": {"type": "E"}, "next_at": 1},
+    {"kind": "NoteWaiting", "waiting": 7},
+    {"kind": "NoteWaiting", "waiting": [{"kind": "signal"}]},
+    {"kind": "NoteUndo", "undo": "x"},
+    {"kind": "CloseRun", "end": {"kind": "RunCompleted"}, "undo": "[7]"},
 ]
+WHY = {"BadField", "BadId", "BadOption"}
 STEPS = [
     {"hold": {"reason": "zzz", "report": '{"trouble":"x"}'}},
     {"hold": {"reason": "mismatch", "report": "x"}},
     {"hold": {"reason": "quarantine", "report": "[]"}},
     {"pause": {"had": 0, "report": "x", "tasks": "{}"}},
+    {"park": {"had": 0, "waiting": {"kind": "timer"}}},
+    {"park": {"had": 0, "waiting": [{"kind": "timer", "place": "s", "until": "soon"}]}},
 ]
 
 
@@ -60,7 +76,7 @@ async def test_commands_that_make_no_sense_are_refused_and_nothing_is_written(en
         note = {"kind": "Annotate", "step": "packing"}
         for command in REFUSED:
             problem = (await advance(worker, run, note, command))["problem"]
-            assert (problem["status"], problem["error"] in {"BadField", "BadId"}) == (422, True), (command, problem)
+            assert (problem["status"], problem["error"] in WHY) == (422, True), (command, problem)
         for step in STEPS:
             problem = (await advance(worker, run, note, then=step))["problem"]
             assert (problem["status"], problem["error"]) == (422, "BadField"), (step, problem)
@@ -88,6 +104,40 @@ async def test_a_place_is_used_once(env: Environment) -> None:
             problem = (await advance(worker, run, again))["problem"]
             assert (problem["status"], problem["error"]) == (422, "BadField")
         assert (await advance(worker, run, {**TASK, "place": "t"}))["seq"] == 2
+
+
+async def test_zero_bytes_and_endless_nesting_are_the_callers_fault(env: Environment) -> None:
+    """Postgres takes no zero byte, and no parser any depth: neither is a trouble of the server's."""
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        own = f"/v1/workers/{worker.worker_id}"
+        for path in (f"{own}/runs/%00?epoch=1", "/v1/runs/%00", "/v1/runs?id=%00", "/v1/runs?namespace=%00"):
+            assert (await call.get(path)).status == 422, path
+        assert (await call.post("/v1/workers/%00/renew", {"epoch": 1})).status == 422
+        assert (await worker.post("tasks/%00/complete", attempt=1, result=1)).status == 422
+        deep = b'{"workflow": "js_greeting", "input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        assert (await call("POST", "/v1/runs", raw=deep)).status == 400
+
+
+async def test_a_child_takes_the_id_of_no_other_run(env: Environment) -> None:
+    """A run that another one takes the place of is found by its id no more: that is for runs of that very id."""
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call, "other")
+        (other,) = await claimed(worker)
+        await advance(worker, other, {"kind": "CloseRun", "end": {"kind": "RunCompleted", "result": 8}})
+        await started(call)
+        (run,) = await claimed(worker)
+
+        problem = (await advance(worker, run, {**CHILD, "supersedes": other["run_id"]}))["problem"]
+        assert (problem["status"], problem["error"]) == (422, "BadField"), problem
+        assert (await call.get("/v1/runs/other")).json["run_id"] == other["run_id"]
+
+        found = await advance(worker, run, {**CHILD, "id": "other", "supersedes": other["run_id"]})
+        assert found["kept"], found
+        assert (await call.get("/v1/runs/other")).json["workflow"] == "checks_child"
 
 
 async def test_a_timeout_is_reached_when_it_is_over(env: Environment) -> None:

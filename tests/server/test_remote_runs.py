@@ -281,3 +281,29 @@ async def test_a_claim_is_woken_by_what_is_written_and_not_by_a_clock(env: Envir
         # The other one goes on waiting for what comes next.
         await started(call, "g-2")
         assert [[run["id"] for run in await each] for each in left] == [["g-2"]]
+
+
+async def test_of_two_calls_at_once_one_is_told_that_it_comes_too_late(env: Environment) -> None:
+    """As when an answer was lost and the same is asked again; the server must not try the child for ever."""
+    async with env:
+        call = await admin_of(env)
+        worker = await a_worker(call)
+        await started(call)
+        (run,) = await claimed(worker)
+        value = {"kind": "RecordOutcome", "place": "v", "outcome": {"kind": "ValueRecorded", "value": 7}}
+        child = {
+            "kind": "StartChild",
+            "place": "c",
+            "workflow": "rw_child",
+            "input": {"name": "ann"},
+            "queue": "nobody",
+        }
+        asked = {"run_id": run["run_id"], "after_seq": run["seq"], "commands": [value, child]}
+
+        answers = await asyncio.gather(*(worker.post("advance", runs=[asked]) for _ in range(3)))
+        found = [answer.json["answers"][0] for answer in answers]
+        told = sorted("seq" if "seq" in each else each["problem"]["error"] for each in found)
+        assert told == ["OutOfStep", "OutOfStep", "seq"]
+        gone = {**child, "place": "d", "supersedes": "nobody"}
+        problem = (await advance(worker, {**run, "seq": run["seq"] + 1}, gone))["problem"]
+        assert (problem["status"], problem["error"]) == (409, "OutOfStep")

@@ -92,6 +92,19 @@ async def test_what_is_said_twice_counts_once_and_what_is_not_ones_own_is_refuse
         assert await run.result() == "hi"
 
 
+async def test_what_is_said_several_times_at_once_counts_once(env: Environment) -> None:
+    """As when a caller lost its connection and asks again, while the first request is still under way."""
+    async with env:
+        call = await admin_of(env)
+        worker = await registered(call)
+        run = await env.app.start(rw_greeting, "ann")
+        await env.pass_time(1)
+        task = await one_task(worker)
+        said = await asyncio.gather(*(worker.say(task, "complete", result="hello") for _ in range(4)))
+        assert [answer.status for answer in said] == [200] * 4, [answer.json for answer in said]
+        assert await run.result() == "hello"
+
+
 async def test_a_failed_attempt_is_tried_again_as_its_caller_said(env: Environment) -> None:
     """Retry, back-off and the errors that end it are the kernel's, behind the route."""
     async with env:

@@ -38,7 +38,7 @@ from perdure.http.access import (
     check_scope,
     namespace_for,
 )
-from perdure.http.calls import Call, Service, body_of, query_of
+from perdure.http.calls import Call, Service, body_of, check_text, query_of
 from perdure.http.mounting.paths import located
 from perdure.http.policy import Policy
 from perdure.http.routes import ROUTES
@@ -156,6 +156,8 @@ class Application:
         route, values = self._found(request)
         request.route = route
         caller = request.caller = await self._caller(request, route)
+        for value in values:
+            check_text("the path", value)
         path = dict(zip(route.parameters, values, strict=True))
         query, namespace, run_id = query_of(
             request.scope.get("query_string", b""), route.query, has_namespace=route.has_namespace

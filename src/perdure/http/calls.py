@@ -131,6 +131,7 @@ def query_of(text: bytes, kind: type[Q], *, has_namespace: bool) -> tuple[Q, str
     """The parameters of a route, the namespace and the exact run that are named; BadField."""
     given: dict[str, Any] = {}
     for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+        check_text("the query", value)
         given.setdefault(name, []).append(value)
     common = {name: given.pop(name)[-1] for name in COMMON if has_namespace and name in given}
     lists = _lists_of(cast("Hashable", kind))
@@ -149,6 +150,12 @@ def _lists_of(kind: Any) -> frozenset[str]:
     return frozenset(field.name for field in msgspec.structs.fields(kind) if "tuple" in str(field.type))
 
 
+def check_text(where: str, text: str) -> None:
+    """BadField for a text that no database has room for."""
+    if "\0" in text:
+        raise BadField(where, "it has a zero byte (%00)")
+
+
 def body_of(data: bytes, kind: type[B]) -> B:
     """The body of a request; BadJson or BadField."""
     try:
@@ -157,6 +164,8 @@ def body_of(data: bytes, kind: type[B]) -> B:
         raise BadField("the body", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadJson(str(error)) from None
+    except RecursionError:
+        raise BadJson("it is nested too deeply") from None
     check_numbers(body, "the body")
     return body
 

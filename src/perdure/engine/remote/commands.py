@@ -50,7 +50,8 @@ from perdure.engine.ports.remote_runs import (
     WaitingCommand,
 )
 from perdure.engine.remote.sessions import Writing
-from perdure.errors import BadField, NotAllowed
+from perdure.engine.remote.shown import check_undo, check_waiting
+from perdure.errors import BadField, NotAllowed, RunUnreadable
 from perdure.ids import LONGEST_ID, checked_id, child_run_id, stamp_of
 from perdure.kernel.attributes import AttributeChange, merged
 from perdure.kernel.commands import CloseRun, Command, FireTimer, ReceiveMessage, RecordOutcome, TakeNote
@@ -245,6 +246,7 @@ class RunCommands:
                 end = RunTimedOut(reason, notes)
             case TerminatedEnd(reason):
                 end = RunTerminated(reason)
+        check_undo("CloseRun", command.undo)
         self._owned.has_children = command.children
         self._advance("CloseRun", CloseRun(end, command.undo), command.at)
 
@@ -272,8 +274,6 @@ class RunCommands:
             raise BadField("StartChild", f"on_parent_close is {command.on_parent_close!r}")
         _check_duration("StartChild", "timeout", command.timeout)
         _check_duration("StartChild", "delay", command.delay)
-        if command.entity_id is not None:
-            checked_id("entity id", command.entity_id)
         timeout_ms = None if command.timeout is None else round(command.timeout * 1000)
         name = checked_id("workflow name", command.workflow)
         if name.startswith(TASK_PREFIX):
@@ -282,14 +282,14 @@ class RunCommands:
         traits = Traits(
             on_parent_close=command.on_parent_close,
             timeout_ms=timeout_ms,
-            entity_id=command.entity_id,
-            correlation_id=command.correlation_id,
+            entity_id=_id_or_none("entity id", command.entity_id),
+            correlation_id=_id_or_none("correlation id", command.correlation_id),
             attributes=None if command.attributes is None else msgspec.json.encode(command.attributes).decode(),
         )
         request = StartRequest(
             name,
             _text(command.input),
-            None if command.id is None else checked_id("workflow id", command.id),
+            _id_or_none("workflow id", command.id),
             queue,
             self._owned.priority if command.priority is None else command.priority,
             traits=traits,
@@ -364,7 +364,8 @@ class RunCommands:
 
     def _record_attempt(self, command: AttemptCommand) -> None:
         failure, place = _failure(command.error), _place(command.place)
-        record = AttemptRow(place, command.attempt, command.name, failure, command.at or self._now, command.next_at)
+        name = checked_id("activity name", command.name)
+        record = AttemptRow(place, command.attempt, name, failure, command.at or self._now, command.next_at)
         self._owner.record_attempt(self._owned, record, lambda: None)
 
     def _record_beats(self, command: BeatsCommand) -> None:
@@ -376,7 +377,7 @@ class RunCommands:
     def _answer(self, command: AnswerCommand) -> None:
         said = Answered(command.answer) if command.refused is None else Refused(command.refused)
         refused = () if command.number is None else (self._taken("AnswerRequest", command.number),)
-        self._owner.answer(self._owned, {command.id: said}, *refused)
+        self._owner.answer(self._owned, {checked_id("request id", command.id): said}, *refused)
 
     def _set_aside(self, command: AsideCommand) -> None:
         for number in command.numbers:
@@ -385,12 +386,13 @@ class RunCommands:
 
     def _publish(self, command: PublishCommand) -> None:
         name, row = checked_id("stream name", command.stream), self._row
+        source = command.source and checked_id("source", command.source)
         bodies = tuple(_text(value) for value in command.values)
         if command.after is not None:
             bodies = bodies[max(0, self._published.get(name, 0) - command.after) :]
         is_task = row.workflow.startswith(TASK_PREFIX) and row.parent_id is not None
         if bodies:
-            of_run = (row.run_id, command.source, command.attempt, command.at or self._now)
+            of_run = (row.run_id, source, command.attempt, command.at or self._now)
             run_id = str(row.parent_id) if is_task else row.run_id
             self._writing.add(PublishValues(run_id, row.namespace, name, *of_run, bodies))
 
@@ -406,9 +408,11 @@ class RunCommands:
         self._writing.add(WriteSnapshot(row.run_id, worker_id, row.namespace, self.seq, self._now, text))
 
     def _note_undo(self, command: UndoCommand) -> None:
+        check_undo("NoteUndo", command.undo)
         self._owner.note_undo(self._owned, command.undo)
 
     def _note_waiting(self, command: WaitingCommand) -> None:
+        check_waiting("NoteWaiting", command.waiting)
         self._owner.note_waiting(self._owned, _text(command.waiting))
 
     def _note_losses(self, command: LossesCommand) -> None:
@@ -464,6 +468,24 @@ def check_entities(commands: Iterable[RemoteCommand], entity_id: str | None) -> 
             raise NotAllowed(trouble, "leave `entity_id` away, or give the worker a key that may start runs")
 
 
+def superseded_by(commands: Iterable[RemoteCommand]) -> list[str]:
+    """The closed runs whose ids some of them take."""
+    return [each.supersedes for each in commands if isinstance(each, ChildCommand) and each.supersedes is not None]
+
+
+def check_superseded(
+    commands: Iterable[RemoteCommand], parent: RunRow, found: Mapping[str, RunRow | RunUnreadable]
+) -> None:
+    """Refuse to take an id from a run that does not have it; BadField."""
+    for each in commands:
+        other = found.get(each.supersedes or "") if isinstance(each, ChildCommand) else None
+        if not isinstance(each, ChildCommand) or not isinstance(other, RunRow):
+            continue
+        child_id = each.id or f"{parent.workflow_id}/{each.place}"
+        if (other.namespace, other.workflow_id) != (parent.namespace, child_id):
+            raise BadField("StartChild", f"supersedes is {each.supersedes!r}, which is no run with the id {child_id!r}")
+
+
 def counts_published(commands: Iterable[RemoteCommand]) -> bool:
     """Whether some of them say how many values were published before."""
     return any(isinstance(each, PublishCommand) and each.after is not None for each in commands)
@@ -494,22 +516,16 @@ def _check_duration(kind: str, name: str, seconds: float | None) -> None:
         raise BadField(kind, f"{name} is {seconds:g}; give 0 seconds to 1000 years")
 
 
-def check_report(kind: str, text: str) -> None:
-    """Refuse a report that could not be shown."""
-    try:
-        report = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadField(kind, f"the report is no JSON: {error}") from None
-    if not isinstance(report, dict):
-        raise BadField(kind, "the report is no object; what happened is its `trouble`")
-
-
 def _kind(command: RemoteCommand) -> str:
     return str(command.__struct_config__.tag)
 
 
 def _text(value: msgspec.Raw) -> str:
     return bytes(value).decode()
+
+
+def _id_or_none(what: str, id: str | None) -> str | None:
+    return None if id is None else checked_id(what, id)
 
 
 def _place(place: str) -> str:

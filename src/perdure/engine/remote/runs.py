@@ -35,12 +35,14 @@ from perdure.engine.ports.remote_runs import (
 from perdure.engine.remote.commands import (
     RunCommands,
     check_entities,
-    check_report,
+    check_superseded,
     child_places,
     counts_published,
+    superseded_by,
     takes_messages,
 )
 from perdure.engine.remote.sessions import WorkerSession, WorkerSessions, Writing
+from perdure.engine.remote.shown import check_report, check_waiting
 from perdure.errors import BadField, IdConflict, LeaseLost, OutOfStep, PerdureError, RunNotOwned, RunUnreadable
 from perdure.kernel.commands import CloseRun
 from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut
@@ -193,7 +195,8 @@ class StoreRemoteRuns:
     ) -> list[RemoteProgress | PerdureError]:
         run_ids = [each.run_id for each in asked]
         standings = await self._reads.remote.standings(run_ids)
-        found = {row.run_id: row for row in await self._reads.changelog.runs(run_ids)}
+        named = [run_id for each in asked for run_id in superseded_by(each.commands)]
+        found = {row.run_id: row for row in await self._reads.changelog.runs([*run_ids, *named])}
         places = {place for each in asked for place in child_places(each.commands)}
         started = await self._reads.remote.children_at(run_ids, [*places]) if places else {}
         prepared: list[Move | PerdureError] = []
@@ -202,6 +205,8 @@ class StoreRemoteRuns:
                 row, standing = found.get(each.run_id), standings.get(each.run_id)
                 if not worker.names_entities and isinstance(row, RunRow):
                     check_entities(each.commands, row.entity_id)
+                if named and isinstance(row, RunRow):
+                    check_superseded(each.commands, row, found)
                 prepared.append(await self._prepared(session, each, row, standing, started.get(each.run_id, {})))
             except PerdureError as error:
                 prepared.append(error)
@@ -249,11 +254,11 @@ class StoreRemoteRuns:
         """Write what there is to write, all in one batch."""
         asked = [(move, move.ask()) for move in moves if move.operations]
         for move, answer in asked:
-            move.settle(await answer)
+            move.settle(await move.writing.or_moved(await answer))
         for move in moves:
             if isinstance(move.answer, Moved) and not move.is_let_go:
-                last = await self._reads.last_event(move.row.run_id)
-                move.result = OutOfStep(move.row.run_id, move.first_seq, 1 if last is None else last[0])
+                seq = await move.session.last_seq(move.row.run_id)
+                move.result = OutOfStep(move.row.run_id, move.first_seq, seq)
             elif isinstance(move.answer, Taken):
                 other = move.answer.run
                 was = f"{other.workflow} ({other.status})"
@@ -310,8 +315,8 @@ class Move:
         self.row = row
         self.commands = commands
         self.first_seq = asked.after_seq
-        self._session = session
-        self._writing = writing
+        self.session = session
+        self.writing = writing
         self._commanded = writing.operations if asked.commands else []
         # Whether the group lets go of the run.
         self.is_let_go = not commands.has_ended and self._let_go(asked.then)
@@ -320,11 +325,12 @@ class Move:
         self.result: RemoteProgress | PerdureError = self._progress()
 
     def _let_go(self, then: NextStep) -> bool:
-        owned = self._writing.owned
+        owned = self.writing.owned
         match then:
             case KeepStep():
                 return False
             case ParkStep(had, wake_at, waiting):
+                check_waiting("park", waiting)
                 owned.messages = had
                 text = msgspec.json.format(bytes(waiting), indent=0).decode()
                 how: Park | HandBack | Hold | Pause = Park(wake_at, text)
@@ -340,7 +346,7 @@ class Move:
                 check_report("pause", tasks)
                 owned.messages = had
                 how = Pause(report, tasks, taken)
-        self._writing.owner.release(owned, how, lambda _: None)
+        self.writing.owner.release(owned, how, lambda _: None)
         return True
 
     def _progress(self) -> RemoteProgress:
@@ -348,13 +354,13 @@ class Move:
 
     def ask(self) -> "asyncio.Future[Settlement]":
         """Put it into the next batch."""
-        return self._session.ask(*self.operations)
+        return self.session.ask(*self.operations)
 
     def settle(self, answer: Settlement) -> None:
         """Note what became of it; LeaseLost."""
-        self.answer = self._session.held(answer)
+        self.answer = self.session.held(answer)
         if not (self.is_let_go and isinstance(answer, Moved)):
-            self._writing.settle(answer)
+            self.writing.settle(answer)
 
     def keep_instead(self) -> bool:
         """Whether it is to be written without letting go of the run, for that was refused."""

@@ -16,7 +16,7 @@ from perdure.engine.ports import Host, OwnedRun, RemoteWorker, Tenure
 from perdure.errors import LeaseLost, NotAllowed
 from perdure.kernel.run import RunState
 from perdure.kernel.status import Status
-from perdure.stores.answers import Applied, Moved, Stale
+from perdure.stores.answers import Applied, Broken, Moved, Stale
 from perdure.stores.operations import ExpectOwner, Fence, Operation, RenewWorker
 from perdure.stores.port import Store
 from perdure.stores.records import LoadedRun, RunRow, WorkerRow
@@ -43,7 +43,9 @@ class GatheredGroups:
 
     def settle(self, answer: Settlement) -> None:
         """Tell all of them; what a single one was asked to tell is not known of many."""
-        for group in self.groups:
+        # What one of them wants instead is not asked for: the worker is told, and says what it wants.
+        told, self.groups = self.groups, []
+        for group in told:
             group.settle(Applied() if isinstance(answer, Applied) else answer)
 
 
@@ -105,6 +107,11 @@ class WorkerSession:
         """Write a group of this worker; LeaseLost."""
         return self.held(await self.ask(*operations))
 
+    async def last_seq(self, run_id: str) -> int:
+        """The number of a run's last event."""
+        last = await self._sessions.store.reads.last_event(run_id)
+        return 1 if last is None else last[0]
+
     def held(self, answer: Settlement) -> Settlement:
         """The same answer; LeaseLost when it says that the epoch has moved."""
         if isinstance(answer, Stale):
@@ -136,9 +143,16 @@ class Writing:
 
     async def write(self) -> Settlement:
         """Write all of it or nothing; Moved when the run is not what it was read as. LeaseLost."""
-        answer = await self._session.write(*self.operations)
+        answer = await self.or_moved(await self._session.write(*self.operations))
         self.settle(answer)
         return answer
+
+    async def or_moved(self, answer: Settlement) -> Settlement:
+        """The same answer; Moved when it was refused since another call of the same batch has moved the run."""
+        if not isinstance(answer, Broken):
+            return answer
+        seq = await self._session.last_seq(self.owned.run_id)
+        return answer if seq == self.first_seq else Moved()
 
     @property
     def operations(self) -> list[Operation]:

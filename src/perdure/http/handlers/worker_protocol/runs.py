@@ -5,9 +5,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from perdure.authoring.options import recorded_attributes
 from perdure.engine.ports import RemoteWorker
 from perdure.engine.ports.remote_runs import (
+    AnnotateCommand,
+    ChildCommand,
     ClaimWish,
+    ContinueCommand,
     HandBackStep,
     HandedRun,
     HoldStep,
@@ -27,10 +31,13 @@ from perdure.http.handlers.worker_protocol.tasks import ClaimBody, claimed
 from perdure.http.handlers.worker_protocol.workers import RunNews, event_json, message_json, news_of, worker_of
 from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.http.values import checked_value
+from perdure.ids import checked_id
 
 ROWS = RouteRows()
 PLAIN = frozenset({str, int, float, bool, type(None)})
 MOST_ADVANCED = 1000
+# Those with attributes, which are the same as those of a start.
+ANNOTATING = (AnnotateCommand, ChildCommand, ContinueCommand)
 
 
 class ClaimedRun(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -181,8 +188,13 @@ async def advance(call: Call[NoQuery, AdvanceBody]) -> AdvanceAnswers:
 
 def _checked(asked: RunCommandsBody) -> RemoteAdvance | PerdureError:
     try:
+        checked_id("run id", asked.run_id)
         for command in asked.commands:
             _check(command)
+            if isinstance(command, ChildCommand) and command.supersedes is not None:
+                checked_id("run id", command.supersedes)
+            if isinstance(command, ANNOTATING) and command.attributes is not None:
+                recorded_attributes(command.attributes)
         return RemoteAdvance(asked.run_id, asked.after_seq, asked.commands, _step(asked.then))
     except PerdureError as error:
         return error
