@@ -387,6 +387,23 @@ async def test_a_paused_run_says_so_with_its_reason(env: Environment) -> None:
         assert "`perdure resume a`" in (told.advice or "")
 
 
+async def test_a_run_that_is_to_pause_once_its_activity_has_ended_says_so(env: Environment) -> None:
+    """Whoever has paused it would else not know whether that was heard; taken back, it is not told any more."""
+    async with env:
+        run = await env.start(calls_hangs.options(id="a"))
+        await env.settle()
+        await run.pause("the bank is closed")
+        await env.settle()
+        told = await run.explain()
+        assert told.cause != "paused"
+        assert "it was asked to pause (the bank is closed), and is held once what is under way" in told.summary
+        assert told.evidence["pause_reason"] == "the bank is closed"
+
+        await run.resume()
+        await env.settle()
+        assert "pause" not in (await run.explain()).summary
+
+
 async def test_what_is_ahead_on_the_queue_is_counted_as_claims_would_take_it(env: Environment) -> None:
     """Those of higher priority and those that came before; not those of other queues, nor those nobody has code for."""
     async with client_of(env) as client:

@@ -9,10 +9,10 @@ and ripe, and something keeps workers from it; else it waits for what its row sa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -21,7 +21,7 @@ from perdure.diagnostics.runs import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from perdure.engine.hindrances import Served, has_code, rest_of, served_by, told_missing, told_time
 from perdure.engine.ports import Engine, Liveness, WorkerLife
 from perdure.errors import RunNotFound, RunUnreadable
-from perdure.kernel.messages import SignalSent
+from perdure.kernel.messages import PauseRequest, ResumeRequest, SignalSent
 from perdure.kernel.quarantine import is_suspect
 from perdure.stores.records import RunRow
 from perdure.views.bulk import ENDED_BADLY
@@ -29,11 +29,12 @@ from perdure.views.held import meaning_of, report_of
 from perdure.views.run import Page, RunInfo, View, Wait, moment, run_view
 from perdure.views.words import counted, visible
 
+B = TypeVar("B")
 # So deep it is told what a child waits for, and what that one's child waits for.
 DEEPEST = 5
 # So many runs ahead are counted.
 MOST_AHEAD = 1000
-# Among so many messages that it has not read, signals are looked for that come later.
+# Among so many messages that it has not read, requests to pause are looked for, and signals that come later.
 MOST_UNREAD = 1000
 # A row is held for moments by every write; what is held for longer is in the way.
 HELD_SECONDS = 1
@@ -130,7 +131,7 @@ class _Explainer:
             return locked
         if row.owner is not None:
             lost = await self._lost(row, info)
-            return lost or await self._waiting(row, info, path)
+            return lost or await self._pausing(row, await self._waiting(row, info, path))
         if row.wake_at is not None and row.wake_at <= self._now:
             return await self._ripe(row, info)
         return self._resting(row, info) or await self._waiting(row, info, path)
@@ -224,6 +225,21 @@ class _Explainer:
         hung = "see whether it hangs, and end it"
         advice = f"{hung}; {help_}" if help_ else f"{hung}; others take its runs over"
         return self._told(info, Cause.OWNER_STALLED, summary, renewed, advice, **evidence)
+
+    async def _pausing(self, row: RunRow, told: Explanation) -> Explanation:
+        """The same of a run that was asked to pause, which is held once what is under way has ended."""
+        asked = await self._unread(row.run_id, PauseRequest, ResumeRequest) if row.messages else []
+        if not asked or not isinstance(last := asked[-1], PauseRequest):
+            return told
+        why = "" if last.reason is None else f" ({visible(last.reason)})"
+        summary = f"{told.summary}; it was asked to pause{why}, and is held once what is under way has ended"
+        told.evidence["pause_reason"] = last.reason
+        return replace(told, summary=summary)
+
+    async def _unread(self, run_id: str, *kinds: type[B]) -> list[B]:
+        """The messages of these kinds that it has not taken, among the first ones."""
+        unread = (await self._engine.reader.unread_page(run_id, 0, MOST_UNREAD)).messages
+        return [each.body for each in unread if isinstance(each.body, kinds)]
 
     async def _known_workers(self) -> list[WorkerLife]:
         if self._workers is None:
@@ -348,8 +364,7 @@ class _Explainer:
 
     async def _under_way(self, run_id: str, name: str | None) -> datetime | None:
         """When the first signal of this name comes that was sent with a delay."""
-        unread = (await self._engine.reader.unread_page(run_id, 0, MOST_UNREAD)).messages
-        sent = [each.body for each in unread if isinstance(each.body, SignalSent) and each.body.name == name]
+        sent = [each for each in await self._unread(run_id, SignalSent) if each.name == name]
         due = [each.due_at for each in sent if each.due_at is not None and each.due_at > self._now]
         return moment(min(due)) if due else None
 
