@@ -4,11 +4,22 @@ import pytest
 
 from perdure.kernel.forking import Kept
 from perdure.stores.answers import APPLIED, Applied, Missing, Taken
-from perdure.stores.operations import ForkRun, Operation, SupersedeRun, TakeMessage
+from perdure.stores.operations import ForkRun, MoveMessages, Operation, SupersedeRun, TakeMessage
 from perdure.stores.port import Store
 from tests.simulation.memory import Blocked
 from tests.test_interleaving import World, answer, until
-from tests.test_store_contract import WORKER, a_message, a_ripe_run, a_run, an_end, an_event, opened, store, write
+from tests.test_store_contract import (
+    WORKER,
+    a_message,
+    a_ripe_run,
+    a_run,
+    an_end,
+    an_event,
+    answers,
+    opened,
+    store,
+    write,
+)
 
 __all__ = ["store"]
 
@@ -67,6 +78,35 @@ async def test_messages_that_became_no_event_of_it_are_unread_in_a_fork(store: S
             again = await write(store, a_message("r2", name))
             assert isinstance(again, Applied)
             assert again.value.count is None  # type: ignore[attr-defined]  # Posted
+
+
+CONTINUED: list[Operation] = [
+    SupersedeRun("r1", WORKER),
+    a_run("next", "r1"),
+    MoveMessages("r1", "next"),
+    an_end("r1", 2)._replace(status="CONTINUED"),
+]
+
+
+async def test_a_fork_beside_the_continuation_of_its_run_has_what_was_sent_to_it(store: Store) -> None:
+    """Both in one transaction, and the continuation first: the messages are with the next run, and in the fork."""
+    async with opened(store):
+        await write(store, a_run("r1"), a_message("r1", "signal:a"))
+        forked: list[Operation] = [a_ripe_run("r2"), a_fork("r2", "r1", kind="fork")]
+        assert await answers(store, CONTINUED, forked) == [APPLIED, APPLIED]
+
+        for run_id in ("next", "r2"):
+            assert [message.message_id for message in await store.reads.unread(run_id)] == ["signal:a"]
+
+
+async def test_a_run_that_has_continued_is_not_forked(store: Store) -> None:
+    """What was sent to it has gone on, and a fork of it would lack that."""
+    async with opened(store):
+        await write(store, a_run("r1"), a_message("r1", "signal:a"))
+        await write(store, *CONTINUED)
+
+        assert await write(store, a_ripe_run("r2"), a_fork("r2", "r1", kind="fork")) == Missing()
+        assert await store.reads.run("main", "r2") is None
 
 
 async def test_a_fork_that_is_written_again_is_there_once(store: Store) -> None:

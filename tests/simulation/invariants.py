@@ -338,12 +338,9 @@ class Witness:
         found = [m for m in now.messages.values() if m.run_id == run.run_id]
         copied = {m.message_id for m in found}
         was = before.runs.get(run.forked_from or "")
-        if now.runs[run.forked_from or ""].closed_at is None:
+        if was is None or was.closed_at is None:
             # What comes for an open run in the same transaction may be copied or not: that run has it in any case.
             origin = [m for m in origin if m.number in before.messages or m.message_id in copied]
-        elif was is not None and was.closed_at is None:
-            # It goes on as another run in this transaction, and that one has what was not read.
-            origin = [m for m in origin if m.taken_by or m.message_id in copied]
         if [m.message_id for m in found] != [m.message_id for m in origin]:
             raise Violation("I56", f"run {run.run_id} has {found}, and was made from one that has {origin}")
         history = self.histories.get(run.run_id, ())

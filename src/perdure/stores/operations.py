@@ -77,7 +77,7 @@ class ForkRun(NamedTuple):
 
     `kept` are ranges of events: the first and the last number, and by how much their numbers fall. `given` are events
     that come after those. Messages that are none of these events are unread in the new run. Written twice it is
-    written once. Missing, when there is no such run any more.
+    written once. Missing, when there is no such run any more, or it has gone on as another one, with its messages.
     """
 
     run_id: str

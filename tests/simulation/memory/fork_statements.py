@@ -56,7 +56,7 @@ def note_fork(
 
 @statement
 def note_forked_to(view: View, *, run_id: str, to_run_id: str) -> Steps[Found]:
-    row = yield from find_run(view, run_id, lambda _: True)
+    row = yield from find_run(view, run_id, lambda row: row.status != "CONTINUED")
     if row is None:
         return changed(0)
     view.runs.put(run_id, replace(row, forked_to=to_run_id))

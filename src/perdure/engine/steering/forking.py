@@ -20,7 +20,7 @@ from perdure.engine.committer import Committer, Dropped, Settlement, Unavailable
 from perdure.engine.ports import Announcements, ForkRequest, MergeInput, OwnedRun, StartRequest
 from perdure.engine.reads import StoreReader
 from perdure.engine.starts import Starts
-from perdure.errors import BadForkPoint, IdConflict, NotOpen, RunClosed, RunNotFound, RunOpen, StoreError
+from perdure.errors import BadForkPoint, IdConflict, NotOpen, RunClosed, RunOpen, StoreError
 from perdure.ids import stamp_of
 from perdure.kernel.events import CancelRequested, Event, ResultGiven, TimeoutReached
 from perdure.kernel.forking import (
@@ -110,8 +110,7 @@ class StoreForker:
         """Go on from a point under the same id or another one."""
         row = await self._reader.read(namespace, run_id)
         if row.status == Status.CONTINUED:
-            # What was sent to it under an id has gone on with it, and would be lost here.
-            raise RunClosed(id, row.status, "it goes on as another run under its id; fork that one")
+            raise _continued(id)
         workflow_id = request.workflow_id or row.workflow_id
         if row.closed_at is None and workflow_id == row.workflow_id:
             raise RunOpen(id, row.status)
@@ -165,19 +164,21 @@ class StoreForker:
             if kind == RETRY:
                 return _retry_of(row, answer.run)
             raise _taken(row, answer.run, "a fork")
-        self._check(answer, row)
+        if isinstance(answer, Missing):
+            # Unless it is not there at all, it has continued since it was read.
+            await self._reader.read(row.namespace, row.run_id)
+            raise _continued(row.workflow_id)
+        self._check(answer)
         self._arrivals.look_around()
         return owned
 
-    def _check(self, answer: Settlement, row: RunRow) -> None:
+    def _check(self, answer: Settlement) -> None:
         match answer:
             case Applied():
                 return
             case Dropped():
                 # It was closed while the database could not be written.
                 raise NotOpen
-            case Missing():
-                raise RunNotFound(row.workflow_id, row.namespace)
             case Unavailable(error):
                 raise error
             case _:
@@ -189,6 +190,11 @@ def _retry_of(row: RunRow, holder: RunRow) -> RunRow:
     if holder.forked_from == row.run_id and holder.fork_kind == RETRY:
         return holder
     raise _taken(row, holder, "a retry")
+
+
+def _continued(id: str) -> RunClosed:
+    """What was sent to it under an id has gone on with it, and would be lost in a fork."""
+    return RunClosed(id, Status.CONTINUED, "it goes on as another run under its id; fork that one")
 
 
 def _again(row: RunRow, workflow_id: str) -> StartRequest:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, Moved, answer_group, is_refused
-from perdure.stores.operations import Fence, Listen, Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
+from perdure.stores.operations import Fence, ForkRun, Listen, Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.changes import log_shown, moment_of
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
@@ -109,8 +109,11 @@ class Sorted:
         self.stages[stage].setdefault(apply, []).append((index, operation))
 
     def _one_by_one(self, operations: list[tuple[int, Any]], answers: Answers) -> Steps[None]:
-        """Nothing of a group that was refused: what else it wants must not wait for rows of others."""
-        for index, operation in operations:
+        """Nothing of a group that was refused: what else it wants must not wait for rows of others.
+
+        Forks first: a run that continues in this batch has not handed on yet what was sent to it.
+        """
+        for index, operation in sorted(operations, key=_is_no_fork):
             if is_refused(answers, index):
                 continue
             rule = TABLE[type(operation)]
@@ -131,6 +134,10 @@ class Sorted:
             answer_group(self.late, index, Moved())
         elif isinstance(operation, PostMessage | PostDelayed | PauseRun):
             answer_group(self.late, index, Closed(self._ended[operation.run_id]))
+
+
+def _is_no_fork(numbered: tuple[int, Any]) -> bool:
+    return not isinstance(numbered[1], ForkRun)
 
 
 def apply_groups(groups: Groups, *, is_heard: bool = True) -> Steps[Answers]:

@@ -1,7 +1,7 @@
 """Forks: how a run gets the past of another one, copied inside the database.
 
 In:   which events are kept, and what else is known of the new run.
-Out:  questions to the database; Missing when the other run is not there.
+Out:  questions to the database; Missing when the other run is not there, or has continued.
 """
 
 from perdure.stores.answers import Answer, Missing

@@ -35,10 +35,11 @@ update runs
  where run_id = :run_id
    and forked_from is null;
 
--- note_forked_to: a run tells of the newest one that has its past.
+-- note_forked_to: a run tells of the newest one that has its past; what was sent to one that continued has gone on.
 update runs
    set forked_to = :to_run_id
- where run_id = :run_id;
+ where run_id = :run_id
+   and status <> 'CONTINUED';
 
 -- claim_one: take a run that is due, if nobody has it and this worker has code for it.
 update runs
