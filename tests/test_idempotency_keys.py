@@ -18,6 +18,7 @@ from perdure import (
     KeyAlreadyMade,
     KeyConflict,
     KeyInProgress,
+    Log,
     Perdure,
     Request,
     Run,
@@ -217,6 +218,23 @@ async def test_schedules_and_namespaces_under_a_key(env: Environment) -> None:
         for _ in range(2):
             await app.with_key("k").namespaces.delete("blue")
         assert [each.name for each in await app.namespaces.list()] == ["main"]
+
+
+async def test_sinks_under_a_key(env: Environment) -> None:
+    """Pausing, resuming and changing one are commands of their own, which may have the same key."""
+    async with env:
+        await env.app.outbox.add("crm", Log(), events=("run.*",))
+        keyed = env.app.with_key("monday").outbox
+        await keyed.pause("crm", "they move house")
+        await keyed.update("crm", concurrency=2)
+        await keyed.resume("crm")
+        await env.app.outbox.update("crm", concurrency=3)
+        await keyed.pause("crm", "they move house")
+        await keyed.update("crm", concurrency=2)
+        found = await env.app.outbox.get("crm")
+        assert (found.state, found.concurrency) == ("active", 3)
+        with pytest.raises(KeyConflict, match=r"outbox\.pause"):
+            await keyed.pause("crm", "for another reason")
 
 
 async def test_an_access_key_is_not_shown_again(env: Environment) -> None:

@@ -99,6 +99,12 @@ def _of_bulk(action: Any, *_: object) -> str:
     return "broadcast" if isinstance(action, Broadcast) else f"{action.verb}_all"
 
 
+def _of_sink(_: str, changes: Any) -> str:
+    if "paused" not in changes:
+        return "outbox.update"
+    return "outbox.pause" if changes["paused"] else "outbox.resume"
+
+
 START = Command(_named("start"), lambda request: msgspec.structs.replace(request, arguments=None), KeptRun, is_run=True)
 _RUN: dict[str, Any] = {"answer": KeptRun, "is_run": True}
 _GLOBAL: dict[str, Any] = {"has_namespace": False}
@@ -126,7 +132,7 @@ COMMANDS: dict[tuple[str, str], Command] = {
     ("schedules", "delete"): _command("schedules.delete", answer=bool),
     # It may be refused after it was made, as not ready.
     ("outbox", "add"): _command("outbox.add", is_long=True),
-    ("outbox", "update"): _command("outbox.update"),
+    ("outbox", "update"): Command(_of_sink, _all),
     ("outbox", "remove"): _command("outbox.remove", answer=bool, is_long=True),
     ("outbox", "replay"): _command("outbox.replay", answer=int, is_long=True),
     ("outbox", "resend"): _command("outbox.resend", answer=int, is_long=True),
