@@ -230,6 +230,17 @@ def test_a_backfill_that_queues_goes_on_when_nothing_is_open() -> None:
     assert minutes(decide(decided.schedule, START + 2, open_runs=0)) == [-9]
 
 
+def test_a_backfill_goes_on_with_the_times_it_was_asked_for() -> None:
+    """Not with those of another timetable: hours of a year would become minutes of a year."""
+    left = backfilled("queue_all", 0).schedule
+    then, _ = changed(left, Every(1), START + 2)
+    again, _ = changed(then, Every(7), START + 3)
+    assert [left_to_fill(each) for each in (left, then, again)] == [9, 9, 9]
+    kept = msgspec.json.decode(msgspec.json.encode(again), type=Schedule)
+    assert minutes(decide(kept, START + 4, open_runs=0)) == [-9]
+    assert left_to_fill(changed(left, Every(60, overlap="allow_all"), START + 2)[0]) == 9
+
+
 def test_a_backfill_does_not_wait_for_what_a_pause_keeps() -> None:
     """Nothing starts that waits while a schedule is paused: a backfill behind it would hang until somebody resumes."""
     asked = (Backfill(START - 2 * MINUTE - 1, START - MINUTE, "queue_all"),)

@@ -73,11 +73,15 @@ class WaitingTime(msgspec.Struct, frozen=True):
 
 
 class Backfill(msgspec.Struct, frozen=True):
-    """The times after one and up to another, of the past, that somebody asked for."""
+    """The times after one and up to another, of the past, that somebody asked for.
+
+    They are those of the timetable that the schedule had then; it stands here once the schedule has another one.
+    """
 
     after: int
     until: int
     overlap: Overlap
+    when: Timetable | None = None
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -160,7 +164,7 @@ def backfill_times(schedule: Schedule) -> list[int]:
     if not schedule.backfills:
         return []
     asked = schedule.backfills[0]
-    times = map(as_ms, schedule.when.times_after(as_moment(asked.after)))
+    times = map(as_ms, (asked.when or schedule.when).times_after(as_moment(asked.after)))
     return [time for time in islice(times, MOST_STARTS) if time <= asked.until]
 
 
@@ -169,7 +173,7 @@ def left_to_fill(schedule: Schedule) -> int:
     count = 0
     for asked in schedule.backfills:
         until = as_moment(asked.until)
-        for time in schedule.when.times_after(as_moment(asked.after)):
+        for time in (asked.when or schedule.when).times_after(as_moment(asked.after)):
             if time > until:
                 break
             count += 1
@@ -188,7 +192,8 @@ def changed(schedule: Schedule, when: Timetable, now: int) -> tuple[Schedule, tu
         decision.note(time, "skipped_paused" if schedule.paused else "skipped_missed")
     decided = decision.decided()
     left, entries = (schedule, ()) if decided is None else (decided.schedule, decided.entries)
-    return msgspec.structs.replace(left, when=when, mark=max(now, left.mark)), entries
+    asked = tuple(msgspec.structs.replace(each, when=each.when or schedule.when) for each in left.backfills)
+    return msgspec.structs.replace(left, when=when, mark=max(now, left.mark), backfills=asked), entries
 
 
 def decide(schedule: Schedule, now: int, open_runs: int, taken: Mapping[int, str] | None = None) -> Decided | None:
