@@ -70,6 +70,27 @@ async def test_a_session_ends_with_its_time_and_with_its_key(env: Environment) -
         assert (await Caller(env.app.asgi(), cookie=cookie.partition(";")[0]).get("/v1/runs")).status == 401
 
 
+async def test_a_session_opens_a_websocket(env: Environment) -> None:
+    """A page cannot send a key with one: its cookie is all that a browser sends, and there is no method."""
+    async with env:
+        cookie, _ = await signed_in(env, role="reader")
+        api: Any = env.app.asgi()
+        for given, first in ((cookie.partition(";")[0], "websocket.accept"), ("perdure_session=x", "websocket.close")):
+            scope = Caller(api).scope("GET", "/v1/subscribe", {"cookie": given}) | {"type": "websocket"}
+            del scope["method"]
+            heard = [{"type": "websocket.disconnect"}, {"type": "websocket.connect"}]
+            sent: list[str] = []
+
+            async def receive(heard: list[Any] = heard) -> Any:
+                return heard.pop() if heard else await asyncio.Event().wait()
+
+            async def send(message: Any, sent: list[str] = sent) -> None:
+                sent.append(message["type"])
+
+            await api(scope, receive, send)
+            assert sent[0] == first
+
+
 async def test_wrong_keys_for_sessions_are_counted_and_told(quick_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A right key is never locked out; the log names the source once."""
     async with Environment(str(quick_path / "test.db")) as env:
