@@ -6,7 +6,6 @@ import pytest
 
 from perdure import BadFilter, BadOption, Bulk, Run, RunCancelled, Signal, Status, activity, workflow
 from perdure.engine.steering import bulk as bulk_part
-from perdure.engine.steering import pace
 from perdure.stores.rules import finding
 from perdure.testing import Environment
 
@@ -44,8 +43,7 @@ async def goes_far() -> str:
 @pytest.fixture(autouse=True)
 def _small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finding, "LARGEST_BITE", 6)
-    monkeypatch.setattr(pace, "LARGE", 3)
-    monkeypatch.setattr(pace, "SMALL", 3)
+    monkeypatch.setattr(bulk_part, "BITE", 3)
     fails[0] = True
 
 
@@ -285,15 +283,7 @@ async def test_a_run_that_is_what_was_read_is_asked_at_the_first_try(
             assert len(asked) == 6
 
 
-def test_a_bulk_action_rests_half_of_the_time_while_others_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else every write of other runs would wait for one of its bites."""
-    monkeypatch.setattr(pace, "SMALL", 2)
-    walk = pace.Pace()
-    assert walk.size == pace.LARGE
-    assert [walk.rest_after(took) for took in (0.003, 0.003, 0.004)] == [0, 0, 0]
-    assert walk.rest_after(0.005) == 0.005  # others were in its way
-    assert walk.size == pace.SMALL
-    assert walk.rest_after(1.0) == pace.LONGEST_REST  # or the disk stood still
-    assert walk.size == pace.SMALL
-    assert walk.rest_after(0.005) == 0  # its commit is dear, which is no sign of others
-    assert walk.size == pace.LARGE
+def test_a_bulk_action_rests_after_each_bite() -> None:
+    """Else every write of other runs would wait for a bite; a disk that stood still says nothing of others."""
+    assert bulk_part.rest_after(0.01) == pytest.approx(0.003)
+    assert bulk_part.rest_after(60.0) == bulk_part.LONGEST_REST

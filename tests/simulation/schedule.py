@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.engine.leasing.heartbeat import GIVE_UP_SECONDS
 from perdure.engine.outbox.sinks import EventSender
-from perdure.engine.steering import pace
+from perdure.engine.steering import bulk
 from perdure.errors import IdConflict, NotAnswered
 from perdure.kernel.outbox import OutboxEvent
 from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
@@ -172,9 +172,9 @@ class Schedule:
 
     def run(self) -> Report:
         """Let it happen, and judge it."""
-        sizes, page = (pace.LARGE, pace.SMALL), finding.LARGEST_BITE
+        size, page = bulk.BITE, finding.LARGEST_BITE
         # There are few runs: their pages and bites are to have borders.
-        (pace.LARGE, pace.SMALL), finding.LARGEST_BITE = (2, 1), 3
+        bulk.BITE, finding.LARGEST_BITE = 2, 3
         try:
             self._draw()
             with rare_looks():
@@ -184,7 +184,7 @@ class Schedule:
         except NeverCalm:
             raise Violation("I44", "a process ran on and on without waiting for anything") from None
         finally:
-            (pace.LARGE, pace.SMALL), finding.LARGEST_BITE = sizes, page
+            bulk.BITE, finding.LARGEST_BITE = size, page
             self._bury()
         return Report(
             self.tape.seed,

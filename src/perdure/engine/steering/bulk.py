@@ -19,7 +19,6 @@ from perdure.engine.committer import Committer, Settlement, refusal_of
 from perdure.engine.ports import Broadcast, BulkAction, Failures, Tally, Verb
 from perdure.engine.reads import StoreReader
 from perdure.engine.steering.forking import StoreForker
-from perdure.engine.steering.pace import Pace
 from perdure.engine.stopping import Stopping
 from perdure.errors import (
     IdConflict,
@@ -39,6 +38,10 @@ from perdure.stores.operations import ExpectRun, Operation, PostDelayed, PostMes
 from perdure.stores.records import RunFilter, RunQuery, RunRow
 from perdure.stores.rules.filters import run_fields
 
+# So many runs are asked in a bite. After it others have their turn, for this share of the time that the bite took; a
+# disk that stands still for a second says nothing of them.
+BITE = 30
+REST_SHARE, LONGEST_REST = 0.3, 0.01
 # A run that changes whenever it is looked at is asked without a condition in the end.
 TRIES = 5
 # So many ids of runs with an error are told.
@@ -72,17 +75,15 @@ class StoreBulk:
         """Do this to the runs that match and are on disk now."""
         meant = await self._meant(namespace, where)
         tally = Tally(matched=len(meant))
-        pace, clock = Pace(), asyncio.get_running_loop().time
-        first = 0
-        while bite := meant[first : first + pace.size]:
+        clock = asyncio.get_running_loop().time
+        for first in range(0, len(meant), BITE):
+            bite = meant[first : first + BITE]
             began = clock()
             found = await self._reader.matching.among(RunQuery(namespace, where, None, len(bite)), bite)
             answers = await asyncio.gather(*(self._ask(row, action, where) for row in found))
             tally = _added(tally, len(bite), found, answers)
             told(tally)
-            first += len(bite)
-            # Others have their turn between two transactions.
-            await asyncio.sleep(pace.rest_after(clock() - began))
+            await asyncio.sleep(rest_after(clock() - began))
         return tally
 
     async def _meant(self, namespace: str, where: Filter) -> list[object]:
@@ -159,6 +160,11 @@ class StoreBulk:
                 raise InboxFull(row.workflow_id, most)
             case _:
                 raise refusal_of(answer, self._url)
+
+
+def rest_after(took: float) -> float:
+    """How long a bulk action rests after a bite that took so long, in seconds."""
+    return min(REST_SHARE * took, LONGEST_REST)
 
 
 def _is_news(answer: Settlement | None) -> Settlement | bool:
