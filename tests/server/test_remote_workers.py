@@ -251,6 +251,21 @@ async def test_a_claim_waits_for_the_first_task(env: Environment) -> None:
         assert [task["activity"] for task in await waiting] == ["rw_greet"]
 
 
+async def test_a_claim_that_waits_ends_with_its_key(env: Environment) -> None:
+    """Else who was shut out is handed work, and its input, for as long as a claim may wait."""
+    async with env:
+        admin = await admin_of(env)
+        made = (await admin.post("/v1/keys", {"label": "js", "role": "worker"})).json
+        worker = await registered(Caller(env.app.asgi(), authorization=f"Bearer {made['key']}"))
+        waiting = asyncio.ensure_future(worker.post("claim-tasks", wait=20))
+        await env.settle()
+        await admin("DELETE", f"/v1/keys/{made['key_id']}")
+        await env.pass_time(2)
+        await env.app.start(rw_greeting, "ann")
+        await env.pass_time(2)
+        assert (await waiting).status == 401
+
+
 async def test_a_claim_of_a_worker_that_has_gone_takes_nothing(env: Environment) -> None:
     """It was killed while it waited: what came then would be nobody's until its lease is over."""
     async with env:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from perdure.engine.ports import Engine
-from perdure.errors import BadField, BadJson, RunNotFound
+from perdure.errors import BadField, BadJson, NotAuthenticated, RunNotFound
 from perdure.http.access import AsgiScope, Caller
 from perdure.http.callers.authentication import KeyAuthentication
 from perdure.http.catalog import Catalog
@@ -86,16 +86,26 @@ class Call(Generic[Q, B]):
         self.gone = gone
 
     async def unless_gone(self, waiting: Awaitable[bool], seconds: float) -> bool:
-        """Wait for something, for so long at most; whether it has come, and the caller is still there."""
+        """Wait for something, for so long at most; whether it has come, and the caller is still there.
+
+        NotAuthenticated when the caller's key was revoked meanwhile.
+        """
         gone = asyncio.ensure_future(self.gone())
         wanted = asyncio.ensure_future(waiting)
         try:
             await self.service.stopping.within(asyncio.wait({gone, wanted}, return_when="FIRST_COMPLETED"), seconds)
+            await self.check_key()
             return wanted.done() and wanted.result() and not gone.done()
         finally:
             for task in (gone, wanted):
                 task.cancel()
             await asyncio.gather(gone, wanted, return_exceptions=True)
+
+    async def check_key(self) -> None:
+        """NotAuthenticated when the caller's key is good no more: who waits for long is not answered as if it were."""
+        key_id = self.caller.key_id
+        if key_id is not None and await self.engine.access_keys.good(key_id) is None:
+            raise NotAuthenticated
 
     def over(self, engine: Engine) -> "Call[Q, B]":
         """The same call, of another engine."""

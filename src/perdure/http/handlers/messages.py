@@ -128,6 +128,7 @@ async def ask(call: Call[NoQuery, RequestBody]) -> Reply:
     sent = RequestSent(name, checked_value(body.value, f"the request {name!r}"))
     asking = call.engine.client.ask(call.namespace, row.run_id, row.workflow_id, sent, f"request:{id}")
     answer = await call.service.stopping.within(asking, limit)
+    await call.check_key()
     if answer is None:
         return Reply({"id": id}, ACCEPTED)
     if isinstance(answer, Refused):

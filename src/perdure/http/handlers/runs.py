@@ -328,6 +328,7 @@ OPEN_STATUSES: frozenset[str] = frozenset({Status.PENDING, Status.RUNNING, Statu
 async def _result(call: Call[Any, Any], run_id: str, wait: float) -> dict[str, Any]:
     waiting = final_ending(call.engine, call.namespace, run_id, None)
     ending = await call.service.stopping.within(waiting, max(wait, 0.001))
+    await call.check_key()
     if ending is None:
         row = await call.engine.reader.read(call.namespace, run_id)
         # It may be one that was continued: then the newest is the one that is open.
