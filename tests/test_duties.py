@@ -3,7 +3,7 @@
 import pytest
 
 from perdure import Every, workflow
-from perdure.engine.duties.duties import STALE_MS
+from perdure.engine.duties.duties import STALE_MS, DutyLoop, DutyLost
 from perdure.stores.answers import Applied, Committed, Moved
 from perdure.stores.operations import TakeDuty
 from perdure.testing import Environment
@@ -30,6 +30,7 @@ class Broken:
 
     def __init__(self) -> None:
         self.failures = 0
+        self.error: Exception = ValueError("not now")
         self.since = 0
         self.ticks: list[bool] = []
 
@@ -39,8 +40,47 @@ class Broken:
     async def tick(self, namespace: str, now: int, *, is_first: bool) -> None:
         if self.failures:
             self.failures -= 1
-            raise ValueError("not now")
+            raise self.error
         self.ticks.append(is_first)
+
+
+class Overlooked:
+    """A duty that has something to do from the moment on at which it has just found that there was nothing."""
+
+    name = "overlooked"
+
+    def __init__(self) -> None:
+        self.loop: DutyLoop | None = None
+        self.due: int | None = None
+        self.ticks = 0
+
+    async def due_at(self, namespace: str, now: int) -> int | None:
+        found = self.due
+        if self.loop is not None:
+            self.due = now
+            self.loop.look()
+            self.loop = None
+        return found
+
+    async def tick(self, namespace: str, now: int, *, is_first: bool) -> None:
+        self.ticks += 1
+        self.due = None
+
+
+def begin(env: Environment, duty: Broken) -> DutyLoop:
+    """Let a process take part in a duty."""
+    env.engine.duties.add(duty)
+    loop = env.engine.duties.loops[duty.name]
+    loop.begin("main")
+    return loop
+
+
+async def give_away(env: Environment, worker_id: str) -> None:
+    """Let another worker have the duty that this one has, without a word to it."""
+    now = env.clock.now()
+    outcome = await env.elsewhere([TakeDuty("main", "broken", worker_id, now, now)])
+    assert isinstance(outcome, Committed)
+    assert outcome.answers.get(0, Applied()) == Applied()
 
 
 async def test_without_schedules_nobody_has_an_alarm_or_a_row(env: Environment) -> None:
@@ -147,3 +187,65 @@ async def test_a_duty_that_fails_is_tried_again_and_harms_no_other(
         env.engine.duties.loops["broken"].cancel()
         await env.pass_time(60)
         assert len(await env.app.list(schedule="eu")) == 1
+
+
+async def test_a_duty_that_fails_once_more_says_so_once_more(env: Environment) -> None:
+    """What was well for a while is no reason to keep silent about the next failure."""
+    async with env:
+        duty = Broken()
+        duty.failures = 1
+        loop = begin(env, duty)
+        await env.pass_time(3)
+        assert [each.last_error for each in await env.app.duties()] == [None]
+        duty.failures = 10**6
+        await env.pass_time(1)
+        assert [each.last_error for each in await env.app.duties()] == ["ValueError: not now"]
+        loop.cancel()
+
+
+async def test_a_worker_that_has_lost_a_duty_leaves_it_alone_and_looks_at_everything_when_it_has_it_again(
+    env: Environment,
+) -> None:
+    """It learns so when it notes how it does; what the other one did meanwhile it does not know."""
+    async with env:
+        duty = Broken()
+        async with beside(env) as other:
+            loop = begin(env, duty)
+            await env.pass_time(1)
+            assert duty.ticks[:2] == [True, False]
+            await give_away(env, other.engine.worker_id)
+            await env.pass_time(11)
+            ticks = len(duty.ticks)
+            await env.pass_time(5)
+            assert len(duty.ticks) == ticks
+        await env.pass_time(3)
+        assert duty.ticks[ticks : ticks + 2] == [True, False]
+        assert await holder_of(env) == env.engine.worker_id
+        loop.cancel()
+
+
+async def test_a_tick_that_finds_the_duty_lost_is_the_last_one(env: Environment) -> None:
+    """A sink learns it with what it sent, long before the next note."""
+    async with env, beside(env) as other:
+        duty = Broken()
+        loop = begin(env, duty)
+        await env.pass_time(1)
+        await give_away(env, other.engine.worker_id)
+        duty.failures, duty.error = 1, DutyLost()
+        await env.pass_time(1)
+        assert duty.failures == 0
+        ticks = len(duty.ticks)
+        await env.pass_time(4)
+        assert len(duty.ticks) == ticks
+        loop.cancel()
+
+
+async def test_what_is_told_while_it_is_looked_is_looked_for_as_well(env: Environment) -> None:
+    """Between what was read and the end of the look lies a gap; nothing may be lost in it."""
+    async with env:
+        duty = Overlooked()
+        env.engine.duties.add(duty)
+        duty.loop = env.engine.duties.loops[duty.name]
+        duty.loop.begin("main")
+        await env.settle()
+        assert duty.ticks == 1

@@ -30,6 +30,7 @@ from perdure import (
     sleep,
     workflow,
 )
+from perdure.engine.duties import housekeeping
 from perdure.engine.keys.commands import digest_of
 from perdure.kernel.messages import SignalSent
 from perdure.kernel.schedules import as_moment
@@ -353,6 +354,38 @@ async def test_a_long_command_is_kept_for_as_long_as_its_caller_says(env: Enviro
         assert (await asked.broadcast(knock, 1, where="true")).matched == 1
         await env.pass_time(6)
         assert (await asked.broadcast(knock, 1, where="true")).matched == 2
+
+
+async def test_a_long_command_is_kept_from_its_end_on(env: Environment) -> None:
+    """It may take as long as its answer is kept, and who asks right after it must still be told."""
+
+    def takes_its_time(batch: Batch) -> None:
+        if any(isinstance(each, TakeKey) for group in batch.groups for each in group):
+            env.store.before_commit = lambda _: None
+            env.clock.advance(8000)
+
+    async with env:
+        await env.start(keyed_waits)
+        asked = env.app.with_key("k", keep=10)
+        env.store.before_commit = takes_its_time
+        assert (await asked.broadcast(knock, 1, where="true")).matched == 1
+        await env.start(keyed_waits)
+        await env.pass_time(5)
+        assert (await asked.broadcast(knock, 1, where="true")).matched == 1
+        await env.pass_time(6)
+        assert (await asked.broadcast(knock, 1, where="true")).matched == 2
+
+
+async def test_keys_that_are_over_are_deleted_however_many_they_are(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bites, so that no transaction is long; the next look is ten minutes away."""
+    monkeypatch.setattr(housekeeping, "BITE", 2)
+    async with env:
+        for number in range(5):
+            await env.app.with_key(f"k-{number}", keep=10).start(keyed_waits)
+        await env.pass_time(601)
+        assert await env.store.reads.keys.oldest() is None
 
 
 async def test_keys_that_could_not_be_deleted_are_deleted_soon(env: Environment) -> None:

@@ -51,6 +51,15 @@ async def outbox_breaks() -> None:
     raise ValueError("it broke")
 
 
+@activity(queue="default")
+async def outbox_queued() -> None: ...
+
+
+@workflow
+async def outbox_has_a_task() -> None:
+    await outbox_queued()
+
+
 @workflow
 async def outbox_counts(text: str = "a") -> int:
     set_attributes(text=text[:5])
@@ -100,6 +109,15 @@ class Recorder:
 
     def types(self, run_id: str | None = None) -> list[str]:
         return [event.type for event in self.told if run_id in (None, event.run_id)]
+
+
+def refuses(pause_ms: int = 0, *, is_gone: bool = False) -> Callable[[OutboxEvent], bool]:
+    """What a receiver says that asks for a pause, or wants nothing more at all."""
+
+    def refuse(_: OutboxEvent) -> bool:
+        raise NotDelivered("not now", pause_ms, is_gone=is_gone)
+
+    return refuse
 
 
 @pytest.fixture(autouse=True)
@@ -245,6 +263,45 @@ async def test_what_a_schedule_skips_is_told(env: Environment, record: Callable[
         assert (event.data["schedule"], event.data["kind"], event.data["count"]) == ("busy", "skipped_overlap", 1)
 
 
+async def test_what_a_schedule_skips_is_told_of_the_workflows_that_are_asked_for(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    recorder = record("choosy", events=("schedule.*",), workflows=("outbox_waits",))
+    async with env:
+        await env.app.schedules.create("wanted", outbox_waits.call(), Every(60))
+        await env.app.schedules.create("unwanted", outbox_parent_of_late.call(), Every(60))
+        await told(env, 120)
+        await told(env)
+        assert [event.data["schedule"] for event in recorder.told] == ["wanted"]
+
+
+async def test_a_sink_that_is_behind_is_not_told_what_schedules_skip(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """However often it is, no more waits than is allowed."""
+    record("far", events=("schedule.*",), max_backlog=2)
+    async with env:
+        await env.app.outbox.pause("far")
+        await env.app.schedules.create("busy", outbox_waits.call(), Every(60))
+        await told(env, 600)
+        found = await info_of(env, "far")
+        assert (found.backlog, len((await env.app.schedules.get("busy")).decisions)) == (2, 10)
+
+
+async def test_activities_on_queues_are_told_as_no_runs_of_their_own(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """Nobody has started them; neither when they are done nor when events are made anew."""
+    recorder = record("all", events=("run.*",))
+    async with env:
+        run = await env.start(outbox_has_a_task)
+        await env.result(run)
+        await told(env)
+        wanted = ["run.started", "run.completed"]
+        assert [(event.run_id, event.type) for event in recorder.told] == [(run.run_id, type) for type in wanted]
+        assert await env.app.outbox.resend("all", as_moment(0)) == 2
+
+
 async def test_without_a_sink_nothing_is_written(env: Environment) -> None:
     """And after the last one is gone, nothing again."""
     async with env:
@@ -358,6 +415,65 @@ async def test_a_sink_that_takes_nothing_is_down_and_tried_with_one_event(
         found = await info_of(env, "outage")
         assert (found.state, found.backlog, found.dead, found.delivered) == ("active", 0, 0, 12)
         assert len({event.id for event in recorder.told}) == 12
+
+
+async def test_an_outage_uses_up_no_attempts(env: Environment, record: Callable[..., Recorder]) -> None:
+    """What is refused once after it has as many attempts left as before."""
+    recorder = record("again", events=("run.completed",), max_attempts=3)
+    recorder.is_broken = lambda _: True
+    async with env:
+        for _ in range(5):
+            await env.run(outbox_counts)
+        await told(env, 3600)
+        late = (await env.app.list(limit=1))[0].run_id
+        refused: list[str] = []
+
+        def is_broken(event: OutboxEvent) -> bool:
+            if event.run_id == late and recorder.told:
+                refused.append(event.id)
+            return event.run_id == late and len(refused) < 2
+
+        recorder.is_broken = is_broken
+        await told(env, 180)
+        found = await info_of(env, "again")
+        assert (len(refused), found.state, found.delivered, found.dead) == (2, "active", 5, 0)
+
+
+async def test_a_sink_that_is_down_is_left_alone_for_as_long_as_it_asks(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    recorder = record("busy", events=("run.completed",))
+    recorder.is_broken = refuses(600_000)
+    async with env:
+        for _ in range(8):
+            await env.run(outbox_counts)
+        await told(env)
+        assert (await info_of(env, "busy")).state == "down"
+        tries = len(recorder.tries)
+        await told(env, 500)
+        assert len(recorder.tries) == tries
+        await told(env, 100)
+        assert len(recorder.tries) == tries + 1
+
+
+async def test_a_sink_that_is_gone_while_it_is_down_is_paused(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """A receiver that breaks and is then taken away for good is not asked for ever."""
+    recorder = record("closed", events=("run.completed",))
+    recorder.is_broken = lambda _: True
+    async with env:
+        for _ in range(6):
+            await env.run(outbox_counts)
+        await told(env)
+        assert (await info_of(env, "closed")).state == "down"
+        recorder.is_broken = refuses(is_gone=True)
+        await told(env, 120)
+        found = await info_of(env, "closed")
+        assert (found.state, found.reason, found.backlog) == ("paused", "not now", 6)
+        tries = len(recorder.tries)
+        await told(env, 600)
+        assert len(recorder.tries) == tries
 
 
 async def test_five_that_are_never_taken_do_not_stop_the_others(
@@ -580,6 +696,29 @@ async def test_a_slow_run_does_not_hold_up_the_others(env: Environment) -> None:
         await told(env)
         assert (await info_of(env, "hanging")).backlog == 0
         assert hangs.name == "hanging"
+
+
+async def test_as_many_runs_are_told_at_once_as_the_sink_says_and_it_is_noted_at_once(env: Environment) -> None:
+    under_way: list[str] = []
+    most = 0
+    may_end = asyncio.Event()
+
+    @sink(name="narrow", events=("run.completed",), concurrency=2)
+    async def takes(event: OutboxEvent) -> None:
+        nonlocal most
+        under_way.append(event.id)
+        most = max(most, len(under_way))
+        await may_end.wait()
+        under_way.remove(event.id)
+
+    async with env:
+        for _ in range(5):
+            await env.run(outbox_counts)
+        await told(env)
+        assert (len(under_way), most) == (2, 2)
+        may_end.set()
+        await env.pass_time(0.1)
+        assert (most, (await info_of(env, "narrow")).backlog) == (2, 0)
 
 
 async def test_a_plain_function_is_called_in_a_thread(env: Environment) -> None:
