@@ -131,6 +131,24 @@ async def test_a_group_expects_its_run_to_be_of_its_worker_and_without_later_eve
         assert await store.reads.unread("r2") == []
 
 
+async def test_the_end_of_a_run_that_is_another_workers_by_now_is_refused_and_harms_no_signal(store: Store) -> None:
+    """Who sends to a run in the same moment has nothing to do with a worker that is too late to end it."""
+    async with opened(store):
+        await write(store, a_worker("w-2"), a_worker("w-3"), a_run("r1", owner="w-3"), a_run("r2", owner="w-3"))
+        await write(store, RaiseEpoch("w-2", 1))
+
+        told = await answers(
+            store,
+            [Fence("w-2", 1), ExpectOwner("r1", "w-2", 1), an_end("r1", 2)._replace(owner="w-2")],
+            [Fence("w-2", 2), ExpectOwner("r2", "w-2", 1), an_end("r2", 2)._replace(owner="w-2")],
+            [a_message("r1")],
+            [a_message("r2")],
+        )
+
+        assert told[:2] == [Stale(), Moved()]
+        assert [type(each) for each in told[2:]] == [Applied, Applied]
+
+
 async def test_a_claim_of_a_stale_worker_takes_nothing(store: Store) -> None:
     async with opened(store):
         await write(store, a_worker("w-2"), a_run("r1", status="PENDING", owner=None, wake_at=1000))

@@ -23,6 +23,9 @@ class AsgiTransport:
         # The end of the paths whose answers are lost, and whether nobody is there at all.
         self.losing = ""
         self.is_down = False
+        # What something before the server answers instead of it, and to which paths.
+        self.instead: list[HttpAnswer] = []
+        self.instead_at = ""
         # How many requests of a worker are under way, but for those that only listen.
         self.under_way = 0
 
@@ -33,6 +36,8 @@ class AsgiTransport:
     async def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         if self.is_down:
             raise ConnectionError("nobody is there")
+        if self.instead and path.partition("?")[0].endswith(self.instead_at):
+            return self.instead.pop(0)
         counts = path.startswith("/v1/workers/") and "/listen" not in path
         self.under_way += counts
         try:

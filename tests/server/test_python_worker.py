@@ -13,9 +13,11 @@ import pytest
 from perdure import BadOption, Every, Perdure, Run, RunFailed, Stream, Workflow, activity, sleep, workflow
 from perdure.app.internals import connect_by, engine_of, furnish
 from perdure.authoring.options import DEFAULTS
-from perdure.engine.ports import Engine
-from perdure.errors import StoreUnavailable
+from perdure.engine.ports import Engine, Registration, RemoteWorker
+from perdure.errors import LeaseLost, NotOpen, PerdureError, StoreUnavailable
+from perdure.http.problems import problem_of
 from perdure.http.remote.engine import RemoteEngine
+from perdure.http.remote.transport import HttpAnswer
 from perdure.ids import RandomIds
 from tests.server.http_environment import HttpEnvironment
 
@@ -185,6 +187,55 @@ async def test_results_are_kept_while_the_server_is_away(env: HttpEnvironment) -
 
         assert await env.result(run) == "away"
         assert {*calls.values()} == {1}
+
+
+def told(error: PerdureError) -> HttpAnswer:
+    status, problem = problem_of(error, "request")
+    return HttpAnswer(status, {}, msgspec.json.encode(problem))
+
+
+async def test_a_server_that_ends_and_a_proxy_that_answers_for_it_are_no_fault_of_any_run(env: HttpEnvironment) -> None:
+    """What is not told now is told later; a run that is held for it would have to be seen to by hand."""
+    async with env:
+        for number, verb in enumerate(("advance", "claim-runs", "listen")):
+            env.transport.instead_at = verb
+            env.transport.instead = [HttpAnswer(502, {}, b"<html>Bad Gateway</html>"), told(NotOpen()), told(NotOpen())]
+            run = await env.start(remote_five_steps, f"proxy {number}")
+            assert await env.result(run) == f"proxy {number}"
+            env.transport.instead = []
+        assert {*calls.values()} == {1}
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_a_process_that_is_stopped_for_longer_than_a_lease_while_it_opens_opens_all_the_same(
+    env: HttpEnvironment, times: int
+) -> None:
+    """It says what it has code for in several calls, and its worker may be taken over before any of them."""
+    async with env:
+        other = Perdure("http://server:7373", grace=0)
+        furnish(other, env.store, env.clock, RandomIds(7), replay_always=False)
+        transport, clock = env.transport, env.clock
+        connect_by(other, lambda url, key: cast("Engine", RemoteEngine(url, transport, clock, key)))
+        transport.instead_at, transport.instead = "announce", [told(LeaseLost("worker", 1))] * times
+        async with other:
+            assert transport.instead == []
+
+
+async def test_who_listens_now_here_and_now_there_is_not_told_of_work_at_every_call(env: HttpEnvironment) -> None:
+    """Two servers have counted different work; a worker between them would ask both without end."""
+    async with env:
+        engine = env.engine
+        lease = await engine.remote.register("main", Registration("node", ("elsewhere",), (), ()))
+        worker = RemoteWorker("main", lease.worker_id, lease.epoch)
+        here = await engine.remote.listening.hear(worker, 0, 0, waits=False)
+        elsewhere = here.work ^ (1 << 40)
+
+        heard = asyncio.ensure_future(engine.remote.listening.hear(worker, here.after, elsewhere, waits=True))
+        await env.settle()
+        assert not heard.done()
+        await env.pass_time(2)
+
+        assert (await heard).work >> 32 == here.work >> 32
 
 
 async def test_a_worker_that_is_away_for_longer_than_its_lease_begins_anew(env: HttpEnvironment) -> None:

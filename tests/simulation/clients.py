@@ -131,6 +131,19 @@ class SendSignal(OfRun):
         await run.signal(sim_signals[self.name], self.payload, id=self.payload, delay=self.delay)
 
 
+class SignalAnew(OfRun):
+    """Send a signal without an id: it is sent as often as it is asked for, however often a request arrives."""
+
+    name = "red"
+
+    def __init__(self, key: str, after_step: int, payload: str) -> None:
+        super().__init__(key, after_step)
+        self.payload = payload
+
+    async def of(self, run: Run[Any]) -> None:
+        await run.signal(sim_signals[self.name], self.payload)
+
+
 class ResolveDeferred(OfRun):
     """Resolve a deferred; another client may have done so with another value."""
 

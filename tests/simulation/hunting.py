@@ -2,12 +2,14 @@
 
 import multiprocessing
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 
 import msgspec
 
-from tests.simulation import mended  # noqa: F401 - it plants some more
+from tests.simulation import mended, schedule  # noqa: F401 - the first plants some more
 from tests.simulation.mutants import switched_on
+from tests.simulation.remote_mutants import REMOTE
 from tests.simulation.running import Failure, lived, quietly
 from tests.simulation.simulator import Tape
 
@@ -36,11 +38,22 @@ def caught(name: str, seeds: int, rounds: int) -> tuple[str, Catch]:
     counts: list[int | None] = []
     violated = ""
     for number in range(rounds):
-        with quietly():
+        with quietly(), over_http(always=name in REMOTE):
             count, failure = _one_round(name, seeds, number * FAR)
         counts.append(count)
         violated = violated or ("" if failure is None else f"{failure.invariant}: {failure.trouble[:80]}")
     return name, Catch(counts, violated)
+
+
+@contextmanager
+def over_http(*, always: bool) -> Iterator[None]:
+    """Have servers in every schedule, if what is looked for is in these."""
+    before = schedule.OVER_HTTP_PER_MILLE
+    schedule.OVER_HTTP_PER_MILLE = 1000 if always else before
+    try:
+        yield
+    finally:
+        schedule.OVER_HTTP_PER_MILLE = before
 
 
 def _one_round(name: str, seeds: int, first: int) -> tuple[int | None, Failure | None]:

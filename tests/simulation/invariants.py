@@ -10,11 +10,11 @@ memory: only what is on disk counts, and who wrote it.
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.kernel.quarantine import is_suspect
-from perdure.stores.answers import Committed
-from perdure.stores.operations import Batch, ResumeRun, StopChildren
+from perdure.stores.answers import Applied, Committed
+from perdure.stores.operations import Batch, ClaimRuns, ExpectOwner, Fence, HoldRun, ParkRun, ResumeRun, StopChildren
 from tests.simulation.programs import NOT_BEGUN, sim_enter, sim_enter_slowly, sim_once
 from tests.simulation.sight import Memory, Seen, SeenEntry, SeenEvent, SeenMessage, SeenRun, look
 from tests.simulation.simulator import Database, SqliteDatabase
@@ -45,6 +45,32 @@ def _first(now: Seen, run: SeenRun) -> str:
     return run.run_id
 
 
+class Writers(NamedTuple):
+    """In whose name a batch was written: that of its process, and those over a server, each in groups of its own."""
+
+    epochs: dict[str, int]
+    of_runs: dict[str, str]
+    # Those who may have taken runs in it.
+    claimers: set[str]
+
+
+def _writers(batch: Batch, outcome: Committed) -> Writers:
+    found = Writers({}, {}, set())
+    if batch.worker_id is not None:
+        found.epochs[batch.worker_id] = batch.epoch
+        found.claimers.add(batch.worker_id)
+    for number, group in enumerate(batch.groups):
+        fence = group[0] if group else None
+        if isinstance(fence, Fence) and isinstance(outcome.answers.get(number, Applied()), Applied):
+            found.epochs[fence.worker_id] = fence.epoch
+            for operation in group:
+                if type(operation) is ClaimRuns:
+                    found.claimers.add(fence.worker_id)
+                elif isinstance(operation, ExpectOwner | ParkRun | HoldRun):
+                    found.of_runs[operation.run_id] = fence.worker_id
+    return found
+
+
 class Witness:
     """Sees every write and remembers what was on disk before it."""
 
@@ -63,6 +89,8 @@ class Witness:
         self._last_event = 0
         self._last_message = 0
         self._workers: dict[str, int] = {}
+        self._remote: set[str] = set()
+        self._writers = Writers({}, {}, set())
         # The epoch of its owner when a run came into its hands.
         self._owned_at: dict[str, int] = {}
         # The runs that were ever taken from a worker who was lost.
@@ -74,7 +102,8 @@ class Witness:
         if not isinstance(outcome, Committed):
             return
         self.seen = now
-        self._check_fence(batch, before)
+        self._writers = _writers(batch, outcome)
+        self._check_fence(before)
         self._check_workers(batch, now)
         self._check_events(batch, before, now)
         self._check_messages(before, now)
@@ -140,19 +169,17 @@ class Witness:
 
     # Workers and epochs
 
-    def _check_fence(self, batch: Batch, before: Seen) -> None:
+    def _check_fence(self, before: Seen) -> None:
         """Whatever is written in a worker's name is written under the epoch that it has at that moment."""
-        if batch.worker_id is not None:
-            worker = before.workers.get(batch.worker_id)
-            if worker is None or worker.epoch != batch.epoch:
-                raise Violation(
-                    "I14", f"something was written under epoch {batch.epoch} of {batch.worker_id}: {worker}"
-                )
+        for worker_id, epoch in self._writers.epochs.items():
+            worker = before.workers.get(worker_id)
+            if worker is None or worker.epoch != epoch:
+                raise Violation("I14", f"something was written under epoch {epoch} of {worker_id}: {worker}")
 
     def _check_workers(self, batch: Batch, now: Seen) -> None:
         for worker_id, worker in now.workers.items():
             last = self._workers.get(worker_id, 0)
-            if worker.epoch > last and batch.worker_id is None:
+            if worker.epoch > last and batch.worker_id is None and not self.is_remote(worker_id):
                 # It raised its own: what it has stays its own.
                 mine = [run.run_id for run in now.runs.values() if run.owner == worker_id]
                 self._owned_at |= dict.fromkeys(mine, worker.epoch)
@@ -160,10 +187,17 @@ class Witness:
                 raise Violation("I15", f"the epoch of worker {worker_id} went back from {last} to {worker.epoch}")
             self._workers[worker_id] = worker.epoch
 
-    def registered(self, worker_id: str) -> None:
+    def registered(self, worker_id: str, *, is_remote: bool) -> None:
         """A worker begins; its id must be new."""
-        if worker_id in self._workers:
+        # A server that does not know whether it has registered one does so again.
+        if worker_id in self._workers and not (is_remote and worker_id in self.seen.workers):
             raise Violation("I15", f"the worker id {worker_id} was used before")
+        if is_remote:
+            self._remote.add(worker_id)
+
+    def is_remote(self, worker_id: str) -> bool:
+        """Whether a worker works over a server: then only others raise its epoch."""
+        return worker_id in self._remote
 
     # Events
 
@@ -188,8 +222,9 @@ class Witness:
             raise Violation("I11", f"run {event.run_id} was closed, and got event {event.seq}")
         if history and event.at < history[-1].at:
             raise Violation("I02", f"event {event.seq} of run {event.run_id} is older than the one before")
-        if was is not None and was.owner != batch.worker_id:
-            raise Violation("I14", f"{batch.worker_id} wrote an event of run {event.run_id}, owned by {was.owner}")
+        writer = self._writers.of_runs.get(event.run_id, batch.worker_id)
+        if was is not None and was.owner != writer:
+            raise Violation("I14", f"{writer} wrote an event of run {event.run_id}, owned by {was.owner}")
         if was is None and run.forked_from is not None:
             self._check_copy(run, event)
             self.outcomes.add((event.run_id, event.place))
@@ -364,14 +399,15 @@ class Witness:
         owner, before = run.owner, None if was is None else was.owner
         if owner == before:
             return
-        if before not in {None, batch.worker_id} and self._workers[before or ""] <= self._owned_at[run.run_id]:
+        writer = self._writers.of_runs.get(run.run_id, batch.worker_id)
+        if before not in {None, writer} and self._workers[before or ""] <= self._owned_at[run.run_id]:
             raise Violation("I19", f"run {run.run_id} was taken from {before}, whose epoch was not raised")
-        if before not in {None, batch.worker_id}:
+        if before not in {None, writer}:
             self.lost.add(run.run_id)
         if owner is not None:
-            if owner != batch.worker_id:
-                raise Violation("I16", f"run {run.run_id} was given to {owner} by {batch.worker_id}")
-            self._owned_at[run.run_id] = batch.epoch
+            if owner not in self._writers.claimers:
+                raise Violation("I16", f"run {run.run_id} was given to {owner} by {self._writers.claimers}")
+            self._owned_at[run.run_id] = self._writers.epochs[owner]
 
     def _check_end(self, batch: Batch, was: SeenRun | None, run: SeenRun, now: Seen) -> None:
         last = len(self.histories.get(run.run_id, ())) + 2
@@ -420,7 +456,9 @@ class Witness:
         if run.status == "TIMED_OUT":
             is_known = was is not None and '"state":"waiting"' in (was.undo or "")
             cannot_go_on = was is not None and was.held in {"mismatch", "quarantine"}
-            return was is not None and was.owner is None and (cannot_go_on or not is_known)
+            # A server ends what a worker over it has not ended in time, and does not know its code.
+            is_remote = was is not None and was.owner is not None and self.is_remote(was.owner)
+            return is_remote or (was is not None and was.owner is None and (cannot_go_on or not is_known))
         return run.status == "TERMINATED" or (run.status == "CANCELLED" and self.has_deadline(run, now))
 
     def has_deadline(self, run: SeenRun, now: Seen | None = None) -> bool:

@@ -55,10 +55,14 @@ class Planned(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is in store for a schedule."""
+    """What is in store for a schedule; of the nodes, the first so many are servers, and the others work over them."""
 
     nodes: tuple[Queues, ...]
     faults: list[Planned]
+    servers: int = 0
+    # Whether servers are workers as well, and how many of a thousand requests to them meet with a mishap.
+    serve_only: bool = False
+    mishaps: int = 0
 
 
 def drawn(tape: Tape) -> Plan:
@@ -73,6 +77,21 @@ def drawn(tape: Tape) -> Plan:
         case _:
             nodes, faults = tape.between(1, 3), _some(tape, 2, 7, KINDS)
     return Plan(tape.one_of(*LAYOUTS[nodes]), sorted(faults, key=lambda planned: planned.after_step))
+
+
+def drawn_over_http(tape: Tape) -> Plan:
+    """One or two servers, and one or two processes over them, which may be stopped with a request on its way."""
+    servers, workers = tape.one_of(1, 2, 2), tape.one_of(1, 2, 2)
+    faults = _some(tape, 1, 5, KINDS)
+    if tape.choose(2) == 1:
+        after_step, number = 20 + tape.choose(200), servers + tape.choose(workers)
+        faults.append(Planned(after_step, Fault.FREEZE_AT, number, Moment.ANY))
+    # The clocks of servers are less than a second apart; those of who works over them do not matter.
+    clocks = {Fault.CLOCK_BACK, Fault.CLOCK_FORWARD}
+    faults = [each._replace(number=servers) if each.fault in clocks else each for each in faults]
+    faults.sort(key=lambda planned: planned.after_step)
+    serve_only, mishaps = tape.choose(2) == 1, tape.one_of(0, 30, 100)
+    return Plan((BOTH,) * (servers + workers), faults, servers, serve_only, mishaps)
 
 
 def _some(tape: Tape, fewest: int, most: int, kinds: Sequence[Fault]) -> list[Planned]:

@@ -373,9 +373,11 @@ async def _child(parts: list[Part], on_close: str, ms: int | None) -> Any:
 class Drawer:
     """Draws programs; numbers of steps are all different within one schedule."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, *, has_rows: bool = True) -> None:
         self._tape = tape
         self._number = 0
+        # Whether activities may write rows of their own; over a server nobody is lent a connection.
+        self._has_rows = has_rows
 
     def number(self) -> int:
         self._number += 1
@@ -427,7 +429,7 @@ class Drawer:
                 return ["book", self.number(), self._failures()]
             case 14:
                 return ["other code", self.number()]
-            case 19 | 20 | 21:
+            case 19 | 20 | 21 if self._has_rows:
                 return ["enter", self.number(), self._failures(), tape.one_of(None, None, FAR)]
             case 22:
                 return ["hurried", self.number(), self.ms()]

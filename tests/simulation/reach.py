@@ -34,6 +34,12 @@ WANTED = (
     *("Undone", "struck with the rows of an activity"),
 )
 
+# Where there are servers.
+WANTED_OVER_HTTP = (
+    *("answer Stale", "a request was lost", "the answer to a request was lost", "a request arrived twice"),
+    *("a request arrived when it was given up", "a stream was cut", "FREEZE_AT over HTTP", "takeover", "parked"),
+)
+
 
 def missed(reached: Mapping[str, int]) -> list[str]:
     """What was never come by."""

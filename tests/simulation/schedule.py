@@ -40,6 +40,7 @@ from tests.simulation.clients import (
     ResumeOne,
     RetryRun,
     SendSignal,
+    SignalAnew,
     StartRun,
     TerminateRun,
 )
@@ -61,7 +62,7 @@ from tests.simulation.programs import (
     sim_run,
 )
 from tests.simulation.sight import SeenRun
-from tests.simulation.simulator import Fault, MemoryDatabase, Node, SqliteDatabase, State, Tape, World
+from tests.simulation.simulator import Fault, MemoryDatabase, Node, RemoteNode, SqliteDatabase, State, Tape, World
 from tests.simulation.simulator.loop import NeverCalm
 from tests.simulation.sinks import AddSink, Delivery, SinkWitness
 from tests.simulation.timetables import ScheduleWitness, TriggerSchedule, drawn_schedule
@@ -72,6 +73,8 @@ from tests.simulation.timetables import ScheduleWitness, TriggerSchedule, drawn_
 PATIENCE_MS = 2_700_000
 MOST_STEPS = 30_000
 LEASE_S = 30
+# So many schedules of a thousand have servers, and workers that work over them; `hunting.over_http` has all of them so.
+OVER_HTTP_PER_MILLE = 0
 # There is a sink in so many schedules of a thousand; with one they take longer.
 SINKS_PER_MILLE = 80
 # Who was the only suspect each time so many workers died of something else is held as well: nobody can tell.
@@ -203,17 +206,25 @@ class Schedule:
             "park_after": tape.one_of(1, 4),
             "max_live": tape.one_of(100, 2),
         }
-        self._plan = plans.drawn(tape)
+        over_http = tape.happens(OVER_HTTP_PER_MILLE)
+        self._plan = plans.drawn_over_http(tape) if over_http else plans.drawn(tape)
         for number, queues in enumerate(self._plan.nodes):
-            shop = NodeShop(self, queues)
-            node = Node(self.world, number, options | {"queues": queues}, (shop,))
-            shop.node = node
-            node.senders = partial(self._sender, node)
-            self.world.add(node)
-        drawer = Drawer(tape)
+            self._add_node(number, queues, options | {"queues": queues})
+        drawer = Drawer(tape, has_rows=not over_http)
         for number in range(tape.between(2, 4)):
             self._draw_run(f"run-{number}", drawer)
         self._draw_steering()
+
+    def _add_node(self, number: int, queues: plans.Queues, options: dict[str, Any]) -> None:
+        """A process: a worker, a server that may be one as well, or a worker over a server."""
+        shop, servers = NodeShop(self, queues), self._plan.servers
+        kind = RemoteNode if servers and number >= servers else Node
+        is_worker = kind is RemoteNode or not self._plan.serve_only
+        shop.node = node = kind(self.world, number, options | {"worker": is_worker}, (shop,))
+        node.is_server = number < servers
+        if not servers:
+            node.senders = partial(self._sender, node)
+        self.world.add(node)
 
     def _draw_steering(self) -> None:
         """What people do with runs beyond starting and stopping them."""
@@ -232,7 +243,8 @@ class Schedule:
                     self._ask(ResumeOne(key, paused + tape.choose(60)))
             if tape.happens(200):
                 self._ask(ForkRunAt(key, start.after_step + tape.choose(250), 1 + tape.choose(6)))
-        if tape.happens(250):
+        # Servers that are no workers have no duties; `perdure serve` has a worker for these beside it.
+        if tape.happens(250) and not self._plan.serve_only:
             for request in drawn_schedule(tape):
                 self._ask(request)
         self._draw_bulk()
@@ -241,7 +253,7 @@ class Schedule:
 
     def _draw_sink(self) -> None:
         """Who is told of everything."""
-        if self.tape.happens(SINKS_PER_MILLE):
+        if self.tape.happens(SINKS_PER_MILLE) and not self._plan.servers:
             for request in self.sink.draw():
                 self._ask(request)
 
@@ -265,11 +277,11 @@ class Schedule:
             self._ask(BroadcastAll(tape.choose(250), f"s{self._signals}"))
         # Whether anybody listens still is told by clocks, which are to be right within a minute for that.
         are_set = any(planned.fault in {Fault.CLOCK_BACK, Fault.CLOCK_FORWARD} for planned in self._plan.faults)
-        if tape.happens(300) and not are_set:
+        if tape.happens(600 if self._plan.servers else 300) and not are_set:
             self._follower = FollowRuns(tape.choose(250), lambda: self.witness.seen.runs)
             self._ask(self._follower)
 
-    def _draw_run(self, key: str, drawer: Drawer) -> None:
+    def _draw_run(self, key: str, drawer: Drawer) -> None:  # noqa: C901 - a line for each kind of request
         tape = self.tape
         options: dict[str, Any] = {}
         if tape.happens(80):
@@ -289,6 +301,9 @@ class Schedule:
             self._ask(StartRun(key, start.after_step + tape.choose(300), program, options | {"on_conflict": policy}))
         for _ in range(tape.choose(4)):
             self._ask(self._signal(key, start.after_step + tape.choose(200)))
+        for _ in range(tape.choose(3) if self._plan.servers else 0):
+            self._signals += 1
+            self._ask(SignalAnew(key, start.after_step + tape.choose(200), f"s{self._signals}"))
         for _ in range(tape.choose(3)):
             self._ask(self._word(key, start.after_step + tape.choose(200)))
         if tape.happens(400 if model.may_be_stopped(start.program) else 120):
@@ -328,6 +343,7 @@ class Schedule:
     def _play(self) -> None:
         """Until all faults have struck and are over, and all requests were made once."""
         plan = list(self._plan.faults)
+        self.world.network.per_mille = self._plan.mishaps
         while plan or self._is_struck() or any(r.tries == 0 and self._can_ask(r) for r in self.requests):
             if plan and plan[0].after_step <= self.world.steps:
                 _, fault, number, moment = plan.pop(0)
@@ -358,9 +374,12 @@ class Schedule:
         self._undone = [request for request in self._undone if not request.is_done]
         if ready:
             further += [
-                (self._make_request, (request, ready))
+                (self._make_request, (request, by))
                 for request in self._undone
-                if request.after_step <= world.steps and request.is_free and self._can_ask(request)
+                if (by := self._askable(request, ready))
+                and request.after_step <= world.steps
+                and request.is_free
+                and self._can_ask(request)
             ]
         world.step(*further)
         if self.violation is not None:
@@ -370,6 +389,15 @@ class Schedule:
                 self._check_paused(node)
             if node.boots and node.loop.troubles:
                 raise Violation("I44", f"in node {node.number}: {node.loop.troubles[0]}")
+
+    def _askable(self, request: Request, ready: list[Node]) -> list[Node]:
+        """Those who can ask this: over a server or not, unless one of these is what it is about."""
+        if self._plan.servers and isinstance(request, StartUnderKey | SignalUnderKey):
+            # How long a key is kept is said to the database alone.
+            return [node for node in ready if not node.is_remote]
+        if self._plan.servers and isinstance(request, FollowRuns | SignalAnew):
+            return [node for node in ready if node.is_remote]
+        return ready
 
     def _check_paused(self, node: Node) -> None:
         """Nothing stays long with a process that does not go on, when another one is there to take it."""
@@ -388,7 +416,11 @@ class Schedule:
     def _is_looked_after(self, paused: Node) -> bool:
         """Whether some other process has been well for long enough to notice."""
         world, since = self.world, self.world.now_ms - 2 * LEASE_S * 1000 - CALM_MS
-        others = [node for node in world.nodes if node is not paused and node.state is State.UP and node.is_hearing]
+        others = [
+            node
+            for node in world.nodes
+            if node is not paused and node.state is State.UP and node.is_hearing and not node.is_remote
+        ]
         is_free = max(world.calm_since_ms, self._locked_until_ms) < since
         return is_free and any(node.calm_since_ms < since for node in others)
 
@@ -416,7 +448,7 @@ class Schedule:
 
     def _make_request(self, request: Request, ready: list[Node]) -> None:
         node = ready[self.tape.choose(len(ready))]
-        if isinstance(request, SendSignal | ResolveDeferred | AskRun | SignalUnderKey):
+        if isinstance(request, SendSignal | SignalAnew | ResolveDeferred | AskRun | SignalUnderKey):
             self.sent[request.key][request.name].add(request.payload)
         if isinstance(request, BroadcastAll):
             self._note_broadcast(request)
@@ -465,10 +497,11 @@ class Schedule:
             is_applied = isinstance(outcome.answers.get(number, Applied()), Applied)
             for operation in group:
                 match operation:
-                    case RegisterWorker():
-                        self.witness.registered(operation.worker_id)
+                    case RegisterWorker() if is_applied:
+                        self.witness.registered(operation.worker_id, is_remote=operation.is_remote)
                     case RaiseEpoch() if is_applied:
-                        reach("recovery of the own runs" if batch.worker_id is None else "takeover")
+                        is_own = batch.worker_id is None and not self.witness.is_remote(operation.worker_id)
+                        reach("recovery of the own runs" if is_own else "takeover")
                     case ParkRun():
                         reach("parked" if is_applied else "not parked")
                     case HoldRun() if is_applied:
@@ -527,6 +560,8 @@ class Schedule:
                     raise Violation("I10", f"the start of {request.key} was refused: {refusal!r}")
             case SendSignal() | ResolveDeferred() | AskRun():
                 self._check_word(request)
+            case SignalAnew() if refusal is None:
+                self._check_sent(request)
             case CancelRun() | TerminateRun() if refusal is None:
                 self._check_stopped(request)
             case AwaitResult():
@@ -555,6 +590,18 @@ class Schedule:
             self._check_asked(request)
         elif isinstance(request, ResolveDeferred) and refusal is None:
             self._check_resolved(request)
+
+    def _check_sent(self, request: SignalAnew) -> None:
+        """It is there, and no more often than it was asked for; a run that is made from another one has it as well."""
+        sent = Counter(
+            message.run_id
+            for message in self.witness.seen.messages.values()
+            if message.kind == "SignalSent" and json.loads(message.body).get("payload") == request.payload
+        )
+        if not sent:
+            raise Violation("I01", f"the signal {request.payload} was acknowledged, but it is not on disk")
+        if max(sent.values()) > request.tries:
+            raise Violation("I62", f"the signal {request.payload} was sent {request.tries} times, and is there {sent}")
 
     def _check_resolved(self, request: ResolveDeferred) -> None:
         """The value of a deferred that was acknowledged is the one on disk, in one of the runs of its id."""
@@ -816,6 +863,9 @@ class Schedule:
 
     def _judge_requests(self) -> None:
         """A program answers what it takes, in the same breath; only one that was stopped from outside may not."""
+        for request in self.requests:
+            if isinstance(request, SignalAnew) and request.is_done and request.refusal is None:
+                self._check_sent(request)
         for message in self.witness.seen.messages.values():
             is_answered = message.answer is not None and "answered" in message.answer
             status = self.witness.seen.runs[message.run_id].status

@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import reach, shrinking
-from tests.simulation.hunting import caught
+from tests.simulation.hunting import caught, over_http
 from tests.simulation.known import known, known_seeds
 from tests.simulation.mutants import MENDED, MUTANTS, switched_on
-from tests.simulation.running import Failure, lived, run_all
+from tests.simulation.running import Failure, lived, run_all, tally_of
 from tests.simulation.simulator import Tape
 
 # Each has four times the steps it had when they were a thousand; `make simulate` runs as many as it is told.
 SEEDS = 500
 # As many as are needed are tried; which ones find a bug changes with every question more that a process asks.
 SEEDS_TO_FIND = 1000
+# Each takes four times as long as one without servers. Of those after these about one in thirty still finds something.
+SEEDS_OVER_HTTP = range(36)
 # Planted bugs that need a rare moment; `make mutants` looks for all of them.
 RARE = {
     "Rescue that ignores what it read",
@@ -29,6 +31,7 @@ RARE = {
     "Undo skipped",
     "Unknown commit of an activity's rows taken for a failed one",
     "Value published again by a replay",
+    "Frame lost between stored and live where a stream goes on",
 }
 
 
@@ -41,6 +44,14 @@ def test_nothing_that_must_never_happen_happens_in_hundreds_of_schedules() -> No
     assert reach.missed(total.reached) == []
     assert sorted(total.steps)[SEEDS // 2] >= 300
     assert sorted(total.faults)[SEEDS // 2] >= 3
+
+
+def test_nothing_that_must_never_happen_happens_where_workers_speak_to_servers() -> None:
+    """Requests and answers are lost, late and repeated, servers and workers die; and that does happen."""
+    with over_http(always=True):
+        total = tally_of(SEEDS_OVER_HTTP)
+    assert [str(failure) for failure in total.failures] == []
+    assert [what for what in reach.WANTED_OVER_HTTP if not total.reached.get(what)] == []
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS.keys() - RARE))

@@ -3,6 +3,7 @@
 from tests.simulation.simulator.database import Database, MemoryDatabase, SqliteDatabase
 from tests.simulation.simulator.faults import AT_COMMIT, Fault, Moment
 from tests.simulation.simulator.node import Node, State
+from tests.simulation.simulator.remote_node import RemoteNode
 from tests.simulation.simulator.tape import Tape
 from tests.simulation.simulator.world import World
 
@@ -13,6 +14,7 @@ __all__ = [
     "MemoryDatabase",
     "Moment",
     "Node",
+    "RemoteNode",
     "SqliteDatabase",
     "State",
     "Tape",

@@ -7,14 +7,17 @@ Out:  jobs for the database, and the faults it was struck by.
 import asyncio
 from collections.abc import Callable, Coroutine
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from perdure.app import Perdure
+from perdure.app.network.mounted import MountedApplication
 from perdure.clock import SystemClock
 from perdure.engine.engine import StoreEngine
 from perdure.engine.leasing.heartbeat import Heartbeat
 from perdure.engine.outbox.sinks import EventSenders
 from perdure.errors import StoreUnavailable
+from perdure.http.access import anybody
+from perdure.http.remote.engine import RemoteEngine
 from perdure.ids import RandomIds
 from perdure.stores.answers import Applied, Committed, Failed, Outcome, Undone, Unknown
 from perdure.stores.operations import AppendEvent, Batch, ClaimRuns, RecordAttempt
@@ -64,6 +67,8 @@ class Node:
     """A simulated process; `running` is the one whose turn it is."""
 
     running: "Node | None" = None
+    # Whether it works over a server.
+    is_remote = False
 
     def __init__(
         self, world: Surroundings, number: int, options: dict[str, Any], resources: tuple[object, ...]
@@ -74,6 +79,8 @@ class Node:
         # How it sends events to sinks, if it can.
         self.senders: EventSenders | None = None
         self.number = number
+        # Whether others work over it.
+        self.is_server = False
         # How far its wall clock is off, in milliseconds.
         self.offset_ms = 0
         self.boots = 0
@@ -107,8 +114,13 @@ class Node:
         self._closing: tuple[object, Worker | None] | None = None
         # What it lacks of a loop, the engine does not use.
         self.loop = NodeLoop(lambda: self._world.now_ms, self._begin_turn)  # type: ignore[abstract]
+        self.app = self._new_app(seed)
+        self.asgi = cast("MountedApplication", self.app.asgi(authenticate=anybody)) if self.is_server else None
+        self.spawn(self.app.__aenter__(), self._opened)
+
+    def _new_app(self, seed: int) -> Perdure:
         self.store = SimulatedStore(self, self._world.database.store(self))
-        self.app = app = Perdure(URL, resources=self.resources, grace=0, **self._options)
+        app = Perdure(URL, resources=self.resources, grace=0, **self._options)
         app._store = self.store
         app._clock = SystemClock(self._wall_ns, self._monotonic_ns)
         app._ids = RandomIds(seed)
@@ -116,7 +128,7 @@ class Node:
         if self.senders is not None:
             app._senders = self.senders
         app._heartbeat = self._heart_kind()
-        self.spawn(app.__aenter__(), self._opened)
+        return app
 
     def _heart_kind(self) -> type[Heartbeat]:
         """A heart that beats when the world says so, not in a thread."""
@@ -171,6 +183,8 @@ class Node:
     def stop(self) -> None:
         """Tell the process to stop."""
         self.state = State.CLOSING
+        if self.asgi is not None:
+            self.loop.run(self.asgi.stop)
         # One that is closing does not know them any more.
         self._closing = (self.app._engine, self.app._worker)
         self.spawn(self.app.__aexit__(None, None, None), self._closed)
@@ -194,7 +208,7 @@ class Node:
         for worker_id in [worker_id for worker_id, holder in holders.items() if holder is self]:
             del holders[worker_id]
         engine, worker = self._closing or (self.app._engine, self.app._worker)
-        if isinstance(engine, StoreEngine):
+        if isinstance(engine, StoreEngine | RemoteEngine):
             self.loop.call_now(engine.abandon)
         self.app._home.close()
         self.loop.end()
@@ -218,8 +232,8 @@ class Node:
         return self.is_alive and not self.is_frozen and not self.is_stalled
 
     @property
-    def engine(self) -> StoreEngine:
-        assert isinstance(self.app._engine, StoreEngine)
+    def engine(self) -> StoreEngine | RemoteEngine:
+        assert isinstance(self.app._engine, StoreEngine | RemoteEngine)
         return self.app._engine
 
     def spawn(self, work: Coroutine[Any, Any, Any], done: "Callable[[asyncio.Task[Any]], None]") -> None:

@@ -27,6 +27,7 @@ from perdure.stores.operations import Batch, RaiseEpoch
 from perdure.worker.worker import Worker
 from tests.simulation.simulator.database import Database
 from tests.simulation.simulator.faults import AT_COMMIT, Fault, Moment
+from tests.simulation.simulator.network import Network
 from tests.simulation.simulator.node import Node, State
 from tests.simulation.simulator.store import ReadJob, WriteJob
 from tests.simulation.simulator.tape import Tape
@@ -52,6 +53,7 @@ class World:
         self.database = database
         self.now_ms = FIRST_MS
         self.nodes: list[Node] = []
+        self.network = Network(self)
         self.steps = 0
         self.reached: Counter[str] = Counter()
         self.trace: list[str] | None = None
@@ -158,7 +160,7 @@ class World:
                 actions.append((self._ring, (node,)))
             if now >= node.next_beat_ms and node.heart is not None:
                 actions.append((self._beat, (node,)))
-        return actions
+        return actions + self.network.actions(now)
 
     def _follow_plan(self, what: Callable[[], None]) -> None:
         self._plans = [plan for plan in self._plans if plan[2] is not what]
@@ -195,7 +197,7 @@ class World:
 
     def pass_time(self) -> None:
         """Let time pass: to the next thing that is due, or past what only looks after things."""
-        due = [plan[0] for plan in self._plans]
+        due = [plan[0] for plan in self._plans] + self.network.due()
         nearest = None
         for node in self.nodes:
             if node.is_hearing:
@@ -299,7 +301,7 @@ class World:
 
     def heal(self) -> None:
         """No fault lasts any longer; every process runs, with the right code."""
-        self._slow_until = self._broken_until = self._full_until = 0
+        self._slow_until = self._broken_until = self._full_until = self.network.per_mille = 0
         for node in self.nodes:
             node.armed, node.dooms = None, 0
             node.is_frozen = node.is_stalled = node.misses_hints = False

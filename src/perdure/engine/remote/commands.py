@@ -376,13 +376,17 @@ class RunCommands:
 
     def _answer(self, command: AnswerCommand) -> None:
         said = Answered(command.answer) if command.refused is None else Refused(command.refused)
+        if command.number is not None and command.number not in self._unread:
+            # No event tells that it was answered before, and the worker was not told.
+            return
         refused = () if command.number is None else (self._taken("AnswerRequest", command.number),)
         self._owner.answer(self._owned, {checked_id("request id", command.id): said}, *refused)
 
     def _set_aside(self, command: AsideCommand) -> None:
-        for number in command.numbers:
-            self._taken("SetAside", number)
-        self._owner.set_aside(self._owned, *command.numbers)
+        # Those that were set aside before, and the worker was not told, are so already.
+        numbers = [number for number in command.numbers if self._unread.pop(number, None) is not None]
+        if numbers:
+            self._owner.set_aside(self._owned, *numbers)
 
     def _publish(self, command: PublishCommand) -> None:
         name, row = checked_id("stream name", command.stream), self._row

@@ -11,7 +11,7 @@ from perdure.engine.committer import refusal_of
 from perdure.engine.ports import AnnouncedWorkflow, Announcements, RemoteWorker
 from perdure.engine.ports.remote_runs import RemoteRuns, WorkerNews
 from perdure.engine.remote.sessions import WorkerSessions
-from perdure.engine.remote.waiting import WorkWaiters
+from perdure.engine.remote.waiting import LOOK_AGAIN_MS, WorkWaiters
 from perdure.errors import RunNotOwned
 from perdure.stores.answers import Applied
 from perdure.stores.operations import NoteWorkflows
@@ -50,9 +50,16 @@ class StoreRemoteListening:
             while True:
                 count = self._waiters.counted()
                 news = await self._runs.news(worker, after)
-                if news.messages or not waits or count != seen:
-                    return WorkerNews(news.after, news.messages, count)
-                await waiter.wait_for_word()
+                if self._waiters.is_known(seen):
+                    if news.messages or not waits or count != seen:
+                        return WorkerNews(news.after, news.messages, count)
+                    await waiter.wait_for_word()
+                elif news.messages or not waits:
+                    return WorkerNews(news.after, news.messages, seen)
+                else:
+                    # It was at another server: what it has missed here cannot be told, but is not asked at every call.
+                    await waiter.wait(LOOK_AGAIN_MS)
+                    seen = 0
 
     async def announce(
         self, worker: RemoteWorker, names: Sequence[str] | None, workflows: Sequence[AnnouncedWorkflow]

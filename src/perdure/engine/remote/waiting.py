@@ -5,6 +5,7 @@ Out:  a word to everybody who waits; who looks then finds out whether it was mea
 """
 
 import asyncio
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,8 @@ from perdure.engine.committer import Committer
 
 # Who waits for something to do looks so often all the same: whether it has lost its lease, and what nobody told.
 LOOK_AGAIN_MS = 1000
+# Together what a number of JSON holds in every language.
+PROCESS_BITS, COUNT_BITS = 21, 32
 
 
 class WorkWaiters:
@@ -21,9 +24,11 @@ class WorkWaiters:
     def __init__(self, committer: Committer, clock: Clock) -> None:
         self._committer = committer
         self._clock = clock
-        self._waiters: set[WorkWaiter] = set()
-        # How often there may have been work since somebody first wanted to know what was missed.
-        self.count = 0
+        # In the order in which they came.
+        self._waiters: dict[WorkWaiter, None] = {}
+        # How often there may have been work since somebody first wanted to know what was missed; it begins with a
+        # number of this process, so that who asks now here and now there is not taken for one who has missed something.
+        self.count = secrets.randbits(PROCESS_BITS) << COUNT_BITS
         self._is_counted = False
 
     @contextmanager
@@ -38,13 +43,13 @@ class WorkWaiters:
     def join(self) -> "WorkWaiter":
         """Somebody who is told from now on; while nobody is, commits are not looked at."""
         waiter = WorkWaiter(self._clock)
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         self._committer.on_work = self.tell
         return waiter
 
     def leave(self, waiter: "WorkWaiter") -> None:
         """Tell this one no more."""
-        self._waiters.discard(waiter)
+        self._waiters.pop(waiter, None)
         if not self._waiters and not self._is_counted:
             self._committer.on_work = None
 
@@ -53,6 +58,10 @@ class WorkWaiters:
         self._is_counted = True
         self._committer.on_work = self.tell
         return self.count
+
+    def is_known(self, count: int) -> bool:
+        """Whether this process has told that count, or nobody has told any yet."""
+        return not count or count >> COUNT_BITS == self.count >> COUNT_BITS
 
     def tell(self) -> None:
         """There may be work."""

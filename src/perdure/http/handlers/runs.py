@@ -331,8 +331,13 @@ async def _result(call: Call[Any, Any], run_id: str, wait: float) -> dict[str, A
     await call.check_key()
     if ending is None:
         row = await call.engine.reader.read(call.namespace, run_id)
-        # It may be one that was continued: then the newest is the one that is open.
-        return {"status": Status.RUNNING if row.status == Status.CONTINUED else row.status}
+        if row.status in OPEN_STATUSES:
+            return {"status": row.status}
+        if row.status == Status.CONTINUED:
+            # The newest of those that continue it is the one that is open.
+            return {"status": Status.RUNNING}
+        # It has ended in this very moment.
+        ending = await final_ending(call.engine, call.namespace, run_id, None)
     return result_json(ending)
 
 

@@ -85,11 +85,7 @@ class Connection:
             else:
                 if answer.status < PROBLEM:
                     return answer
-                found = problem_in(answer.body)
-                if found is not None and answer.status != UNAVAILABLE:
-                    raise found
-                by_itself = f"something before the server answered {answer.status} by itself"
-                trouble = StoreUnavailable(self.url, by_itself if found is None else str(found))
+                trouble = self._trouble(answer)
             if self.clock.monotonic() + wait > ends_at:
                 raise trouble
             await pause(self.clock, wait)
@@ -104,7 +100,15 @@ class Connection:
             raise StoreUnavailable(self.url, f"the server does not answer: {error}") from None
         if answer.status < PROBLEM:
             return answer.body
-        raise error_of(msgspec.json.decode(answer.body))
+        raise self._trouble(answer)
+
+    def _trouble(self, answer: HttpAnswer) -> StoreUnavailable:
+        """That there is no server just now; raises what the server has against the request."""
+        found = problem_in(answer.body)
+        if found is not None and answer.status != UNAVAILABLE:
+            raise found
+        by_itself = f"something before the server answered {answer.status} by itself"
+        return StoreUnavailable(self.url, by_itself if found is None else str(found))
 
     async def frames(self, path: str, **query: object) -> AsyncIterator[RemoteFrame]:
         """The frames of a stream until it ends; resumed after the last one when the connection is lost."""

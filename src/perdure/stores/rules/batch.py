@@ -13,7 +13,17 @@ from typing import Any, TypeAlias
 
 from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, Moved, answer_group, is_refused
-from perdure.stores.operations import Fence, ForkRun, Listen, Operation, PauseRun, PostDelayed, PostMessage, ResumeRun
+from perdure.stores.operations import (
+    ExpectOwner,
+    Fence,
+    ForkRun,
+    Listen,
+    Operation,
+    PauseRun,
+    PostDelayed,
+    PostMessage,
+    ResumeRun,
+)
 from perdure.stores.rows import Garbled
 from perdure.stores.rules.changes import log_shown, moment_of
 from perdure.stores.rules.inbox import OF_CALLERS, answer_unposted, post_messages
@@ -196,12 +206,19 @@ def _apply_one(group: Sequence[Operation], apply: Callable[[Groups], Steps[Answe
     yield Savepoint()
     found: Answer | None
     try:
-        found = (yield from apply([group])).get(0)
+        found = None if (guards := _guards(group)) is None else (yield from apply([guards])).get(0)
+        if found is None:
+            found = (yield from apply([group])).get(0)
         is_void = found is not None and is_torn([group], {0: found})
     except Exception as error:  # noqa: BLE001 - whatever it was, it is this group's and not its neighbours'
         found, is_void = Broken(_trouble(error)), True
     yield Release(undo=is_void)
     return found
+
+
+def _guards(group: Sequence[Operation]) -> list[Operation] | None:
+    """What a group of a remote worker expects; asked first, for the rest may fail where it does not hold."""
+    return [each for each in group if isinstance(each, Fence | ExpectOwner)] if isinstance(group[0], Fence) else None
 
 
 def _trouble(error: Exception) -> str:

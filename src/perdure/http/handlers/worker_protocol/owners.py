@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.clock import elapsed
 from perdure.engine.ports import Declared
 from perdure.engine.ports.remote_runs import WorkerNews
 from perdure.errors import BadField, LeaseLost, RunNotOwned
@@ -101,11 +100,12 @@ async def listen(call: Call[NoQuery, ListenBody]) -> Heard:
         return True
 
     wait = min(body.wait, LONGEST_WAIT) or LONGEST_WAIT
-    until = elapsed() + wait
-    if not await call.unless_gone(hear(), wait) and elapsed() < until and not call.service.stopping.is_set:
+    clock = call.engine.clock
+    until = clock.monotonic() + round(wait * 1000)
+    if not await call.unless_gone(hear(), wait) and clock.monotonic() < until and not call.service.stopping.is_set:
         # It has gone without a word.
         remote.stream_broke(worker)
-    now, is_ending = call.engine.clock.now(), call.service.stopping.is_set
+    now, is_ending = clock.now(), call.service.stopping.is_set
     return Heard(remote.lease_ms / 1000, now, news_json(heard), heard.work, is_ending)
 
 

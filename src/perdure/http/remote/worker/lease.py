@@ -12,12 +12,13 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from perdure.clock import Clock, ToldTime, pause, steady_ns
+from perdure.clock import Clock, ToldTime, pause
 from perdure.engine.background import Background
 from perdure.engine.outages import Outage
 from perdure.engine.ports import NO_TENURE, AnnouncedWorkflow, Host, Tenure
@@ -112,22 +113,42 @@ class ServerLease:
         """Become a worker for these queues of a namespace."""
         self.namespace, self._queues, self.host = namespace, queues, host
         self.names = host.names()
-        await self._register()
+        await self._begin_at_all()
         self._listening = asyncio.get_running_loop().create_task(self._listen())
+
+    async def _begin_at_all(self) -> None:
+        """Register; once more when this process was stopped for longer than a lease while it did."""
+        while True:
+            with suppress(LeaseLost):
+                await self._register()
+                return
 
     async def _register(self) -> None:
         body = {"name": f"{socket.gethostname()}:{os.getpid()}", "queues": self._queues}
-        asked = steady_ns()
+        asked = self._clock.monotonic() * 1_000_000
         data = await self._connection.post(WORKERS, body, namespace=self.namespace)
         given = msgspec.json.decode(data, type=GivenLease)
         self.worker_id, self.epoch, self.after = given.worker_id, given.epoch, 0
         self._answered(given.lease, given.now, asked)
-        await self.announce(names=self.names)
+        await self._say(names=self.names)
         self.tenure = KeyedTenure()
         log.info("worker registered", extra={"event": "worker_registered", "worker_id": self.worker_id})
 
     async def announce(self, **said: object) -> None:
-        """Tell the server what this worker has code for, and what that declares."""
+        """Tell the server what this worker has code for and declares; under its next lease if this one is lost."""
+        while True:
+            tenure = self.tenure
+            try:
+                await self._say(**said)
+            except LeaseLost:
+                if self._is_closed:
+                    raise
+                self.lost(tenure)
+                await pause(self._clock, AGAIN_MS)
+            else:
+                return
+
+    async def _say(self, **said: object) -> None:
         await self.post("announce", said)
 
     async def declare(self, schedules: dict[str, Any]) -> None:
@@ -136,7 +157,7 @@ class ServerLease:
 
     async def tell(self, names: tuple[str, ...]) -> None:
         """Let the server know that there is other code by now."""
-        await self.announce(names=names)
+        await self._say(names=names)
         self.names = names
 
     async def close(self) -> None:
@@ -244,7 +265,7 @@ class ServerLease:
                     self._go_on(heard)
 
     async def _hear(self) -> HeardNews:
-        asked = steady_ns()
+        asked = self._clock.monotonic() * 1_000_000
         data = await self.post("listen", {"after": self.after, "work": self._work, "wait": LISTEN_SECONDS})
         heard = msgspec.json.decode(data, type=HeardNews)
         self._answered(heard.lease, heard.now, asked)

@@ -152,7 +152,12 @@ class WorkerWrites:
         refused: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         """Have a command told to the server."""
-        self._of(owned).commands.append(WrittenCommand(command, written, refused))
+        commands, added = self._of(owned).commands, WrittenCommand(command, written, refused)
+        if commands and isinstance(commands[-1].command, ENDS) and not added.is_event:
+            # After its end nothing may come; what is no event has no order.
+            commands.insert(-1, added)
+        else:
+            commands.append(added)
 
     def let_go(self, owned: OwnedRun, then: object, done: Callable[[bool], None]) -> None:
         """Have a run let go of, after all that was wanted of it."""
