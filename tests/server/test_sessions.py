@@ -187,7 +187,7 @@ async def test_a_reader_too_slow_is_told_where_to_go_on(monkeypatch: pytest.Monk
     async def receive() -> Any:
         await asyncio.Event().wait()
 
-    await sse.stream(frames(), ServerStop(), asyncio.Event(), receive, Slow())
+    await sse.stream(frames(), "", ServerStop(), asyncio.Event(), receive, Slow())
 
     assert [part.split(b"\n")[:2] for part in sent[:2]] == [[b"id: 0", b"event: message"], [b"id: 0", b"event: gap"]]
     assert sent[2:] == [b""]

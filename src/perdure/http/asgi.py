@@ -200,11 +200,13 @@ class Application:
         if route.frames is None:
             raise BadOption("this route is no stream; ask it by a plain request, and not by a WebSocket")
         frames, stopping = await route.frames(call), self._service.stopping
+        after = getattr(call.query, "after", None)
+        since = call.headers.get("last-event-id") or ("" if after is None else str(after))
         if response.socket is None:
-            await sse.stream(frames, stopping, is_over, receive, response)
+            await sse.stream(frames, since, stopping, is_over, receive, response)
         else:
             response.has_begun, response.status = True, SWITCHED
-            await websocket.stream(frames, stopping, is_over, receive, response.socket)
+            await websocket.stream(frames, since, stopping, is_over, receive, response.socket)
 
     async def _check_namespace(self, name: str) -> None:
         """NamespaceNotFound for one that nobody made; one that was found is believed for a moment."""

@@ -6,6 +6,7 @@ Out:  query and body as the structs of the route; the run that the path names, i
 
 import asyncio
 import copy
+import re
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
@@ -125,7 +126,8 @@ class Call(Generic[Q, B]):
         else:
             row = await self.engine.reader.read(self.namespace, checked_id("run id", self.run_id))
         if (self.run_id is not None and id not in {ANY_ID, row.workflow_id}) or not self.may_see(row):
-            raise RunNotFound(id, self.namespace)
+            # What was asked for, as if it were not there: the words must not tell another's run from none.
+            raise RunNotFound(self.run_id or id, self.namespace)
         return row
 
     def may_see(self, row: RunRow) -> bool:
@@ -149,7 +151,7 @@ def query_of(text: bytes, kind: type[Q], *, has_namespace: bool) -> tuple[Q, str
     try:
         query = msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise BadField("the query", str(error)) from None
+        raise BadField("the query", _trouble(error, kind)) from None
     check_numbers(query, "the query")
     return query, common.get("namespace"), common.get("run_id")
 
@@ -171,7 +173,7 @@ def body_of(data: bytes, kind: type[B]) -> B:
     try:
         body = msgspec.json.decode(data or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise BadField("the body", str(error)) from None
+        raise BadField("the body", _trouble(error, kind)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadJson(str(error)) from None
     except RecursionError:
@@ -180,8 +182,23 @@ def body_of(data: bytes, kind: type[B]) -> B:
     return body
 
 
+def _trouble(error: msgspec.ValidationError, kind: Any) -> str:
+    """What is wrong with a field, and which texts it takes where those are few."""
+    named = re.search(r"^Invalid enum value .* - at `\$\.(\w+)`$", str(error))
+    texts = [] if named is None else next(f.type for f in msgspec.structs.fields(kind) if f.name == named[1]).__args__
+    return f"{error}, which is one of {', '.join(map(repr, texts))}" if texts else str(error)
+
+
 # What JavaScript can count to; databases have room for more.
 LARGEST_NUMBER = 2**53 - 1
+
+
+def frame_number(given: str) -> int:
+    """The number of the last frame that a caller has seen, as `Last-Event-ID` has it; BadField."""
+    # So many digits first: to read a text of thousands is refused by Python itself.
+    if not (given.isascii() and given.isdigit() and len(given) <= len(str(LARGEST_NUMBER))):
+        raise BadField("the header Last-Event-ID", f"{given[:20]!r} is no number of a frame of this stream")
+    return min(int(given), LARGEST_NUMBER)
 
 
 # A request may have thousands of values: most are seen to hold no others at once.

@@ -8,11 +8,12 @@ import msgspec
 from perdure.codec import ValueType
 from perdure.diagnostics.explain import Explanation, explain
 from perdure.errors import BadField, QueryNotFound, RunNotFound, RunUnreadable
-from perdure.http.calls import Call
+from perdure.http.calls import Call, frame_number
 from perdure.http.handlers.runs import RunPage
 from perdure.http.streaming.sse import Frame
 from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.http.values import run_json
+from perdure.ids import checked_id
 from perdure.stores.records import RunFilter
 from perdure.views.finding import page_of
 from perdure.views.outputs import Snapshot, StreamItem, snapshot_of, stream_of, value_in
@@ -93,11 +94,7 @@ async def _event_frames(call: Call[EventsQuery, None], run_id: str, after: int) 
 def resumed_after(call: Call[Any, Any], given: int) -> int:
     """Where a stream goes on: after the last frame that its caller has seen, if it says so."""
     seen = call.headers.get("last-event-id")
-    if seen is None or seen == "":
-        return given
-    if not seen.isdecimal():
-        raise BadField("the header Last-Event-ID", f"{seen!r} is no number of a frame of this stream")
-    return int(seen)
+    return given if seen is None or seen == "" else frame_number(seen)
 
 
 def checked_limit(given: int) -> int:
@@ -198,7 +195,7 @@ async def get_query(call: Call[NoQuery, None]) -> object:
 async def get_stream(call: Call[ValuesQuery, None]) -> StreamPage:
     """The values of a stream after a number; as a stream it goes on until the run has ended."""
     row = await call.run()
-    name, after, limit = call.path["name"], call.query.after, checked_limit(call.query.limit)
+    name, after, limit = stream_name(call), call.query.after, checked_limit(call.query.limit)
     holder = await call.engine.outputs.holder(call.namespace, row.run_id, name, after)
     found = await call.engine.outputs.stream_page(holder.run_id, name, after, limit)
     items = [StreamItem(each.n, ANY.restore(each.body.encode(), name), each.attempt, moment(each.at)) for each in found]
@@ -208,12 +205,17 @@ async def get_stream(call: Call[ValuesQuery, None]) -> StreamPage:
 async def stream_frames(call: Call[ValuesQuery, None]) -> AsyncIterator[Frame]:
     """The values of a stream as frames; `end` when the run has ended."""
     row = await call.run()
-    return _stream_frames(call, row.run_id, resumed_after(call, call.query.after))
+    return _stream_frames(call, row.run_id, stream_name(call), resumed_after(call, call.query.after))
 
 
-async def _stream_frames(call: Call[ValuesQuery, None], run_id: str, after: int) -> AsyncIterator[Frame]:
+def stream_name(call: Call[Any, Any]) -> str:
+    """The stream that the path names; BadId."""
+    return checked_id("stream name", call.path["name"])
+
+
+async def _stream_frames(call: Call[ValuesQuery, None], run_id: str, name: str, after: int) -> AsyncIterator[Frame]:
     last = after
-    async for item in stream_of(call.engine, call.namespace, run_id, call.path["name"], ANY, after):
+    async for item in stream_of(call.engine, call.namespace, run_id, name, ANY, after):
         last = item.n
         yield Frame(str(item.n), item, "value")
     yield Frame(str(last), {}, "end")

@@ -135,7 +135,7 @@ START_ERRORS = (UnknownWorkflow, BadArguments, BadOption, IdConflict, StoreUnava
     errors=START_ERRORS,
 )
 async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
-    """StartBody a run; it is on disk when this answers. The same id again gives the run that has it."""
+    """Start a run; it is on disk when this answers. The same id again gives the run that has it."""
     wait = checked_wait(call.query.wait)
     found = await _start(call, call.body)
     ended = {} if wait is None else await _result(call, found.run_id, wait)
@@ -150,7 +150,7 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
 
 @ROWS.add("POST", "/v1/runs/batch", Scope.START, body=StartBatch, answer=StartAnswers, errors=(StoreUnavailable,))
 async def start_runs(call: Call[NoQuery, StartBatch]) -> dict[str, Any]:
-    """StartBody many runs; each is answered by itself, and one that is refused harms no other."""
+    """Start many runs; each is answered by itself, and one that is refused harms no other."""
     if len(call.body.runs) > LARGEST_BATCH:
         raise BadField("the body", f"a batch has at most {LARGEST_BATCH} runs, this one has {len(call.body.runs)}")
     once = call.engine.once
@@ -284,7 +284,7 @@ def params_of(given: str | None) -> dict[str, object] | None:
     """The values in a filter, as JSON."""
     try:
         return None if given is None else msgspec.json.decode(given, type=dict[str, object])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise BadField("the query", f"params is not a JSON object: {error}") from None
 
 

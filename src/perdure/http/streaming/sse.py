@@ -56,6 +56,7 @@ def encoded(frame: Frame) -> bytes:
 
 async def stream(
     frames: AsyncIterator[Frame],
+    since: str,
     stopping: ServerStop,
     is_over: asyncio.Event,
     receive: Callable[[], Awaitable[Any]],
@@ -63,6 +64,7 @@ async def stream(
 ) -> None:
     """Send frames until they end, the server stops or the caller has no right to them any more; who leaves frees all.
 
+    `since` is where the caller goes on after while nothing has come.
     A reader who is slow is sent where to go on, and closed; one who takes nothing at all is cut off.
     """
 
@@ -71,12 +73,13 @@ async def stream(
 
     async with aclosing(cast("Any", frames)):
         await response.begin(200, HEADERS)
-        if await send_frames(frames, stopping, is_over, _until_gone(receive), send):
+        if await send_frames(frames, since, stopping, is_over, _until_gone(receive), send):
             await response.part(b"", more=False)
 
 
 async def send_frames(
     frames: AsyncIterator[Frame],
+    since: str,
     stopping: ServerStop,
     is_over: asyncio.Event,
     gone: Coroutine[Any, Any, None],
@@ -86,7 +89,7 @@ async def send_frames(
     leaving = asyncio.ensure_future(gone)
     stops, revoked = (asyncio.ensure_future(each.wait()) for each in (stopping, is_over))
     coming = asyncio.ensure_future(anext(frames, None))
-    sending = _Sending(frames, send)
+    sending = _Sending(frames, send, since)
     try:
         while not sending.is_over:
             waited = {coming, leaving, stops, revoked}
@@ -117,10 +120,11 @@ async def send_frames(
 class _Sending:
     """Sends frames, and notices how long the reader takes for them."""
 
-    def __init__(self, frames: object, send: Callable[[Frame], Awaitable[None]]) -> None:
+    def __init__(self, frames: object, send: Callable[[Frame], Awaitable[None]], since: str) -> None:
         self._frames = frames
         self._send = send
-        self._last = ""
+        # An empty id would make a browser forget the one that it has.
+        self._last = since
         self.is_over = False
 
     async def next(self, frame: Frame | None) -> None:

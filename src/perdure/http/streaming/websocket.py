@@ -38,7 +38,7 @@ def answering(scope: AsgiScope, send: Send) -> Send:
 
 
 async def stream(
-    frames: AsyncIterator[Frame], stopping: ServerStop, is_over: asyncio.Event, receive: Receive, send: Send
+    frames: AsyncIterator[Frame], since: str, stopping: ServerStop, is_over: asyncio.Event, receive: Receive, send: Send
 ) -> None:
     """Send frames until they end, the server stops or the caller leaves, as a stream of events does.
 
@@ -51,7 +51,7 @@ async def stream(
     with suppress(ReaderGone):
         async with aclosing(cast("Any", frames)):
             await _sent(send, {"type": "websocket.accept"})
-            if await send_frames(frames, stopping, is_over, _until_gone(receive), send_one):
+            if await send_frames(frames, since, stopping, is_over, _until_gone(receive), send_one):
                 await _sent(send, {"type": "websocket.close", "code": ENDED})
 
 

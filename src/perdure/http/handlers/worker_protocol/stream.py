@@ -7,7 +7,7 @@ import msgspec
 from perdure.engine.ports import RemoteWorker
 from perdure.engine.ports.remote_registry import WorkerHints
 from perdure.errors import BadField, BadOption, LeaseLost
-from perdure.http.calls import Call
+from perdure.http.calls import Call, frame_number
 from perdure.http.handlers.worker_protocol.workers import worker_of
 from perdure.http.streaming.sse import Frame
 from perdure.http.table import RouteRows, Scope
@@ -67,9 +67,7 @@ class HintFrames:
 async def hint_frames(call: Call[StreamQuery, None]) -> HintFrames:
     """What the worker may want to know, as it happens."""
     worker, last = worker_of(call, call.query.epoch), call.headers.get("last-event-id")
-    if last is not None and not (last.isascii() and last.isdigit()):
-        raise BadField("Last-Event-ID", f"it is {last!r}; give the id of a frame")
-    after = call.query.after if last is None else int(last)
+    after = call.query.after if last is None else frame_number(last)
     return HintFrames(call, worker, await call.engine.remote.hints(worker, after))
 
 
