@@ -98,6 +98,8 @@ class StoreClient:
         self._committer.submit(group)
         answer = await group.settled
         if answer is APPLIED:
+            if host is None:
+                owned.is_unclaimed = True
             return owned
         if isinstance(answer, Dropped):
             # The lease moved under it. Whether it was written is not known; this way it is safe to write again.

@@ -143,6 +143,10 @@ class Committer:
         self._in_flight: list[Group] = []
         self._is_busy = False
         self._is_scheduled = False
+        # Whether a batch waits while more comes at each turn of the loop: what comes over sockets comes one by one,
+        # and a server that wrote at once would write three batches in place of one. And how many there were last turn.
+        self.gathers = False
+        self._gathered = 0
         # Whether the epoch was lost and there is no new one yet.
         self.is_stopped = False
         self._is_abandoned = False
@@ -245,6 +249,12 @@ class Committer:
         if self._is_busy or not self._queue or self.is_stopped:
             return
         queue = self._queue
+        if self.gathers and self._gathered < len(queue) < LARGEST_BATCH:
+            self._gathered = len(queue)
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+            return
+        self._gathered = 0
         most = LARGEST_BATCH if not self._alone else _up_to_turn(queue)
         if len(queue) <= most:
             self._in_flight = list(queue)

@@ -20,6 +20,7 @@ from perdure.engine.stopping import Deadlines
 from perdure.errors import BadOption, IdConflict, RunClosed
 from perdure.ids import Ids, stamp_of
 from perdure.kernel.conflict import GiveIt, OnConflict, Refuse, Resolution, helpful, resolve
+from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN
 from perdure.stores.operations import InsertRichRun, InsertRun, Operation, SupersedeRun
 from perdure.stores.records import RunRow
@@ -124,6 +125,47 @@ def insertion(request: StartRequest, owned: OwnedRun, worker_id: str | None) -> 
             traits.scheduled_for,
         )
     return (insert,) if request.supersedes is None else (SupersedeRun(request.supersedes, None), insert)
+
+
+def row_of(owned: OwnedRun) -> RunRow:
+    """The row of a run as it was inserted for whoever claims it."""
+    traits = owned.traits
+    return RunRow(
+        run_id=owned.run_id,
+        namespace=owned.namespace,
+        workflow_id=owned.workflow_id,
+        workflow=owned.workflow,
+        queue=owned.queue,
+        status=Status.PENDING,
+        held=None,
+        held_report=None,
+        owner=None,
+        wake_at=traits.delayed_until or owned.created_at,
+        waiting=None,
+        messages=0,
+        priority=owned.priority,
+        entity_id=traits.entity_id,
+        correlation_id=traits.correlation_id,
+        attributes=traits.attributes,
+        step=None,
+        input=owned.input,
+        outcome=None,
+        seed=owned.seed,
+        last_seq=None,
+        created_at=owned.created_at,
+        updated_at=owned.created_at,
+        closed_at=None,
+        parent_id=traits.parent_id,
+        parent_place=traits.parent_place,
+        on_parent_close=traits.on_parent_close,
+        initial_attributes=traits.attributes,
+        timeout_ms=traits.timeout_ms,
+        delayed_until=traits.delayed_until,
+        close_at=traits.close_at,
+        continued_from=traits.continued_from,
+        schedule=traits.schedule,
+        scheduled_for=traits.scheduled_for,
+    )
 
 
 # Under an id that may be taken

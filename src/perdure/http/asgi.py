@@ -7,13 +7,14 @@ Knows nothing of what the routes do; the handlers do that.
 
 import asyncio
 import hashlib
+import itertools
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
-from uuid import uuid4
 
 import msgspec
 
@@ -61,6 +62,9 @@ TRY_AGAIN_LATER = 1013
 LARGEST_HEADERS = 32 * 1024
 # So long it is believed that a namespace is there.
 KNOWN_MS = 1000
+# The ids of requests: that of this process, and a number. Randomness for each would cost a call of the system.
+PROCESS = secrets.token_hex(8)
+_numbers = itertools.count(1)
 
 
 class HttpRequest:
@@ -73,7 +77,7 @@ class HttpRequest:
         self.scope = scope if prefix == scope.get("root_path", "") else {**scope, "root_path": prefix}
         self.method = str(scope.get("method", "GET"))
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        self.request_id = uuid4().hex
+        self.request_id = f"{PROCESS}{next(_numbers):016x}"
         self.route: Route | None = None
         self.caller: Caller | None = None
         self.namespace = ""
@@ -320,7 +324,7 @@ async def _body(request: HttpRequest, receive: Receive, limit: int) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if size and kind != "application/json":
         raise BadContentType(kind)
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _note(request: HttpRequest, status: int, ms: int) -> None:

@@ -141,6 +141,8 @@ COMMON = ("namespace", "run_id")
 
 def query_of(text: bytes, kind: type[Q], *, has_namespace: bool) -> tuple[Q, str | None, str | None]:
     """The parameters of a route, the namespace and the exact run that are named; BadField."""
+    if not text and (none := _none_given(cast("Hashable", kind))) is not None:
+        return cast("Q", none), None, None
     given: dict[str, Any] = {}
     for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
         check_text("the query", value)
@@ -154,6 +156,15 @@ def query_of(text: bytes, kind: type[Q], *, has_namespace: bool) -> tuple[Q, str
         raise BadField("the query", _trouble(error, kind)) from None
     check_numbers(query, "the query")
     return query, common.get("namespace"), common.get("run_id")
+
+
+@cache
+def _none_given(kind: Hashable) -> object:
+    """The parameters of a route without any; None where some are needed."""
+    try:
+        return msgspec.convert({}, cast("Any", kind))
+    except msgspec.ValidationError:
+        return None
 
 
 @cache

@@ -233,9 +233,12 @@ class Page(View, Sequence[RunInfo]):
         return f"<page of {len(self)} runs{'' if self.cursor is None else ', more after its cursor'}>"
 
 
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
 def moment(ms: int) -> datetime:
     """Engine time as an aware datetime; a spoilt one may lie beyond the last there is."""
-    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
+    return EPOCH + timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
 
 
 def _moment_or_none(ms: int | None) -> datetime | None:
@@ -406,6 +409,15 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
     waits = _read("waiting", _waits, waiting)
     if waits and not is_listed:
         waits = await _with_progress(engine, row, waits)
+    return _info(row, await _hindered(engine, row, waits, is_listed=is_listed), moved_at)
+
+
+def new_run_view(row: RunRow) -> RunInfo:
+    """A run that was written this very moment, of which nothing more is to be told than what its row says."""
+    return _info(row, (), row.updated_at)
+
+
+def _info(row: RunRow, waits: tuple[Wait, ...], moved_at: int) -> RunInfo:
     return RunInfo(
         run_id=row.run_id,
         workflow_id=row.workflow_id,
@@ -416,11 +428,11 @@ async def _run_view(engine: Engine, row: RunRow, *, is_listed: bool) -> RunInfo:
         status=_read("status", Status, row.status),
         held=row.held,
         held_report=row.held_report,
-        waiting_for=await _hindered(engine, row, waits, is_listed=is_listed),
+        waiting_for=waits,
         step=row.step,
         entity_id=row.entity_id,
         correlation_id=row.correlation_id,
-        attributes=_read("attributes", _attributes, row.attributes or "{}"),
+        attributes={} if row.attributes is None else _read("attributes", _attributes, row.attributes),
         parent_id=row.parent_id,
         continued_from=row.continued_from,
         continued_to=_read("outcome", _continued_to, row),

@@ -86,6 +86,8 @@ class OwnedRun:
     """
 
     messages = 0
+    # Whether it was started for whoever claims it: what was written is then all there is to say of it.
+    is_unclaimed = False
     namespace = "main"
     queue = "default"
     priority = 0

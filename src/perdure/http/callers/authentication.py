@@ -34,11 +34,21 @@ class KeyAuthentication:
         self._clock = clock
         self.sessions = BrowserSessions(keys, clock)
         self._wrong: dict[str, list[int]] = {}
+        # By key what it was when it was last read, and the caller that it stands for.
+        self._callers: dict[str, tuple[AccessKeyRow, Caller]] = {}
 
     async def __call__(self, scope: AsgiScope) -> Caller | None:
         text = key_in(scope)
         row = await (self.sessions.caller(scope) if text is None else self.checked(text, scope))
-        return None if row is None else caller_of(row)
+        return None if row is None else self._caller(row)
+
+    def _caller(self, row: AccessKeyRow) -> Caller:
+        known = self._callers.get(row.key_id)
+        if known is None or known[0] is not row:
+            if len(self._callers) >= MOST_SOURCES:
+                self._callers.clear()
+            known = self._callers[row.key_id] = (row, caller_of(row))
+        return known[1]
 
     async def checked(self, text: str, scope: AsgiScope) -> AccessKeyRow | None:
         """The key that is shown; TooManyRequests where one source shows wrong ones again and again."""

@@ -41,7 +41,7 @@ from perdure.kernel.status import Status
 from perdure.kernel.traits import PLAIN, TASK_PREFIX, Traits
 from perdure.stores.records import RunFilter
 from perdure.views.finding import checked_statuses, count_where, page_of
-from perdure.views.run import RunInfo, run_view
+from perdure.views.run import RunInfo, new_run_view, run_view
 
 ROWS = RouteRows()
 # Nobody waits longer than this in one request; who wants to, asks again.
@@ -139,6 +139,8 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     wait = checked_wait(call.query.wait)
     found = await _start(call, call.body)
     ended = {} if wait is None else await _result(call, found.run_id, wait)
+    if isinstance(found, OwnedRun) and found.is_unclaimed and wait is None:
+        return Reply(run_json(new_run_view(starts.row_of(found))), CREATED)
     is_new = found.is_new if isinstance(found, KeptRun) else isinstance(found, OwnedRun)
     row = await call.engine.reader.read(call.namespace, found.run_id)
     # Of one that is new there is nothing more to be told than what its row says.
@@ -161,6 +163,8 @@ async def start_runs(call: Call[NoQuery, StartBatch]) -> dict[str, Any]:
 async def _started(call: Call[NoQuery, StartBatch], start: StartBody) -> dict[str, Any]:
     try:
         found = await _start(call, start)
+        if isinstance(found, OwnedRun) and found.is_unclaimed:
+            return {"run": run_json(new_run_view(starts.row_of(found)))}
         row = await call.engine.reader.read(call.namespace, found.run_id)
         return {"run": run_json(await run_view(call.engine, row, is_listed=True))}
     except PerdureError as error:

@@ -1,9 +1,11 @@
 """Connections to our own server: cut when the head of a request takes too long, or has no end.
 
-uvicorn waits for the end of a head for as long as it takes, and keeps all of it meanwhile.
+uvicorn waits for the end of a head for as long as it takes, and keeps all of it meanwhile. It also sends the head of an
+answer and its body apart, which wakes the caller twice.
 """
 
 import asyncio
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -19,7 +21,7 @@ class CarefulConnection(HttpToolsProtocol):
     _cutting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", JoinedAnswers(transport, self.loop)))
         self._hurry()
 
     def on_message_begin(self) -> None:
@@ -52,3 +54,36 @@ class CarefulConnection(HttpToolsProtocol):
         if self._cutting is not None:
             self._cutting.cancel()
             self._cutting = None
+
+
+class JoinedAnswers:
+    """A transport that sends the head of an answer together with what follows it at once."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Send, or keep what may be the head of an answer until the code that wrote it has had its turn."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head + data)
+        elif data.startswith(b"HTTP/"):
+            self._head = data
+            self._loop.call_soon(self._send_head)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """End the connection when all is sent."""
+        self._send_head()
+        self._transport.close()
+
+    def _send_head(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
