@@ -111,6 +111,16 @@ async def test_a_rich_run_keeps_its_traits(store: Store) -> None:
         assert [found.run_id for found in await store.reads.list_runs(RunFilter("main", parent_id="p"))] == ["r"]
 
 
+@pytest.mark.parametrize("given", ['{"a":1,"b":"x","c":true}', '{"a":1,"b":[1.5,"x"]}'])
+async def test_a_start_that_is_repeated_is_found_by_its_attributes_once(store: Store, given: str) -> None:
+    async with opened(store):
+        run, other = a_rich_run("r", attributes=given), a_rich_run("other", attributes=given)
+        await write(store, run)
+        assert await answers(store, [run], [other], [other]) == [Applied()] * 3
+        for where in ("a = 1", "b is not null"):
+            assert await store.reads.matching.count(RunQuery("main", parse(where, now=0))) == {None: 2}
+
+
 async def test_a_free_run_is_closed_by_whoever_asks_and_an_owned_one_is_not(store: Store) -> None:
     async with opened(store):
         await write(store, a_ripe_run("free"))

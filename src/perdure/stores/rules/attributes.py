@@ -16,12 +16,12 @@ from perdure.stores.rules.filters import are_plain, attribute_rows
 from perdure.stores.rules.questions import ManyRows, Query, Steps
 
 
-def put_attributes(runs: Sequence[InsertRichRun]) -> Steps[None]:
-    """Let new runs be found by their attributes."""
+def put_attributes(runs: Sequence[InsertRichRun], *, are_new: bool) -> Steps[None]:
+    """Let runs be found by the attributes they are started with; some may have theirs unless all are new."""
     plain: list[tuple[object, ...]] = []
     rows: list[tuple[object, ...]] = []
     for run in runs:
-        if are_plain(run.attributes):
+        if are_new and are_plain(run.attributes):
             plain.append((run.run_id, run.namespace, run.attributes))
         else:
             rows += attribute_rows(run.run_id, run.namespace, run.attributes)

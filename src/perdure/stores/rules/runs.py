@@ -46,7 +46,7 @@ def insert_runs(inserts: list[tuple[int, InsertRun | InsertRichRun]], answers: A
     if payloads:
         yield ManyRows("put_payloads", payloads)
     if told:
-        yield from put_attributes(told)
+        yield from put_attributes(told, are_new=not owners)
     if owners:
         for index, run in inserts:
             if isinstance(answers.get(index), KeptKey):

@@ -10,10 +10,9 @@ select column1, column2, each.key, 0,
        case each.type when 'integer' then each.atom end
   from (values :rows), json_each(column3) as each
  where column1 is not null
-   and each.type <> 'null'
-    on conflict do nothing;
+   and each.type <> 'null';
 
--- put_attributes: what other new runs say of themselves.
+-- put_attributes: what other runs say of themselves that are started, or were before.
 insert into attributes (run_id, namespace, name, n, kind, text, number, whole)
 select column1, column2, column3, column4, column5, column6, column7, column8
   from (values :rows)
