@@ -170,14 +170,15 @@ def test_a_bad_cron_expression_is_told_by_its_field(expression: str, told: str) 
         ("0 5/36 * * *", "steps by 36 in the hour, of which there are only 24: it starts at 5 alone"),
         ("0 0 1,*/45 * *", "steps by 45 in the day of the month"),
         ("*/61 * * * * *", "steps by 61 in the second"),
+        ("0 0 0 1 1 * 2027-", "the year is '2027-', of which the end is missing"),
+        ("0 0 0 1 1 * 2040,2027-/2", "the year is '2040,2027-/2', of which the end is missing"),
+        ("0 0 0 1 1 * 2027-2030/2,2040", None),
         ("*/60 * * * *", None),
         ("0 0 1-20/7 * *", None),
     ],
 )
-def test_a_step_beyond_its_field_is_refused_when_it_is_given_and_read_when_it_was_kept(
-    expression: str, told: str | None
-) -> None:
-    """Every 90 minutes was every hour, and nobody was told; what is in a database goes on as it was."""
+def test_what_misleads_is_refused_when_it_is_given_and_read_when_it_was_kept(expression: str, told: str | None) -> None:
+    """Every 90 minutes was every hour, from 2027 on was 2027 alone; what is in a database goes on as it was."""
     when = msgspec.json.decode(msgspec.json.encode(Cron(expression)), type=Cron)
     if told is None:
         when.refuse_misleading()

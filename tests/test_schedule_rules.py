@@ -2,7 +2,7 @@
 
 import os
 from datetime import UTC, datetime, timedelta
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ from perdure.kernel.schedules import (
     next_at,
     run_id_at,
 )
-from perdure.kernel.timetables import At, CatchUp, Every, Overlap, Timetable
+from perdure.kernel.timetables import At, CatchUp, Cron, Every, Overlap, Timetable
 
 START = as_ms(datetime(2026, 11, 18, tzinfo=UTC))
 MINUTE = 60_000
@@ -175,7 +175,7 @@ def test_an_at_that_was_missed_still_starts() -> None:
 
 def test_a_long_outage_is_one_entry_over_several_decisions() -> None:
     """Ten thousand times are gone through at once, so that nothing else has to wait long."""
-    made, now = schedule(Every(1)), START + (2 * MOST_TIMES + 500) * 1000 + 30_000
+    made, now = schedule(Cron("* * * * * *")), START + (2 * MOST_TIMES + 500) * 1000 + 30_000
     entries: dict[int, DecisionEntry] = {}
     rounds = 0
     while (decided := decide(made, now, open_runs=0)) is not None and not decided.starts:
@@ -188,6 +188,58 @@ def test_a_long_outage_is_one_entry_over_several_decisions() -> None:
     # Those of the last ten seconds are on time: the first starts, and the others find it open.
     assert [entry.kind for entry in entries.values()][:2] == ["skipped_missed", "started"]
     assert sum(entry.count for entry in entries.values()) == 2 * MOST_TIMES + 530
+
+
+MONTH_S = 30 * 86_400
+# With half a second of jitter the time of 30 s and more ago is missed for certain, and that of 10 s ago may be.
+OUTAGES = [
+    ({"catch_up": "latest"}, {}),
+    ({"catch_up": "none"}, {}),
+    ({"catch_up": "all", "within": 20.0}, {}),
+    ({"catch_up": "latest", "within": 5.0}, {}),
+    ({"jitter": 0.5}, {}),
+    ({"starts_at": datetime(2026, 11, 18, 0, 1, tzinfo=UTC)}, {}),
+    ({"ends_at": datetime(2026, 11, 18, 0, 5, tzinfo=UTC)}, {}),
+    ({}, {"paused": True}),
+]
+
+
+@pytest.mark.parametrize(("policy", "fields"), OUTAGES)
+def test_times_that_nobody_goes_through_are_decided_as_if_somebody_did(
+    policy: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    """What surely was missed of an interval is counted; times of cron are gone through one by one."""
+    for now in range(START + 1, START + 900_000, 29_950):
+        counted, walked = (decide(schedule(when, **fields), now, 0) for when in _same_times(**policy))
+        if counted is None or walked is None:
+            assert counted is walked
+            continue
+        fields_of = ("starts", "entries", "next_at", "stop")
+        assert [getattr(counted, each) for each in fields_of] == [getattr(walked, each) for each in fields_of]
+        assert counted.schedule == msgspec.structs.replace(walked.schedule, when=counted.schedule.when)
+
+
+def _same_times(**policy: Any) -> tuple[Timetable, Timetable]:
+    return Every(1, **policy), Cron("* * * * * *", **policy)
+
+
+@pytest.mark.parametrize(("policy", "fields"), OUTAGES[:4])
+def test_a_month_without_workers_is_one_decision(policy: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Times of an interval are counted, not gone through: a schedule of each second would take a worker for long."""
+    now = START + MONTH_S * 1000 + 30_500
+    decided = decide(schedule(Every(1, **policy), **fields), now, open_runs=1)
+    assert decided is not None
+    assert decided.schedule.mark == now - 500
+    assert decided.next_at == now + 500
+    assert decided.entries[0].kind == "skipped_missed"
+    assert sum(entry.count for entry in decided.entries) == MONTH_S + 30
+
+
+def test_a_month_is_left_at_once_when_the_timetable_changes() -> None:
+    now = START + MONTH_S * 1000 + 500
+    then, entries = changed(schedule(Every(1)), Every(7), now)
+    assert [(entry.kind, entry.count, entry.time) for entry in entries] == [("skipped_missed", MONTH_S, now - 500)]
+    assert then.mark == now
 
 
 # Pausing

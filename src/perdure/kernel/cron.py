@@ -178,12 +178,19 @@ class CronExpression:
         return high
 
 
-def refuse_wide_steps(text: str) -> None:
-    """BadSchedule for a step beyond the end of its field, which starts as often as none: every 90 minutes is no cron.
+def refuse_misleading(text: str) -> None:
+    """BadSchedule for a step beyond the end of its field, which starts as often as none, and years without an end.
 
-    Only of what people give: an expression that was taken before is read as it was.
+    Every 90 minutes is no cron, and `2027-` is read as 2027 alone. Only of what people give: an expression that was
+    taken before is read as it was.
     """
-    fields, _ = _fields_of(text)
+    fields, years = _fields_of(text)
+    given_years = "" if years is None else text.rsplit(maxsplit=1)[-1]
+    if any(part.partition("/")[0].endswith("-") for part in given_years.split(",")):
+        raise BadSchedule(
+            f"the cron expression {text!r} cannot be read: the year is {given_years!r}, of which the end is missing; "
+            f"give a range such as 2027-{LAST_YEAR}"
+        )
     for field, given in zip(FIELDS[-len(fields) :], fields, strict=True):
         for part in given.split(","):
             span, _, step = part.partition("/")

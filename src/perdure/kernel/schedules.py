@@ -8,6 +8,7 @@ most ten seconds after it was due; a later one was missed, and is the business o
 the business of `overlap`. Times are milliseconds.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice
@@ -15,7 +16,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from perdure.kernel.timetables import EPOCH, MILLISECOND, Overlap, Timetable
+from perdure.kernel.timetables import EPOCH, MILLISECOND, Overlap, Timetable, seconds
 from perdure.kernel.traits import PLAIN, Traits
 
 Kind: TypeAlias = Literal[
@@ -186,10 +187,11 @@ def changed(schedule: Schedule, when: Timetable, now: int) -> tuple[Schedule, tu
     if when == msgspec.structs.replace(schedule.when, **policies):
         return msgspec.structs.replace(schedule, when=when), ()
     decision = _Decision(schedule, now, 0, {})
-    for time, _ in _times(schedule, schedule.mark):
+    kind: Kind = "skipped_paused" if schedule.paused else "skipped_missed"
+    for time, _ in _times(schedule, decision.skip_until(now, kind)):
         if time > now:
             break
-        decision.note(time, "skipped_paused" if schedule.paused else "skipped_missed")
+        decision.note(time, kind)
     decided = decision.decided()
     left, entries = (schedule, ()) if decided is None else (decided.schedule, decided.entries)
     asked = tuple(msgspec.structs.replace(each, when=each.when or schedule.when) for each in left.backfills)
@@ -241,6 +243,7 @@ class _Decision:
 
     def decide_due(self) -> None:
         """Decide the times that are due, in their order."""
+        self._skip_missed()
         due, is_cut = self._due()
         self._has_more |= is_cut
         missed = [time for time, at in due if self._now - at > ON_TIME_MS]
@@ -260,10 +263,33 @@ class _Decision:
             else:
                 self.note(time, "skipped_missed")
 
+    def _skip_missed(self) -> None:
+        """Count the times that are skipped for certain, where they need not be walked: an outage may be long."""
+        schedule, when = self._schedule, self._schedule.when
+        until = self._now - math.ceil(seconds("jitter", when.jitter) * 1000)
+        if schedule.paused:
+            self._mark = self.skip_until(until, "skipped_paused")
+            return
+        until -= ON_TIME_MS + 1
+        if when.catch_up == "all":
+            until = min(until, self._now - math.ceil(when.within * 1000) - 1) if isinstance(when.within, float) else 0
+        elif when.catch_up == "latest" and (found := when.counted(as_moment(self._mark), as_moment(until))) is not None:
+            # The last of them may be the one that is caught up.
+            until = as_ms(found[1]) - 1
+        self._mark = self.skip_until(until, "skipped_missed")
+
+    def skip_until(self, until: int, kind: Kind) -> int:
+        """Skip the times up to a moment if they can be counted; answers up to where times are decided then."""
+        found = self._schedule.when.counted(as_moment(self._mark), as_moment(until))
+        if found is None or not found[0]:
+            return self._mark
+        self.note(as_ms(found[1]), kind, times=found[0])
+        return as_ms(found[1])
+
     def _due(self) -> tuple[list[tuple[int, int]], bool]:
         """The times that are due, and whether there are more than one decision goes through."""
         due: list[tuple[int, int]] = []
-        for time, at in _times(self._schedule, self._schedule.mark):
+        for time, at in _times(self._schedule, self._mark):
             if at > self._now:
                 break
             if len(due) == MOST_TIMES:
@@ -317,11 +343,11 @@ class _Decision:
         self._backfills = (*first, *self._backfills[1:])
         self._has_more |= done > asked.after and bool(self._backfills)
 
-    def note(self, time: int, kind: Kind, run_id: str | None = None) -> int:
-        """Note a decision; answers the number of its entry."""
-        last, count = self._newest, 1
+    def note(self, time: int, kind: Kind, run_id: str | None = None, times: int = 1) -> int:
+        """Note a decision of a time, or of so many up to one; answers the number of its entry."""
+        last, count = self._newest, times
         if last is not None and kind in _MERGED and last.kind == kind:
-            count = last.count + 1
+            count = last.count + times
         else:
             self._numbered += 1
         self._newest = self._entries[self._numbered] = DecisionEntry(self._numbered, time, kind, count, run_id)

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from perdure.errors import BadSchedule
-from perdure.kernel.cron import LAST_YEAR, expression_of, refuse_wide_steps
+from perdure.kernel.cron import LAST_YEAR, expression_of, refuse_misleading
 
 Overlap: TypeAlias = Literal["skip", "queue_one", "queue_all", "cancel_old", "terminate_old", "allow_all"]
 CatchUp: TypeAlias = Literal["latest", "none", "all"]
@@ -74,6 +74,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
                 return
             yield time
 
+    def counted(self, after: datetime, until: datetime) -> tuple[int, datetime] | None:
+        """How many nominal times lie after a moment and up to another, and the last; None when they must be walked."""
+        return None
+
     def times(self, after: datetime, limit: int) -> list[datetime]:
         """The next so many nominal times after a moment; fewer when no more come."""
         if type(limit) is not int or limit < 1:
@@ -106,7 +110,7 @@ class Cron(Timing, frozen=True, tag="cron"):
         expression_of(self.expression, self.zone)
 
     def refuse_misleading(self) -> None:
-        refuse_wide_steps(self.expression)
+        refuse_misleading(self.expression)
 
     def _nominal(self, after: datetime) -> Iterator[datetime]:
         return expression_of(self.expression, self.zone).after(after)
@@ -128,8 +132,19 @@ class Every(Timing, frozen=True, tag="every"):
         self._keep("interval", interval)
         self._keep("offset", offset)
 
-    def _nominal(self, after: datetime) -> Iterator[datetime]:
+    def _grid(self) -> tuple[timedelta, timedelta]:
         interval, offset = (MILLISECOND * round(seconds("", each) * 1000) for each in (self.interval, self.offset))
+        return interval, offset
+
+    def counted(self, after: datetime, until: datetime) -> tuple[int, datetime] | None:
+        interval, offset = self._grid()
+        after = after if self.starts_at is None else max(after, self.starts_at - MILLISECOND)
+        until = until if self.ends_at is None else min(until, self.ends_at)
+        first, last = ((moment - EPOCH - offset) // interval for moment in (after, until))
+        return max(last - first, 0), EPOCH + offset + interval * last
+
+    def _nominal(self, after: datetime) -> Iterator[datetime]:
+        interval, offset = self._grid()
         number = (after - EPOCH - offset) // interval
         while (time := EPOCH + offset + interval * number).year <= LAST_YEAR:
             yield time
