@@ -16,6 +16,7 @@ from perdure import (
     Log,
     OutboxEvent,
     Perdure,
+    RunFailed,
     Signal,
     SinkExists,
     SinkFailed,
@@ -31,8 +32,10 @@ from perdure import (
 )
 from perdure.authoring.sinks import DecoratedSink, sinks
 from perdure.engine.duties.finding import SinkFinder
-from perdure.engine.outbox.sinks import NotDelivered
+from perdure.engine.outbox.rows import checked_sink
+from perdure.engine.outbox.sinks import NotDelivered, Sink
 from perdure.kernel.schedules import as_moment
+from perdure.stores.operations import MoveSink
 from perdure.stores.records import SinkRow
 from perdure.stores.rules.outbox_reads import OutboxReads
 from perdure.testing import Environment, Fault
@@ -58,6 +61,23 @@ async def outbox_queued() -> None: ...
 @workflow
 async def outbox_has_a_task() -> None:
     await outbox_queued()
+
+
+@activity(queue="default")
+async def outbox_queued_text(length: int) -> str:
+    return "x" * length
+
+
+@activity(queue="default")
+async def outbox_queued_breaks() -> None:
+    raise ValueError("it broke there")
+
+
+@workflow
+async def outbox_has_tasks(length: int) -> None:
+    await outbox_queued_text(length)
+    await outbox_counts("of a parent")
+    await outbox_queued_breaks.options(retry=None)()
 
 
 @workflow
@@ -300,6 +320,33 @@ async def test_activities_on_queues_are_told_as_no_runs_of_their_own(
         wanted = ["run.started", "run.completed"]
         assert [(event.run_id, event.type) for event in recorder.told] == [(run.run_id, type) for type in wanted]
         assert await env.app.outbox.resend("all", as_moment(0)) == 2
+
+
+@pytest.mark.parametrize("length", [3, 200_000])
+async def test_activities_on_queues_are_steps_of_the_runs_that_call_them(
+    env: Environment, record: Callable[..., Recorder], length: int
+) -> None:
+    """Each is told once, with what came of it, as if it had run in its run; children of workflows are no steps."""
+    recorder = record("steps", events=("step.*",), workflows=("outbox_has_tasks",), include_values=True)
+    async with env:
+        run = await env.start(outbox_has_tasks, length)
+        with pytest.raises(RunFailed, match="it broke there"):
+            await env.result(run)
+        await told(env)
+        first, second = recorder.told
+        assert [(event.run_id, event.type) for event in (first, second)] == [
+            (run.run_id, "step.completed"),
+            (run.run_id, "step.failed"),
+        ]
+        assert [str(event.data["step"]).partition("#")[0] for event in (first, second)] == [
+            "outbox_queued_text",
+            "outbox_queued_breaks",
+        ]
+        assert first.data.get("result", first.data.get("left_out")) == ("xxx" if length == 3 else ["result"])
+        assert second.data["error"] == {"type": "builtins.ValueError", "message": "it broke there"}
+        assert await env.app.outbox.resend("steps", as_moment(0)) == 2
+        await told(env)
+        assert recorder.told[2:] == [first, second]
 
 
 async def test_without_a_sink_nothing_is_written(env: Environment) -> None:
@@ -868,6 +915,40 @@ async def test_a_sink_without_code_here_says_so(env: Environment) -> None:
             await env.app.outbox.test("left")
 
 
+async def test_a_kept_webhook_that_would_not_be_taken_today_is_shown_and_harms_no_other(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """Rules become stricter: what was taken by older ones is listed, says why it is sent nothing, and is paused."""
+    recorder = record("other", events=("run.completed",))
+    async with env:
+        kept = Webhook("https://10.0.0.1:9/hook", secret="env:NEVER", allow_private=True)
+        await env.app.outbox.add("older", kept, events=("run.completed",))
+        row = await env.engine._store.reads.outbox.sink("main", "older")
+        assert row is not None
+        body = row.body.replace(',"allow_private":true', "")
+        assert body != row.body
+        await env.elsewhere([MoveSink(row.sink_id, row.revision, row.types, row.workflows, row.max_backlog, body)])
+        runs = [await env.start(outbox_counts) for _ in range(5)]
+        await told(env)
+        assert {event.run_id for event in recorder.told} == {run.run_id for run in runs}
+        found, other = await env.app.outbox.list()
+        assert (found.name, found.state, found.backlog, other.state) == ("older", "down", 5, "active")
+        assert found.target == Webhook("https://10.0.0.1:9/hook", secret="env:NEVER")
+        assert "private address 10.0.0.1" in str(found.error)
+        with pytest.raises(SinkFailed, match="private address"):
+            await env.app.outbox.test("older")
+        with pytest.raises(BadSink, match="private address"):
+            await env.app.outbox.update("older", concurrency=2)
+        await env.app.outbox.pause("older", "it is not to be reached")
+        assert (await info_of(env, "older")).state == "paused"
+        assert await env.app.outbox.remove("older")
+
+
+def given(target: Webhook) -> Sink:
+    """A sink as it is made when somebody asks for one."""
+    return checked_sink(Sink(target, ("run.*",)))
+
+
 async def outbox_takes_two(event: OutboxEvent, other: int) -> None:
     """Never called."""
 
@@ -880,9 +961,9 @@ async def outbox_takes(event: OutboxEvent) -> None:
     ("wrong", "said"),
     [
         (lambda: Webhook("http://crm.example", secret=SECRET), "https"),
-        (lambda: Webhook("https://127.0.0.1/hook", secret=SECRET), "private"),
-        (lambda: Webhook("https://localhost/hook", secret=SECRET), "private"),
-        (lambda: Webhook("https://[::ffff:10.0.0.1]/", secret=SECRET), "private"),
+        (lambda: given(Webhook("https://127.0.0.1/hook", secret=SECRET)), "private"),
+        (lambda: given(Webhook("https://localhost/hook", secret=SECRET)), "private"),
+        (lambda: given(Webhook("https://[::ffff:10.0.0.1]/", secret=SECRET)), "private"),
         (lambda: Webhook("https://me:pw@crm.example/", secret=SECRET), "account"),
         (lambda: Webhook("https://crm.example", secret="too short"), "24 bytes"),
         (lambda: Webhook("https://crm.example", secret="whsec_!!"), "base64"),

@@ -139,12 +139,12 @@ async def test_private_addresses_are_refused_when_the_connection_is_made() -> No
 def test_private_addresses_are_refused_however_they_are_written(host: str) -> None:
     """What is written as an address is not looked up, so that nothing else would refuse it."""
     with pytest.raises(BadSink, match="private address"):
-        Webhook(f"https://{host}/hook", SECRET)
+        Webhook(f"https://{host}/hook", SECRET).refuse_private()
 
 
 @pytest.mark.parametrize("host", ["8.8.8.8", "[2001:4860:4860::8888]", "[64:ff9b::808:808]", "bücher.example"])
 def test_public_addresses_are_not_refused(host: str) -> None:
-    assert Webhook(f"https://{host}/hook", SECRET).url
+    Webhook(f"https://{host}/hook", SECRET).refuse_private()
 
 
 async def test_an_address_in_letters_that_only_the_connection_reads_is_refused_there() -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from perdure.errors import BadSink
 from perdure.kernel.status import Status
+from perdure.kernel.traits import TASK_PREFIX
 
 STARTED, SUSPENDED, HELD = "run.started", "run.suspended", "run.held"
 STEP_COMPLETED, STEP_FAILED = "step.completed", "step.failed"
@@ -26,6 +27,9 @@ ENDED = {
 }
 # The steps of a run, by the kind of their events.
 STEPS = {"ActivityCompleted": STEP_COMPLETED, "ActivityFailed": STEP_FAILED}
+# An activity on a queue is a child of the run, and a step of it all the same: its events begin so.
+TASK_STEPS = {"ChildCompleted": STEP_COMPLETED, "ChildFailed": STEP_FAILED}
+TASK_BODY = f'{{"workflow":"{TASK_PREFIX}'
 TYPES = (STARTED, SUSPENDED, HELD, *ENDED.values(), *STEPS.values(), SKIPPED)
 # What a sink wants is a number, in which each type has its bit.
 BITS = {type: 1 << place for place, type in enumerate(TYPES)}

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from perdure.kernel.events import ActivityCompleted, ActivityFailed
 from perdure.kernel.failure import Failure
 from perdure.kernel.outbox import ENDED, GAP, SKIPPED, STARTED, STEP_COMPLETED, STEP_FAILED, OutboxEvent, event_id
 from perdure.kernel.status import Status
@@ -21,6 +20,16 @@ _FAILED, _STOPPED = ENDED[Status.FAILED], {ENDED[Status.CANCELLED], ENDED[Status
 _TROUBLES = {_FAILED, STEP_FAILED, *_STOPPED}
 # Events that have a value, what it is called, and where it stands in what the history holds.
 _VALUES = {STARTED: "input", ENDED[Status.COMPLETED]: "result", STEP_COMPLETED: "result"}
+
+
+class _CompletedStep(msgspec.Struct):
+    """What the events of activities have, wherever they ran."""
+
+    result: msgspec.Raw
+
+
+class _FailedStep(msgspec.Struct):
+    failure: Failure
 
 
 def needs_history(row: OutboxRow, *, include_values: bool) -> bool:
@@ -87,7 +96,7 @@ def _trouble(type: str, body: str) -> dict[str, object]:
         reason = msgspec.json.decode(body, type=dict[str, Any]).get("reason")
         return {"error": None if reason is None else {"type": None, "message": str(reason)[:LONGEST_ERROR]}}
     if type == STEP_FAILED:
-        failure = msgspec.json.decode(body, type=ActivityFailed).failure
+        failure = msgspec.json.decode(body, type=_FailedStep).failure
     else:
         failure = msgspec.json.decode(body, type=Failure)
     return {"error": {"type": failure.type, "message": failure.message[:LONGEST_ERROR]}}
@@ -97,5 +106,5 @@ def _value(type: str, body: str) -> dict[str, object]:
     """What went in or came out; left out, and told so, when it is too large."""
     name, value = _VALUES[type], body.encode()
     if type == STEP_COMPLETED:
-        value = bytes(msgspec.json.decode(value, type=ActivityCompleted).result)
+        value = bytes(msgspec.json.decode(value, type=_CompletedStep).result)
     return {"left_out": [name]} if len(value) > LONGEST_VALUE else {name: msgspec.json.decode(value)}

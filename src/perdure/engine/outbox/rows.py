@@ -14,8 +14,10 @@ def checked_sink(sink: Sink) -> Sink:
     """A sink whose fields make sense; BadSink."""
     if not sink.events or not types_of(sink.events):
         raise BadSink('say which events: events=("run.*",)')
-    if isinstance(sink.target, Webhook) and HIDDEN in sink.target.secrets:
-        raise BadSink("*** stands for a secret that is not shown; give the secret itself")
+    if isinstance(sink.target, Webhook):
+        sink.target.refuse_private()
+        if HIDDEN in sink.target.secrets:
+            raise BadSink("*** stands for a secret that is not shown; give the secret itself")
     try:
         return msgspec.convert(msgspec.to_builtins(sink), Sink)
     except msgspec.ValidationError as error:

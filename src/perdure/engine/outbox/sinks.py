@@ -42,13 +42,20 @@ class Webhook(msgspec.Struct, frozen=True, tag="webhook", omit_defaults=True):
             raise BadSink("a webhook has an https:// URL; http:// is for private addresses, with allow_private=True")
         if not parts.hostname or parts.username is not None or parts.password is not None:
             raise BadSink("the URL of a webhook has a host, and no account; the secret says who sends")
-        if not self.allow_private and is_private(parts.hostname):
-            raise BadSink(f"{parts.hostname} is a private address; allow_private=True allows such")
         secrets = self.secrets
         if len(secrets) not in {1, 2} or not all(isinstance(secret, str) for secret in secrets):
             raise BadSink("a webhook has a secret, or two while they are rotated: (new, old)")
         for secret in secrets:
             check_secret(secret)
+
+    def refuse_private(self) -> None:
+        """BadSink for a private address that is not allowed; only of what people give.
+
+        What such is may become stricter: one that was kept is read as it was, and refused whenever it is sent to.
+        """
+        host = urlsplit(self.url).hostname
+        if not self.allow_private and host is not None and is_private(host):
+            raise BadSink(f"{host} is a private address; allow_private=True allows such")
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -12,7 +12,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.kernel.outbox import BITS, ENDED, HELD, SKIPPED, STARTED, STEP_BITS, STEPS, SUSPENDED
+from perdure.kernel.outbox import (
+    BITS,
+    ENDED,
+    HELD,
+    SKIPPED,
+    STARTED,
+    STEP_BITS,
+    STEPS,
+    SUSPENDED,
+    TASK_BODY,
+    TASK_STEPS,
+)
 from perdure.kernel.status import Status
 from perdure.stores import operations
 from perdure.stores.answers import Answer, Applied, Moved
@@ -67,7 +78,9 @@ _ENDS = {status.value: type for status, type in ENDED.items()}
 EMITTED: dict[type[Operation], Emitted] = {
     operations.InsertRun: _STARTS._replace(statement="insert_runs"),
     operations.InsertRichRun: _STARTS._replace(statement="insert_rich_runs"),
-    operations.AppendEvent: Emitted("append_events", STEPS, by="kind", number="seq", at="at", step="place"),
+    operations.AppendEvent: Emitted(
+        "append_events", STEPS | TASK_STEPS, by="kind", number="seq", at="at", step="place"
+    ),
     operations.ParkRun: Emitted("park_runs", {Status.SUSPENDED.value: SUSPENDED}, by="status", at="at"),
     operations.HoldRun: Emitted("hold_runs", {"": HELD}, at="at"),
     operations.PauseRun: Emitted("", {"": HELD}, at="at"),
@@ -91,6 +104,9 @@ def _rows(applied: Iterable[Any]) -> list[tuple[Any, ...]]:
         if emitted is None:
             continue
         key = "" if emitted.by is None else str(getattr(operation, emitted.by))
+        if key in TASK_STEPS and not operation.body.startswith(TASK_BODY):
+            # The end of a child that is a run of its own.
+            continue
         if (name := emitted.types.get(key)) is not None:
             number = getattr(operation, emitted.number) if isinstance(emitted.number, str) else emitted.number
             at = None if emitted.at is None else getattr(operation, emitted.at)

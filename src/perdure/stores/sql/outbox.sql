@@ -94,11 +94,18 @@ select :sink_id, run_id, workflow_id, workflow, type, number, at, step, attribut
            from runs
           where run_id in (select value from json_each(:runs::text[]))
           union all
-         select runs.run_id, runs.workflow_id, runs.workflow, case events.kind when 'ActivityCompleted' then 'step.completed' else 'step.failed' end, events.seq, events.at, events.place, runs.attributes
+         select runs.run_id, runs.workflow_id, runs.workflow, case when events.kind in ('ActivityCompleted', 'ChildCompleted') then 'step.completed' else 'step.failed' end, events.seq, events.at, events.place, runs.attributes
            from events
            join runs on runs.run_id = events.run_id
+           left join payloads on events.body is null and payloads.run_id = events.run_id and payloads.seq = events.seq
           where events.run_id in (select value from json_each(:runs::text[]))
-            and events.kind in ('ActivityCompleted', 'ActivityFailed')
+            and (
+                  events.kind in ('ActivityCompleted', 'ActivityFailed')
+               or (
+                    events.kind in ('ChildCompleted', 'ChildFailed')
+                and substr(coalesce(events.body, payloads.body), 1, 18) = '{"workflow":"task:'
+                  )
+                )
             and events.seq > coalesce(runs.forked_at, 0)
           union all
          select run_id, workflow_id, workflow, 'run.' || lower(status), last_seq, closed_at, step, attributes

@@ -1,12 +1,12 @@
 """The function in the database that writes a batch in a single call; its text is made from the table of operations."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from perdure.kernel.outbox import BITS
+from perdure.kernel.outbox import BITS, TASK_BODY, TASK_STEPS
 from perdure.stores.dialects import COMMENT, literal, qualified, quoted
 from perdure.stores.queries import queries
 from perdure.stores.rules.inbox import SENT
@@ -68,7 +68,7 @@ def write_batch(schema: str) -> Function:
         parts=parts,
         shown=shown,
         log_changes=log_changes.strip(),
-        told_events=told_events(),
+        told_events=told_events(schema),
         queue_events=_with_rows("queue_events", "told_events", schema).strip(),
         mark_behind=_with_rows("mark_behind", "", schema).strip().replace(":now::bigint", "(given ->> 'now')::bigint"),
     )
@@ -76,13 +76,13 @@ def write_batch(schema: str) -> Function:
     return Function(f"{quoted(schema)}.{name}", anonymous.replace("{function}", name))
 
 
-def told_events() -> str:
+def told_events(schema: str) -> str:
     """The events that the rows of a batch are, as the table has them: starts first, then steps, then all others."""
     emitted = [(kind, each) for kind, each in EMITTED.items() if each.statement in parts_of_single_call()]
-    return " union all ".join(_told(part, kind, each) for part, (kind, each) in enumerate(emitted))
+    return " union all ".join(_told(part, kind, each, schema) for part, (kind, each) in enumerate(emitted))
 
 
-def _told(part: int, kind: Any, emitted: Emitted) -> str:
+def _told(part: int, kind: Any, emitted: Emitted, schema: str) -> str:
     fields = kind._fields
 
     def field(name: str, cast: str = "") -> str:
@@ -98,11 +98,22 @@ def _told(part: int, kind: Any, emitted: Emitted) -> str:
     statuses = {type: literal(status) for type, status in STATUS_OF.items()}
     at = "null::bigint" if emitted.at is None else field(emitted.at, "::bigint")
     step = "null" if emitted.step is None else field(emitted.step)
-    wished = f" where {literal(OUTBOX_STEPS)} = any(listeners)" if emitted.statement == "append_events" else ""
+    wished = _wished_steps(field, schema) if emitted.statement == "append_events" else ""
     return (
         f"select {part} as part, place, {field('run_id')} as run_id, {by_type(BITS)} as bit, {by_type(names)} as type, "  # noqa: S608 - ours
         f"{number} as number, {at} as at, {step} as step, {by_type(statuses)} as status "
         f"from jsonb_array_elements(given -> {literal(emitted.statement)}) with ordinality as rows (r, place){wished}"
+    )
+
+
+def _wished_steps(field: Callable[[str], str], schema: str) -> str:
+    """Steps, if a sink wants any; of the ends of children only those of activities on queues."""
+    at_event = f"run_id = {field('run_id')} and seq = {field('seq')}::bigint"
+    own = f"(select body from {quoted(schema)}.payloads where {at_event})"  # noqa: S608 - ours
+    children = ", ".join(map(literal, TASK_STEPS))
+    return (
+        f" where {literal(OUTBOX_STEPS)} = any(listeners) and ({field('kind')} not in ({children}) "
+        f"or starts_with(coalesce({field('body')}, {own}), {literal(TASK_BODY)}))"
     )
 
 
