@@ -182,7 +182,7 @@ MADE_RIPE: dict[str, tuple[str, Operation]] = {
     "signalled": ("park", PostMessage("signalled", "m", "SignalSent", SIGNAL, 500)),
     "freed": ("own by a dead one", FreeRuns("dead", 9000, 10)),
     "resumed": ("hold", ResumeRun("resumed", 20)),
-    "mismatched": ("hold", FreeMismatches("main", ("wf",), 4000)),
+    "mismatched": ("hold", FreeMismatches("main", ("default",), ("wf",), 4000)),
 }
 
 

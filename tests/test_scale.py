@@ -110,6 +110,7 @@ def test_a_look_costs_the_same_however_many_runs_are_parked(tmp_path: Path, name
         "most_levels": 16,
         "most_due": 1000,
         "workflows": f'["{workflow}"]',
+        "queues": '["default"]',
         "workflow": workflow,
         "window": 800,
         "workflow_id": "w",

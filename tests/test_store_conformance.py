@@ -318,7 +318,10 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(ClaimOne, runs, workers, namespaces, st.sampled_from([("wf",), ("wf", "fw")]), times),
     st.builds(NoteLosses, runs, workers, st.integers(0, 2), st.integers(0, 2)),
     st.builds(ResumeRun, runs, times),
-    st.builds(FreeMismatches, namespaces, st.sampled_from([("wf",), ("wf", "fw")]), times),
+    st.builds(
+        FreeMismatches,
+        *(namespaces, st.sampled_from([("q1",), ("q2", "q1")]), st.sampled_from([("wf",), ("wf", "fw")]), times),
+    ),
     st.builds(
         RegisterWorker,
         *(workers, namespaces, times, st.just(("q1",)), st.just("host"), st.just(1), st.just(1000)),

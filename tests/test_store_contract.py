@@ -553,7 +553,7 @@ async def test_a_held_run_is_not_claimed_until_it_is_freed(store: Store) -> None
         assert await write(store, HoldRun("r1", WORKER, "mismatch", "{}", 1600)) == Applied()
         await write(store, a_message("r1")._replace(at=900))
         assert await write(store, a_claim()) == Applied([])
-        assert await write(store, FreeMismatches("main", ("wf",), 1000)) == Applied(1)
+        assert await write(store, FreeMismatches("main", ("default",), ("wf",), 1000)) == Applied(1)
         assert await write(store, a_claim()) == Applied(["r1"])
 
 

@@ -231,7 +231,7 @@ async def test_of_runs_that_get_another_try_only_one_that_is_held_by_somebody_wa
         runs = [a_run(f"r{number}")._replace(owner="w-0") for number in range(3)]
         holds = [HoldRun(run.run_id, "w-0", "mismatch", "{}", 1000) for run in runs]
         await told(store, Batch([[run] for run in runs] + [[hold] for hold in holds], "w-0", 1))
-        free = Batch([[FreeMismatches("main", ("wf",), 2000)]], "w-0", 1)
+        free = Batch([[FreeMismatches("main", ("default",), ("wf",), 2000)]], "w-0", 1)
         async with holding(postgres_url, "update runs set messages = 0 where run_id = 'r1'"):
             assert await told(store, free) == Committed({0: Applied(2)})
         assert await told(store, free) == Committed({0: Applied(1)})
@@ -254,7 +254,9 @@ async def test_nobody_takes_over_a_worker_between_its_fence_and_its_commit(postg
     """The batch has seen that the epoch is its own; taken over then, two owners would write one history."""
     async with several(postgres_url, 2) as (rescuer, writer):
         await told(writer, Batch([[a_run("r1")._replace(owner="w-1")]], "w-1", 1))
-        beside: list[list[Operation]] = [[FreeMismatches("main", ("wf",), 2000)]] if manner == "in steps" else []
+        beside: list[list[Operation]] = (
+            [[FreeMismatches("main", ("default",), ("wf",), 2000)]] if manner == "in steps" else []
+        )
         late = Batch([[an_event("r1", 2)], *beside], "w-1", 1)
         takeover = Batch([[RaiseEpoch("w-1", 1, 99_000), FreeRuns("w-1", 2000, 10)]], None, 0)
         async with stopped_at(postgres_url, "events", "true", writer, late) as written:

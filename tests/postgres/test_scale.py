@@ -56,6 +56,7 @@ select 'main', run_id, 'm', 'Signal', '{{}}', 1
 ASKED: dict[str, object] = {
     "namespace": "main",
     "queue": "default",
+    "queues": ["default"],
     "priority": 0,
     "priorities": [0, 7],
     "above": [-1],

@@ -207,3 +207,53 @@ async def test_a_workflow_is_described_so_that_it_can_be_started(quick_path: Pat
         given = {"name": "node", "queues": ["js"], "workflows": {"checks_js": {"parameters": parameters}}}
         answer = await call.post("/v1/workers", given)
         assert (answer.status, answer.json["error"]) == (422, "BadField")
+
+
+async def test_a_key_of_a_queue_declares_schedules_of_that_queue_alone(env: Environment) -> None:
+    """Its worker has the same code as those of other queues, or says so: what they declared is not for it to change."""
+    async with env:
+        admin = await admin_of(env)
+        everywhere = await a_worker(admin)
+        worker = await a_worker(caller_with(env, await key_for(env, role="worker", queues=("js",))))
+
+        def on(queue: str, seconds: int = 900, **more: object) -> dict[str, Any]:
+            call = {"workflow": "js_greeting", "input": ["ann"], "queue": queue, **more}
+            return {"js_greeting": {"call": call, "when": {"type": "every", "interval": seconds}}}
+
+        async def listed() -> list[tuple[str, float]]:
+            items = (await admin.get("/v1/schedules")).json["items"]
+            return [(each["queue"], each["when"]["interval"]) for each in items]
+
+        refused = await worker.post("announce", schedules=on("other"))
+        assert (refused.status, refused.json["error"], await listed()) == (403, "NotAllowed", [])
+        assert "starts runs on the queue 'other'" in refused.json["detail"]
+        refused = await worker.post("announce", schedules=on("js", entity_id="npc-1"))
+        assert (refused.status, refused.json["error"], await listed()) == (403, "NotAllowed", [])
+
+        assert (await everywhere.post("announce", schedules=on("other"))).status == 200
+        await worker.post("announce", schedules=on("js", 60))
+        await worker.post("announce", schedules={}, names=["js_greeting"])
+        assert await listed() == [("other", 900)]
+
+        assert (await everywhere.post("announce", schedules=on("js"))).status == 200
+        assert (await worker.post("announce", schedules=on("js", 60))).status == 200
+        assert await listed() == [("js", 60)]
+        assert (await worker.post("announce", schedules={}, names=["js_greeting"])).status == 200
+        assert await listed() == []
+
+
+async def test_a_worker_has_runs_of_its_own_queues_tried_again(env: Environment) -> None:
+    """Those of others are held since the code of their workers does not fit, which is the same as before."""
+    async with env:
+        admin = await admin_of(env)
+        worker = await a_worker(admin)
+        other = await admin.post("/v1/workers", {"name": "other", "queues": ["other"], "activities": ["any"]})
+        await started(admin)
+        (run,) = await claimed(worker)
+        await advance(worker, run, then={"hold": {"reason": "mismatch", "report": '{"trouble":"x"}'}})
+
+        stranger = RemoteTestWorker(admin, other.json)
+        assert (await stranger.post("announce", retry_mismatches=["js_greeting"])).status == 200
+        assert await claimed(worker) == []
+        assert (await worker.post("announce", retry_mismatches=["js_greeting"])).status == 200
+        assert [each["id"] for each in await claimed(worker)] == ["g-1"]

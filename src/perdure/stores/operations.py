@@ -422,9 +422,10 @@ class ResumeRun(NamedTuple):
 
 
 class FreeMismatches(NamedTuple):
-    """Give runs held for a mismatch another try."""
+    """Give runs of these queues that are held for a mismatch another try."""
 
     namespace: str
+    queues: tuple[str, ...]
     workflows: tuple[str, ...]
     now: int
 

@@ -112,7 +112,7 @@ class Worker:
         self._unwatch = watch_generators()
         watch_calls()
         self._workflow = guarded(self._workflow)
-        await self._engine.claimer.free_mismatches(self._namespace, self.names())
+        await self._engine.claimer.free_mismatches(self._namespace, self._settings.queues, self.names())
         self.look_around()
         self._schedule_sweep()
 

@@ -479,10 +479,10 @@ TRIED_AGAIN = {"mismatch"}
 
 
 @never_waiting
-def free_mismatches(view: View, *, namespace: str, workflows: Sequence[str], now: int) -> Found:
+def free_mismatches(view: View, *, namespace: str, queues: Sequence[str], workflows: Sequence[str], now: int) -> Found:
     """What another transaction holds stays held."""
     held = [view.runs.get(run_id) for run_id in sorted({**view.tables.runs.held_back, **view.runs.own})]
-    mismatched = [row for row in held if row is not None and row.held in TRIED_AGAIN]
+    mismatched = [row for row in held if row is not None and row.held in TRIED_AGAIN and row.queue in queues]
     wanted = untaken(view, (row for row in mismatched if row.namespace == namespace and row.workflow in workflows))
     for row in wanted:
         freed = replace(row, held=None, held_report=None, status="PENDING", wake_at=view.at_once(now))

@@ -144,9 +144,9 @@ class StoreClaimer:
                     missing.setdefault((queue, found.workflow), NoCode(found.workflow, queue, since, reason))
         self._hindered.tell_missing(missing.values(), served, now)
 
-    async def free_mismatches(self, namespace: str, workflows: tuple[str, ...]) -> None:
-        """Give runs held for a mismatch another try; the code may be back."""
-        await self._committer.apply(FreeMismatches(namespace, workflows, self._clock.now()))
+    async def free_mismatches(self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...]) -> None:
+        """Give runs of these queues that are held for a mismatch another try; the code may be back."""
+        await self._committer.apply(FreeMismatches(namespace, queues, workflows, self._clock.now()))
 
 
 def has_begun_before(loaded: LoadedRun, claimed_at: int | None) -> bool:

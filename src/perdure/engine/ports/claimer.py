@@ -28,8 +28,8 @@ class Claimer(Protocol):
     async def tell_missing(self, namespace: str, queues: tuple[str, ...]) -> None:
         """Warn of what free runs of these queues wait for and no living worker has, as far as that is quickly seen."""
 
-    async def free_mismatches(self, namespace: str, workflows: tuple[str, ...]) -> None:
-        """Give runs held for a mismatch another try; the code may be back."""
+    async def free_mismatches(self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...]) -> None:
+        """Give runs of these queues that are held for a mismatch another try; the code may be back."""
 
     async def read_messages_of(self, run_id: str, after: int = 0) -> None:
         """Tell the host what is unread in one run's inbox after a number."""

@@ -46,8 +46,8 @@ class RemoteListening(Protocol):
 
     async def announce(
         self, worker: RemoteWorker, names: Sequence[str] | None, workflows: Sequence[AnnouncedWorkflow]
-    ) -> None:
-        """Let its row say what it has code for by now, and others know of its workflows; LeaseLost."""
+    ) -> tuple[str, ...]:
+        """Let its row say what it has code for by now, and others know of its workflows; its queues. LeaseLost."""
 
     async def unread(self, worker: RemoteWorker, run_id: str, after: int) -> UnreadPage:
         """What one of its runs has not read, after a number; RunNotOwned."""

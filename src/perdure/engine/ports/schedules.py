@@ -62,5 +62,10 @@ class ScheduleKeeper(Protocol):
     async def all(self, namespace: str) -> list[Schedule]:
         """All of them, by name."""
 
-    async def reconcile(self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str]) -> None:
-        """Make, change and remove schedules as the code of these workflows says, in one transaction."""
+    async def reconcile(
+        self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str], queues: Sequence[str] = ()
+    ) -> None:
+        """Make, change and remove schedules as the code of these workflows says, in one transaction.
+
+        With queues, those that start runs elsewhere stay as they are.
+        """

@@ -63,8 +63,8 @@ class StoreRemoteListening:
 
     async def announce(
         self, worker: RemoteWorker, names: Sequence[str] | None, workflows: Sequence[AnnouncedWorkflow]
-    ) -> None:
-        """Let its row say what it has code for by now, and others know of its workflows; LeaseLost."""
+    ) -> tuple[str, ...]:
+        """Let its row say what it has code for by now, and others know of its workflows; its queues. LeaseLost."""
         session = await self._sessions.find(worker)
         if names is not None:
             answer = await session.write(NoteWorkflows(worker.worker_id, tuple(names)))
@@ -72,6 +72,7 @@ class StoreRemoteListening:
                 raise refusal_of(answer, self._store.url)
         if workflows:
             await self._announcements.announce(worker.namespace, workflows)
+        return session.queues
 
     async def unread(self, worker: RemoteWorker, run_id: str, after: int) -> UnreadPage:
         """What one of its runs has not read, after a number; RunNotOwned."""

@@ -26,16 +26,23 @@ class DeclaredSchedules:
         self._reads = rows.reads
         self._deciding = deciding
 
-    async def reconcile(self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str]) -> None:
-        """Make, change and remove schedules as the code of these workflows says, in one transaction."""
+    async def reconcile(
+        self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str], queues: Sequence[str] = ()
+    ) -> None:
+        """Make, change and remove schedules as the code of these workflows says, in one transaction.
+
+        With queues, those that start runs elsewhere stay as they are.
+        """
         is_done = False
         while not is_done:
             operations: list[Operation] = []
             told: list[str] = []
             rows = {row.name: row for row in await self._reads.declared(namespace)}
+            others = {name for name, row in rows.items() if queues and self._rows.read(row).call.queue not in queues}
             for name, wanted in declared.items():
-                operations += await self._reconciled(namespace, name, wanted, rows.get(name), told)
-            for name in sorted(rows.keys() & set(workflows) - declared.keys()):
+                if name not in others and (not queues or wanted.call.queue in queues):
+                    operations += await self._reconciled(namespace, name, wanted, rows.get(name), told)
+            for name in sorted(rows.keys() & set(workflows) - declared.keys() - others):
                 operations.append(DeleteSchedule(rows[name].schedule_id, rows[name].revision))
                 told.append(f"removed {name!r}")
             is_done = not operations or await self._rows.is_applied(*operations)

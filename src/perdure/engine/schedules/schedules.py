@@ -81,9 +81,14 @@ class StoreSchedules:
         if next(when.times_after(as_moment(self._clock.now())), None) is None:
             raise BadSchedule(f"{when} never starts: no time of it lies ahead")
 
-    async def reconcile(self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str]) -> None:
-        """Make, change and remove schedules as the code of these workflows says, in one transaction."""
-        await self._declared.reconcile(namespace, declared, workflows)
+    async def reconcile(
+        self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str], queues: Sequence[str] = ()
+    ) -> None:
+        """Make, change and remove schedules as the code of these workflows says, in one transaction.
+
+        With queues, those that start runs elsewhere stay as they are.
+        """
+        await self._declared.reconcile(namespace, declared, workflows, queues)
 
     # Changing
 

@@ -25,7 +25,9 @@ class RemoteSchedules:
         self._connection = connection
         self._declare = declare
 
-    async def reconcile(self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str]) -> None:
+    async def reconcile(
+        self, namespace: str, declared: Mapping[str, Declared], workflows: Sequence[str], queues: Sequence[str] = ()
+    ) -> None:
         """Have the server make, change and remove schedules as the code of this worker says."""
         said = {name: {"call": call_body(each.call), "when": each.when} for name, each in declared.items()}
         await self._declare(said)

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.ports import Declared
+from perdure.engine.ports import Declared, RemoteWorker
 from perdure.engine.ports.remote_runs import WorkerNews
-from perdure.errors import BadField, LeaseLost, RunNotOwned
+from perdure.errors import BadField, LeaseLost, NotAllowed, RunNotOwned
 from perdure.http.calls import Call
 from perdure.http.handlers.runs import LONGEST_WAIT
 from perdure.http.handlers.schedules import ScheduleBody, scheduled_call, timetable_in
@@ -51,8 +51,8 @@ class AnnounceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a worker has code for: `names` of workflows, and of activities on queues as `task:NAME`.
 
     `workflows` are described for those who start them. `schedules` are all that their code declares, by workflow: what
-    it declared before and does not now is removed. Runs of `retry_mismatches` that are held since the code did not fit
-    are tried again.
+    it declared before and does not now is removed. Runs of `retry_mismatches` on its queues that are held since the
+    code did not fit are tried again. A key of queues has nothing to do with schedules that start runs on others.
     """
 
     epoch: int
@@ -123,18 +123,40 @@ async def announce(call: Call[NoQuery, AnnounceBody]) -> Announced:
     body, worker = call.body, worker_of(call, call.body.epoch)
     names = None if body.names is None else [checked_id("name", name) for name in body.names]
     known = [announced_workflow(checked_id("workflow name", name), each) for name, each in body.workflows.items()]
-    await call.engine.remote.listening.announce(worker, names, known)
+    queues = await call.engine.remote.listening.announce(worker, names, known)
     if body.retry_mismatches:
-        await call.engine.claimer.free_mismatches(call.namespace, body.retry_mismatches)
+        await call.engine.claimer.free_mismatches(call.namespace, queues, body.retry_mismatches)
     if body.schedules is not None:
-        if foreign := [name for name, each in body.schedules.items() if each.call.workflow != name]:
-            raise BadField("schedules", f"that of {foreign[0]!r} starts another workflow")
-        declared = {
-            name: Declared(await scheduled_call(call, each.call), timetable_in(each.when))
-            for name, each in body.schedules.items()
-        }
-        await call.engine.schedules.reconcile(call.namespace, declared, tuple(names or declared))
+        await _declare(call, body.schedules, names, worker)
     return Announced(announced=True)
+
+
+async def _declare(
+    call: Call[Any, Any], schedules: dict[str, ScheduleBody], names: list[str] | None, worker: RemoteWorker
+) -> None:
+    """Let schedules be as the code of a worker says, as far as its key goes; NotAllowed tells of the first beyond."""
+    for name, each in schedules.items():
+        if each.call.workflow != name:
+            raise BadField("schedules", f"that of {name!r} starts another workflow")
+        if each.call.entity_id is not None and not worker.names_entities:
+            raise NotAllowed(
+                f"the schedule of {name!r} starts runs of the entity {each.call.entity_id!r}, "
+                f"and the key {call.caller.label!r} may not start runs",
+                "use one with the scope start",
+            )
+    declared = {
+        name: Declared(await scheduled_call(call, each.call), timetable_in(each.when))
+        for name, each in schedules.items()
+    }
+    allowed = call.caller.queues
+    # Workers of several queues have the same code: each makes the schedules of its own.
+    await call.engine.schedules.reconcile(call.namespace, declared, tuple(names or declared), allowed)
+    if foreign := [name for name, each in declared.items() if allowed and each.call.queue not in allowed]:
+        raise NotAllowed(
+            f"the schedule of {foreign[0]!r} starts runs on the queue {declared[foreign[0]].call.queue!r}, and the key "
+            f"{call.caller.label!r} is for {', '.join(allowed)}; it is left to workers of that queue",
+            "use another key, or give the workflow a queue of this one",
+        )
 
 
 @ROWS.add(

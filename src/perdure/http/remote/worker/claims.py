@@ -123,8 +123,8 @@ class ClaimerOverHttp:
     async def tell_missing(self, namespace: str, queues: tuple[str, ...]) -> None:
         """The server tells of free runs that nobody has the code of."""
 
-    async def free_mismatches(self, namespace: str, workflows: tuple[str, ...]) -> None:
-        """Give runs held for a mismatch another try; the code may be back."""
+    async def free_mismatches(self, namespace: str, queues: tuple[str, ...], workflows: tuple[str, ...]) -> None:
+        """Give runs of these queues that are held for a mismatch another try; the code may be back."""
         await self._lease.announce(retry_mismatches=workflows)
 
     async def read_messages_of(self, run_id: str, after: int = 0) -> None:

@@ -367,6 +367,7 @@ with bite as materialized (
      where held = 'mismatch'
        and namespace = :namespace
        and workflow = any(:workflows::text[])
+       and queue = any(:queues::text[])
        for no key update skip locked
 )
 update runs

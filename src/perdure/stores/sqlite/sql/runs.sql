@@ -303,6 +303,7 @@ update runs indexed by runs_held
  where held = 'mismatch'
    and namespace = :namespace
    and workflow in (select value from json_each(:workflows))
+   and queue in (select value from json_each(:queues))
 returning cast(run_id as blob);
 
 -- suspects_of: the suspects a lost worker owned; two are as good as more.
