@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
+
 from perdure.app import Perdure
 from perdure.app.senders import FunctionSender
 from perdure.authoring.sinks import DecoratedSink
 from perdure.engine.outbox.sinks import EventSender, Log, Sink
-from perdure.kernel.outbox import GAP, HELD, STARTED, STEPS, OutboxEvent, event_id
+from perdure.kernel.outbox import GAP, HELD, STARTED, STEPS, TASK_STEPS, OutboxEvent, event_id
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Committed
 from tests.simulation.clients import Request
 from tests.simulation.invariants import Violation
-from tests.simulation.sight import Seen
+from tests.simulation.sight import Seen, SeenEvent
 from tests.simulation.simulator import Database, MemoryDatabase, Node, SqliteDatabase, Tape
 
 NAME, EVENTS = "told", ("run.*", "step.*")
@@ -264,8 +267,17 @@ def _changes(before: Seen, now: Seen) -> Iterator[str]:
     for event in now.events:
         run = now.runs[event.run_id]
         is_copied = run.forked_from is not None and event.run_id not in before.runs
-        if event.kind in STEPS and not run.is_task and not is_copied:
-            yield event_id(event.run_id, STEPS[event.kind], event.seq, event.at)
+        step = STEPS.get(event.kind) or _step_on_a_queue(event)
+        if step is not None and not run.is_task and not is_copied:
+            yield event_id(event.run_id, step, event.seq, event.at)
+
+
+def _step_on_a_queue(event: SeenEvent) -> str | None:
+    """The end of an activity on a queue, which its caller's history has as that of a child; None for all else."""
+    step = TASK_STEPS.get(event.kind)
+    if step is None or not msgspec.json.decode(event.body)["workflow"].startswith(TASK_PREFIX):
+        return None
+    return step
 
 
 def _newly_held(before: Seen, now: Seen) -> set[str]:

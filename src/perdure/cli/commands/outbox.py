@@ -171,7 +171,9 @@ def _target(
     if len(secrets) not in {1, 2}:
         raise Mistake("a webhook has a secret: --secret env:NAME; two of them while they are rotated")
     secret = secrets[0] if len(secrets) == 1 else (secrets[0], secrets[1])
-    return perdure.Webhook(webhook, secret, allow_private)
+    target = perdure.Webhook(webhook, secret, allow_private)
+    target.refuse_private()
+    return target
 
 
 async def _asked(url: str, namespace: str, action: OutboxAction, name: str, asked: TypedSink) -> Any:
