@@ -541,6 +541,7 @@ async def looked_at(store: Store, *, by_number: bool = True) -> list[object]:
     changelog = store.reads.changelog
     seen += [await changelog.listener("changes"), sorted((await changelog.changed(Position(0)))[1])]
     seen += [await changelog.runs(RUNS), (await changelog.changed(await changelog.position()))[1]]
+    seen.append(await store.reads.channels.open_histories(RUNS))
     return [*seen, await store.reads.ended_or_held(RUNS), await store.reads.channels.heads(RUNS)]
 
 

@@ -383,14 +383,14 @@ async def test_readers_of_one_process_share_one_look(env: Environment) -> None:
         run = await env.start(counts, 2)
         await env.settle()
         looks = 0
-        heads = env.engine.outputs.followers._store.reads.channels.heads
+        heads = env.engine._store.reads.channels.heads
 
         async def counting(run_ids: Sequence[str]) -> dict[str, list[StreamHead]]:
             nonlocal looks
             looks += 1
             return await heads(run_ids)
 
-        env.engine.outputs.followers._store.reads.channels.heads = counting  # type: ignore[method-assign]
+        env.engine._store.reads.channels.heads = counting  # type: ignore[method-assign]
         readers = [asyncio.ensure_future(collected(run.stream(numbers))) for _ in range(20)]
         await env.pass_time(1)
         assert 5 <= looks <= 12
@@ -398,3 +398,31 @@ async def test_readers_of_one_process_share_one_look(env: Environment) -> None:
             await run.signal(go, number)
             await env.settle()
         assert [await env.alive(reader) for reader in readers] == [[0, 0, 1, -1]] * 20
+
+
+async def test_followers_of_histories_share_one_look(env: Environment) -> None:
+    """A thousand of them over HTTP asked the database twenty thousand times a second, and nothing else went on."""
+    async with env:
+        run = await env.start(counts, 2)
+        await env.settle()
+        looks = 0
+        channels = env.engine._store.reads.channels
+        look = channels.open_histories
+
+        async def counting(run_ids: Sequence[str]) -> dict[str, int]:
+            nonlocal looks
+            looks += 1
+            return await look(run_ids)
+
+        channels.open_histories = counting  # type: ignore[method-assign]  # counts and asks
+
+        async def followed() -> list[int]:
+            return [event.seq async for event in run.events(follow=True)]
+
+        followers = [asyncio.ensure_future(followed()) for _ in range(20)]
+        await env.pass_time(1)
+        assert 5 <= looks <= 12
+        for number in range(2):
+            await run.signal(go, number)
+            await env.settle()
+        assert [await env.alive(each) for each in followers] == [[event.seq async for event in run.events()]] * 20

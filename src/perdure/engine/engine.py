@@ -212,7 +212,7 @@ class StoreEngine:
         self.committer.abandon()
         self._background.cancel()
         self.waiters.close()
-        self.outputs.followers.close()
+        self.outputs.close()
         self.subscriptions.close()
         await self._store.close()
 

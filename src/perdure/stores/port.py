@@ -75,6 +75,9 @@ class StoreChannels(Protocol):
     async def stream_begin(self, run_id: str, name: str) -> int:
         """The number after which the values of a stream begin in a run; earlier ones are in those it continues."""
 
+    async def open_histories(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """Those of the given runs that are open, and the number of the last event of each."""
+
     async def heads(self, run_ids: Sequence[str]) -> dict[str, list[StreamHead]]:
         """How far the streams of these runs are, by run."""
 

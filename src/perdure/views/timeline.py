@@ -10,7 +10,6 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import NamedTuple
 
-from perdure.clock import pause
 from perdure.engine.ports import Engine
 from perdure.errors import RunUnreadable
 from perdure.kernel.traits import TASK_PREFIX
@@ -19,8 +18,6 @@ from perdure.views.run import moment as engine_moment
 from perdure.views.words import compact, counted, distance, span, visible
 
 EVENTS_PAGE = 500
-# How often one who follows a run looks for more.
-FOLLOW_MS = 100
 
 # A frame of ours and its lines of code; inside an exception group each line begins with the group's bars.
 OUR_FRAMES = re.compile(
@@ -54,7 +51,7 @@ async def history_of(
         if len(page) < size:
             if is_over:
                 return
-            await pause(engine.clock, FOLLOW_MS)
+            await engine.outputs.wait_for_event(run_id, after)
 
 
 class WantedEvents(NamedTuple):

@@ -161,6 +161,11 @@ class MemoryChannels:
         head = self.tables.heads.rows.get((run_id, name, ""))
         return first[0].n - 1 if first else 0 if head is None else head[1].n
 
+    async def open_histories(self, run_ids: Sequence[str]) -> dict[str, int]:
+        events, runs = self.tables.events.by_run, self.tables.runs.rows
+        there = [run_id for run_id in run_ids if run_id in runs and runs[run_id].closed_at is None]
+        return {run_id: max(events.get(run_id) or (1,)) for run_id in there}
+
     async def heads(self, run_ids: Sequence[str]) -> dict[str, list[StreamHead]]:
         return {run_id: found for run_id in run_ids if (found := heads_of(self.tables, run_id))}
 

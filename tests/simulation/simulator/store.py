@@ -228,6 +228,7 @@ class SimulatedChannels(SimulatedQuestions):
     snapshot = _question("snapshot")
     stream_page = _question("stream_page")
     stream_begin = _question("stream_begin")
+    open_histories = _question("open_histories")
     heads = _question("heads")
 
 

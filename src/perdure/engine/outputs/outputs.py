@@ -11,7 +11,7 @@ from perdure.clock import Clock
 from perdure.engine.background import Background
 from perdure.engine.committer import Committer, OwnersGroup, Settlement
 from perdure.engine.leasing.lease import Lease
-from perdure.engine.outputs.followers import Followers
+from perdure.engine.outputs.followers import Followers, look_at_histories, look_at_streams
 from perdure.engine.ports import OwnedRun, Published
 from perdure.engine.reads import StoreReader
 from perdure.kernel.status import Status
@@ -41,7 +41,8 @@ class StoreOutputs:
         self._clock = clock
         self._lease = lease
         self._reader = reader
-        self.followers = Followers(store, clock, background)
+        self.followers = Followers(look_at_streams(store), clock, background)
+        self.readers = Followers(look_at_histories(store), clock, background)
 
     # Of owned runs
 
@@ -101,6 +102,15 @@ class StoreOutputs:
     async def wait_for_more(self, run_id: str, name: str, after: int) -> None:
         """Until a run's stream has more than this number, or the run has ended, or may have."""
         await self.followers.wait(run_id, name, after)
+
+    async def wait_for_event(self, run_id: str, after: int) -> None:
+        """Until a run has more events than this number, or has ended, or may have."""
+        await self.readers.wait(run_id, "", after)
+
+    def close(self) -> None:
+        """Tell everybody that nothing is waited for any more."""
+        self.followers.close()
+        self.readers.close()
 
 
 def _operation(owned: OwnedRun, each: Published, bodies: tuple[str, ...], now: int) -> PublishValues:

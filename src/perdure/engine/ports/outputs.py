@@ -30,3 +30,6 @@ class Outputs(Protocol):
 
     async def wait_for_more(self, run_id: str, name: str, after: int) -> None:
         """Until a run's stream has more than this number, or the run has ended, or may have."""
+
+    async def wait_for_event(self, run_id: str, after: int) -> None:
+        """Until a run has more events than this number, or has ended, or may have."""

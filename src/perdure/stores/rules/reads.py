@@ -247,6 +247,9 @@ class ChannelReads:
         ((n,),) = await self.ask(lambda: _found(Query("stream_begin", {"run_id": run_id, "name": name})))
         return int(n)
 
+    async def open_histories(self, run_ids: Sequence[str]) -> dict[str, int]:
+        return dict(await _rows(self.ask, "open_histories", run_ids=run_ids))
+
     async def heads(self, run_ids: Sequence[str]) -> dict[str, list[StreamHead]]:
         def ask() -> Steps[dict[str, list[StreamHead]]]:
             return _by_run((yield Query("heads_of", {"run_ids": run_ids})).rows, rows.head_of)

@@ -30,3 +30,9 @@ select run_id,
        exists (select 1 from inbox where inbox.run_id = runs.run_id and taken_by is null) as has_unread
   from runs
  where run_id in (select value from json_each(:run_ids::text[]));
+
+-- open_histories: which of these runs are open, and the number of the last event of each.
+select run_id, coalesce((select max(seq) from events where events.run_id = runs.run_id), 1)
+  from runs
+ where run_id in (select value from json_each(:run_ids::text[]))
+   and closed_at is null;
