@@ -89,9 +89,13 @@ bench-schedules: $(READY) ## schedules that are due at once beside starts, and a
 	$(BIN)/python -m bench.schedules
 	$(BIN)/python -m bench.schedules --store postgres
 
-bench-http: $(READY) ## starts by HTTP beside starts in process, keys, a thousand followers, a page among a million runs
+bench-http: $(READY) ## starts by HTTP beside starts in process, keys, followers, remote workers, a page among a million runs
 	$(BIN)/python -m bench.http --many 1000000
+	$(BIN)/python -m bench.remote_worker
+	$(BIN)/python -m bench.http_frames --streams 100000
 	$(BIN)/python -m bench.http --store postgres --many 1000000
+	$(BIN)/python -m bench.remote_worker --store postgres
+	$(BIN)/python -m bench.http_frames --store postgres --streams 100000
 
 bench-flood: $(READY) ## 100,000 messages for one run, beside others (half an hour for both stores)
 	$(BIN)/python -m bench.flood
