@@ -6,6 +6,7 @@ import pytest
 
 from perdure import BadFilter, BadOption, Bulk, Run, RunCancelled, Signal, Status, activity, workflow
 from perdure.engine.steering import bulk as bulk_part
+from perdure.engine.steering import pace
 from perdure.stores.rules import finding
 from perdure.testing import Environment
 
@@ -43,7 +44,8 @@ async def goes_far() -> str:
 @pytest.fixture(autouse=True)
 def _small_bites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finding, "LARGEST_BITE", 6)
-    monkeypatch.setattr(bulk_part, "BITE", 3)
+    monkeypatch.setattr(pace, "LARGE", 3)
+    monkeypatch.setattr(pace, "SMALL", 3)
     fails[0] = True
 
 
@@ -283,7 +285,15 @@ async def test_a_run_that_is_what_was_read_is_asked_at_the_first_try(
             assert len(asked) == 6
 
 
-def test_a_bulk_action_rests_after_each_bite() -> None:
-    """Else every write of other runs would wait for a bite; a disk that stood still says nothing of others."""
-    assert bulk_part.rest_after(0.01) == pytest.approx(0.003)
-    assert bulk_part.rest_after(60.0) == bulk_part.LONGEST_REST
+def test_a_bulk_action_takes_small_bites_with_rests_while_others_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every write of other runs would wait for one; a disk that stood still says nothing of others."""
+    monkeypatch.setattr(pace, "SMALL", 2)
+    walk = pace.Pace()
+    assert (walk.size, walk.rest_after(0.01)) == (pace.LARGE, 0)
+    walk.note(others_wrote=True)
+    for _ in range(pace.BELIEVED):
+        assert walk.size == pace.SMALL
+        assert walk.rest_after(0.01) == pytest.approx(0.006)
+        assert walk.rest_after(60.0) == pace.LONGEST_REST
+        walk.note(others_wrote=False)
+    assert (walk.size, walk.rest_after(0.01)) == (pace.LARGE, 0)

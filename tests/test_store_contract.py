@@ -237,6 +237,17 @@ async def test_a_run_is_written_and_read_back(store: Store) -> None:
         assert await store.reads.run("other", "r1") is None
 
 
+@pytest.mark.parametrize("store", ["file", "simulated", "postgres"], indirect=True)
+async def test_the_mark_of_a_store_moves_when_something_is_written(store: Store) -> None:
+    """And by no question: else a bulk action believed that others write, and was slow for nothing."""
+    async with opened(store):
+        before = await store.changes.mark()
+        await store.reads.run("main", "r1")
+        assert await store.changes.mark() == before
+        await write(store, a_run("r1"))
+        assert await store.changes.mark() != before
+
+
 async def test_a_taken_workflow_id_is_answered_with_its_run_and_harms_no_neighbour(store: Store) -> None:
     async with opened(store):
         first, second, third = await answers(store, [a_run("r1", "same")], [a_run("r2", "same")], [a_run("r3")])

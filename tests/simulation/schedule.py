@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.engine.leasing.heartbeat import GIVE_UP_SECONDS
 from perdure.engine.outbox.sinks import EventSender
-from perdure.engine.steering import bulk
+from perdure.engine.steering import pace
 from perdure.errors import IdConflict, NotAnswered
 from perdure.kernel.outbox import OutboxEvent
 from perdure.kernel.quarantine import QUARANTINE_FROM, SUSPECT_FROM
@@ -175,9 +175,10 @@ class Schedule:
 
     def run(self) -> Report:
         """Let it happen, and judge it."""
-        size, page = bulk.BITE, finding.LARGEST_BITE
+        sizes, page = (pace.LARGE, pace.SMALL), finding.LARGEST_BITE
         # There are few runs: their pages and bites are to have borders.
-        bulk.BITE, finding.LARGEST_BITE = 2, 3
+        pace.LARGE = pace.SMALL = 2
+        finding.LARGEST_BITE = 3
         try:
             self._draw()
             with rare_looks():
@@ -187,7 +188,7 @@ class Schedule:
         except NeverCalm:
             raise Violation("I44", "a process ran on and on without waiting for anything") from None
         finally:
-            bulk.BITE, finding.LARGEST_BITE = size, page
+            (pace.LARGE, pace.SMALL), finding.LARGEST_BITE = sizes, page
             self._bury()
         return Report(
             self.tape.seed,

@@ -109,7 +109,7 @@ class StoreEngine:
         )
         self.announcements = StoreAnnouncements(store, committer, clock)
         self.forker = StoreForker(store, committer, clock, starts, arrivals, reader, background, self.announcements)
-        self.bulk = StoreBulk(committer, clock, reader, stopping, self.forker, store.url, max_unread)
+        self.bulk = StoreBulk(committer, clock, reader, stopping, self.forker, store.changes, store.url, max_unread)
         self.claimer = StoreClaimer(store, committer, clock, lease, living, arrivals, hindered, waiters.askers)
         self.outputs = outputs = StoreOutputs(store, committer, clock, lease, reader, background)
         self.inspector = StoreInspector(store, clock, lease)

@@ -402,6 +402,9 @@ class StoreChanges(Protocol):
     def has_changed(self) -> bool:
         """Whether another process may have written since the last call."""
 
+    async def mark(self) -> object:
+        """A value that is another one when another process has written since; own writes may count as well."""
+
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Call this on the loop's thread when another process has written, and whether there is work in it; a hint."""
 

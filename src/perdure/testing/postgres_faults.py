@@ -106,6 +106,9 @@ class AlwaysChanged:
     def has_changed(self) -> bool:
         return True
 
+    async def mark(self) -> object:
+        return object()
+
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells."""
 

@@ -123,6 +123,9 @@ class MemoryChanges:
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells."""
 
+    async def mark(self) -> object:
+        return self.tables.version
+
     def has_changed(self) -> bool:
         changed = self.tables.version != self._seen_version
         self._seen_version = self.tables.version

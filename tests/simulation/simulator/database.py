@@ -163,6 +163,9 @@ class ProcessChanges:
         seen, self._seen_writes = self._seen_writes, self._database.writes - self._own_writes
         return seen != self._seen_writes
 
+    async def mark(self) -> object:
+        return self._database.writes
+
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells."""
 

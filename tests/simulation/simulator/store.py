@@ -376,6 +376,9 @@ class SimulatedChanges:
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells."""
 
+    async def mark(self) -> object:
+        return await self._inner.mark()
+
     def has_changed(self) -> bool:
         return self._inner.has_changed() and not self._process.misses_hints
 

@@ -19,6 +19,7 @@ from perdure.engine.committer import Committer, Settlement, refusal_of
 from perdure.engine.ports import Broadcast, BulkAction, Failures, Tally, Verb
 from perdure.engine.reads import StoreReader
 from perdure.engine.steering.forking import StoreForker
+from perdure.engine.steering.pace import Pace
 from perdure.engine.stopping import Stopping
 from perdure.errors import (
     IdConflict,
@@ -35,13 +36,10 @@ from perdure.kernel.filters import Filter, matches
 from perdure.stores import rows
 from perdure.stores.answers import Applied, Closed, Full, Missing, Moved, Posted
 from perdure.stores.operations import ExpectRun, Operation, PostDelayed, PostMessage
+from perdure.stores.port import StoreChanges
 from perdure.stores.records import RunFilter, RunQuery, RunRow
 from perdure.stores.rules.filters import run_fields
 
-# So many runs are asked in a bite. After it others have their turn, for this share of the time that the bite took; a
-# disk that stands still for a second says nothing of them.
-BITE = 30
-REST_SHARE, LONGEST_REST = 0.3, 0.01
 # A run that changes whenever it is looked at is asked without a condition in the end.
 TRIES = 5
 # So many ids of runs with an error are told.
@@ -60,10 +58,12 @@ class StoreBulk:
         reader: StoreReader,
         stopping: Stopping,
         forker: StoreForker,
+        changes: StoreChanges,
         url: str,
         max_unread: int,
     ) -> None:
         self._committer = committer
+        self._changes = changes
         self._clock = clock
         self._reader = reader
         self._stopping = stopping
@@ -75,15 +75,18 @@ class StoreBulk:
         """Do this to the runs that match and are on disk now."""
         meant = await self._meant(namespace, where)
         tally = Tally(matched=len(meant))
-        clock = asyncio.get_running_loop().time
-        for first in range(0, len(meant), BITE):
-            bite = meant[first : first + BITE]
+        clock, pace = asyncio.get_running_loop().time, Pace()
+        first, mark = 0, await self._changes.mark()
+        while bite := meant[first : first + pace.size]:
+            first += len(bite)
             began = clock()
             found = await self._reader.matching.among(RunQuery(namespace, where, None, len(bite)), bite)
+            pace.note(others_wrote=await self._changes.mark() != mark)
             answers = await asyncio.gather(*(self._ask(row, action, where) for row in found))
+            mark = await self._changes.mark()
             tally = _added(tally, len(bite), found, answers)
             told(tally)
-            await asyncio.sleep(rest_after(clock() - began))
+            await asyncio.sleep(pace.rest_after(clock() - began))
         return tally
 
     async def _meant(self, namespace: str, where: Filter) -> list[object]:
@@ -160,11 +163,6 @@ class StoreBulk:
                 raise InboxFull(row.workflow_id, most)
             case _:
                 raise refusal_of(answer, self._url)
-
-
-def rest_after(took: float) -> float:
-    """How long a bulk action rests after a bite that took so long, in seconds."""
-    return min(REST_SHARE * took, LONGEST_REST)
 
 
 def _is_news(answer: Settlement | None) -> Settlement | bool:

@@ -9,17 +9,21 @@ class SqliteChanges:
 
     def __init__(self) -> None:
         self.db: sqlite3.Connection
-        self._data_version = -1
+        self._data_version: object = None
 
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Nobody tells; it is cheap enough to look."""
 
     def has_changed(self) -> bool:
+        before, self._data_version = self._data_version, self._version()
+        return before != self._data_version
+
+    async def mark(self) -> object:
+        return self._version()
+
+    def _version(self) -> object:
         try:
-            (version,) = self.db.execute("pragma data_version").fetchone()
+            return self.db.execute("pragma data_version").fetchone()[0]
         except sqlite3.Error:
-            # It cannot be told now, so another process may have.
-            return True
-        changed = version != self._data_version
-        self._data_version = version
-        return bool(changed)
+            # It cannot be told now, so another process may have written.
+            return object()
