@@ -1,7 +1,8 @@
 """Runs of workflows, for workers over HTTP: take them with their past, move them by commands, let go of them."""
 
 from collections.abc import Awaitable, Sequence
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -34,7 +35,7 @@ from perdure.http.values import checked_value
 from perdure.ids import checked_id
 
 ROWS = RouteRows()
-PLAIN = frozenset({str, int, float, bool, type(None)})
+PLAIN: frozenset[object] = frozenset({str, int, float, bool, type(None)})
 MOST_ADVANCED = 1000
 # Those with attributes, which are the same as those of a start.
 ANNOTATING = (AnnotateCommand, ChildCommand, ContinueCommand)
@@ -225,7 +226,7 @@ def _check(value: object) -> None:
     if isinstance(value, msgspec.Raw):
         checked_value(value, "the value of a command")
     elif isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
+        for name in _fields_to_check(type(value)):
             _check(getattr(value, name))
     elif isinstance(value, tuple):
         for each in value:
@@ -233,6 +234,14 @@ def _check(value: object) -> None:
     elif isinstance(value, dict):
         for each in value.values():
             _check(each)
+
+
+@cache
+def _fields_to_check(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The fields of a struct that may hold values; most of what a worker says are numbers and texts."""
+    return tuple(
+        each.name for each in msgspec.structs.fields(kind) if not set(get_args(each.type) or [each.type]) <= PLAIN
+    )
 
 
 def _claimed(run: HandedRun) -> ClaimedRun:
