@@ -403,7 +403,7 @@ class StoreChanges(Protocol):
         """Whether another process may have written since the last call."""
 
     async def mark(self) -> object:
-        """A value that is another one when another process has written since; own writes may count as well."""
+        """A value that is another one when others have written since; the same always where writers need not wait."""
 
     def on_change(self, changed: Callable[[bool], None]) -> None:
         """Call this on the loop's thread when another process has written, and whether there is work in it; a hint."""

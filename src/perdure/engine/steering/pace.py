@@ -1,11 +1,11 @@
 """Pace: how many runs a bulk action asks at once, and how long it rests, so that others wait little for it.
 
-In:   whether others wrote since the last bite, and how long each took.
+In:   whether others wrote since the last bite who must wait for it, and how long each took.
 Out:  the size of the next one, and the rest before it.
 """
 
 # So many runs are asked at once while nobody else writes, and while others do.
-LARGE, SMALL = 60, 20
+LARGE, SMALL = 50, 20
 # Others that were seen to write are believed to go on for so many bites; they rest for this share of what each took.
 BELIEVED = 20
 REST_SHARE = 0.6
