@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import os
 import re
+import socket
 import ssl
 import sys
 from asyncio.subprocess import PIPE
@@ -23,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from perdure import Every, Perdure, Signal, Stream, workflow
 from perdure.app.network.server import begin_server
 from perdure.app.network.serving import ServerOptions
-from perdure.errors import StoreUnavailable
+from perdure.errors import BadOption, StoreUnavailable
 from perdure.http.remote.connection import Connection
 from perdure.http.remote.transport import HttpAnswer
 from perdure.testing import VirtualClock
@@ -60,6 +61,15 @@ async def test_a_server_without_code_sees_to_schedules(tmp_path: Path) -> None:
             server.terminate()
             await server.communicate()
         assert server.returncode == 0
+
+
+async def test_a_server_that_cannot_listen_makes_no_key(quick_path: Path) -> None:
+    """Nobody would ever see it; and the next server, finding a key, would show none."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        async with Perdure(f"sqlite:///{quick_path / 'k.db'}", worker=False) as app:
+            with pytest.raises(BadOption, match="cannot listen"):
+                await begin_server(app, ServerOptions(listen=f"127.0.0.1:{taken.getsockname()[1]}"))
+            assert await app.keys.list() == []
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

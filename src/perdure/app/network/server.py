@@ -12,6 +12,10 @@ async def begin_server(app: Perdure, options: ServerOptions) -> tuple[Server, st
     if isinstance(engine, StoreEngine):
         engine.committer.gathers = True
     server = server_for(engine, app._catalog, options)
-    key = None if options.no_auth else await first_key(engine)
     await server.begin()
-    return server, key
+    try:
+        # Last: a key that was made for a server which cannot listen would never be shown.
+        return server, None if options.no_auth else await first_key(engine)
+    except BaseException:
+        await server.end(0)
+        raise
