@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 import aiohttp
 from yarl import URL
 
-from perdure.http.remote.connection import problem_in
+from perdure.http.remote.connection import UNAVAILABLE, problem_in
 from perdure.http.remote.transport import HttpAnswer
 
 CONNECT_SECONDS = 10.0
@@ -19,20 +19,21 @@ class AiohttpTransport:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self._session: aiohttp.ClientSession | None = None
+        self._quick: aiohttp.ClientSession | None = None
+        # What waits for long has connections of its own, as many as it likes: it must not keep others from one.
+        self._waiting: aiohttp.ClientSession | None = None
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, connect=CONNECT_SECONDS)
-            connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS)
-            self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
-        return self._session
+    def _session(self, path: str) -> aiohttp.ClientSession:
+        if _is_long(path):
+            self._waiting = self._waiting or _opened(0)
+            return self._waiting
+        self._quick = self._quick or _opened(MOST_CONNECTIONS)
+        return self._quick
 
     async def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
         """Ask, and wait for the answer."""
-        session = self._open()
         try:
-            async with session.request(
+            async with self._session(path).request(
                 method, self._address(path), headers=headers, data=body, allow_redirects=False
             ) as answer:
                 found = {name.lower(): value for name, value in answer.headers.items()}
@@ -42,13 +43,19 @@ class AiohttpTransport:
 
     async def lines(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
         """The lines of a stream, as they come."""
-        session = self._open()
-        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS)
+        self._waiting = self._waiting or _opened(0)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS)
         try:
-            async with session.get(self._address(path), headers=headers, timeout=timeout) as answer:
+            async with self._waiting.get(
+                self._address(path), headers=headers, timeout=timeout, allow_redirects=False
+            ) as answer:
                 if answer.status != 200:  # noqa: PLR2004 - the number is its name
                     found = problem_in(await answer.read())
-                    raise found or ConnectionError(f"something before the server answered {answer.status} by itself")
+                    if found is None or answer.status == UNAVAILABLE:
+                        raise ConnectionError(
+                            found or f"something before the server answered {answer.status} by itself"
+                        )
+                    raise found
                 async for line in answer.content:
                     yield line
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -60,5 +67,18 @@ class AiohttpTransport:
 
     async def close(self) -> None:
         """Let go of all connections."""
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._quick, self._waiting):
+            if session is not None:
+                await session.close()
+
+
+def _opened(most: int) -> aiohttp.ClientSession:
+    # How long a connection takes is counted, and not how long it takes until one is free.
+    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
+    return aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=most))
+
+
+def _is_long(path: str) -> bool:
+    """Whether the server may take its time for the answer: a poll for a result, or for the answer to a request."""
+    route, _, query = path.partition("?")
+    return "wait=" in query or route.endswith("/requests")

@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from perdure.clock import Clock, pause
-from perdure.errors import PerdureError, StoreUnavailable
+from perdure.errors import KeyInProgress, PerdureError, StoreUnavailable
 from perdure.http.problems import error_of
 from perdure.http.remote.transport import HttpAnswer, Transport
 
@@ -23,7 +23,9 @@ from perdure.http.remote.transport import HttpAnswer, Transport
 PATIENCE_MS = 10_000
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 1000
 UNAVAILABLE = 503
-PROBLEM = 400
+MOVED, PROBLEM = 300, 400
+# What is said of the stream itself; it goes on after the last frame, maybe on another connection.
+ABOUT_THE_STREAM = frozenset({"alive", "stop", "gap"})
 
 
 class RemoteFrame(NamedTuple):
@@ -76,16 +78,23 @@ class Connection:
         if method != "GET":
             headers["idempotency-key"] = key or self._idempotency_key or uuid4().hex
         address = path + _query(query)
-        ends_at, wait = self.clock.monotonic() + PATIENCE_MS, FIRST_PAUSE_MS
+        ends_at, wait, is_lost = 0, FIRST_PAUSE_MS, False
         while True:
+            trouble: PerdureError
             try:
                 answer = await self._transport.request(method, address, headers, body)
-            except ConnectionError as error:
-                trouble = StoreUnavailable(self.url, f"the server does not answer: {error}")
-            else:
-                if answer.status < PROBLEM:
+                if answer.status < MOVED:
                     return answer
                 trouble = self._trouble(answer)
+            except ConnectionError as error:
+                trouble, is_lost = StoreUnavailable(self.url, f"the server does not answer: {error}"), True
+            except KeyInProgress as error:
+                if not is_lost:
+                    raise
+                # What was asked for before goes on at the server, for as long as it takes.
+                trouble, ends_at = error, 0
+            # From the first trouble on: the answer that was lost may have taken longer than that.
+            ends_at = ends_at or self.clock.monotonic() + PATIENCE_MS
             if self.clock.monotonic() + wait > ends_at:
                 raise trouble
             await pause(self.clock, wait)
@@ -98,12 +107,17 @@ class Connection:
             answer = await self._transport.request(method, path + _query(query), headers, body)
         except ConnectionError as error:
             raise StoreUnavailable(self.url, f"the server does not answer: {error}") from None
-        if answer.status < PROBLEM:
+        if answer.status < MOVED:
             return answer.body
         raise self._trouble(answer)
 
     def _trouble(self, answer: HttpAnswer) -> StoreUnavailable:
         """That there is no server just now; raises what the server has against the request."""
+        if answer.status < PROBLEM:
+            where = answer.headers.get("location", "elsewhere")
+            raise StoreUnavailable(
+                self.url, f"what answers there sends callers on to {where}; give the address of that"
+            )
         found = problem_in(answer.body)
         if found is not None and answer.status != UNAVAILABLE:
             raise found
@@ -127,7 +141,7 @@ class Connection:
                         ends_at, wait = 0, FIRST_PAUSE_MS
                         if frame.event == "end":
                             return
-                        if frame.event not in {"alive", "stop"}:
+                        if frame.event not in ABOUT_THE_STREAM:
                             yield frame
             except ConnectionError as error:
                 trouble = str(error)
