@@ -7,9 +7,11 @@ import ast
 import asyncio
 import gzip
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from perdure import Perdure, sleep, workflow
@@ -284,8 +286,31 @@ def test_names_that_are_not_ours_are_not_answered_to(host: str) -> None:
     policy = Policy(hosts=LOOPBACK | {"shop.example"})
     with pytest.raises(NotAllowed):
         policy.check({"host": host})
-    for name in ("localhost:7373", "127.0.0.1", "[::1]:80", "shop.example:443"):
+    for name in ("localhost:7373", "127.0.0.1", "[::1]:80", "shop.example:443", "LocalHost", "Shop.Example:7373"):
         policy.check({"host": name})
+
+
+async def test_names_and_origins_are_known_however_they_are_written(quick_path: Path) -> None:
+    """Browsers write both in small letters, an origin without a slash, and a port where it is not the usual one."""
+    options = ServerOptions(
+        listen="127.0.0.1:0", allow_hosts=("Shop.Example:7373",), allow_origins=("https://App.Example/",)
+    )
+    async with Perdure(f"sqlite:///{quick_path / 'test.db'}", worker=False) as app:
+        server, _ = await begin_server(app, options)
+        try:
+            async with aiohttp.ClientSession() as http:
+                headers = {"host": "shop.example", "origin": "https://app.example"}
+                async with http.get(f"{server.url}/health", headers=headers) as answer:
+                    assert answer.status == 200
+                    assert answer.headers["access-control-allow-origin"] == "https://app.example"
+        finally:
+            await server.end(1)
+
+
+@pytest.mark.parametrize("origin", ["app.example", "*", "https://app.example/page", "https://", "null"])
+def test_an_origin_that_no_browser_sends_is_refused_at_the_start(origin: str) -> None:
+    with pytest.raises(BadOption, match="--allow-origin"):
+        checked_address(ServerOptions(allow_origins=(origin,)))
 
 
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", "application/x-www-form-urlencoded"])

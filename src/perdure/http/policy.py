@@ -39,7 +39,7 @@ class Policy(msgspec.Struct, frozen=True):
 
         Browsers let every page open a WebSocket and read it, so there the origin is looked at in any case.
         """
-        if self.hosts and _name(headers.get("host", "")) not in self.hosts:
+        if self.hosts and name_in(headers.get("host", "")) not in self.hosts:
             raise NotAllowed(
                 f"this server does not answer to the name {headers.get('host', '')!r}",
                 "use the address it listens on, or start it with --allow-host",
@@ -67,6 +67,7 @@ class Policy(msgspec.Struct, frozen=True):
         ]
 
 
-def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+def name_in(host: str) -> str:
+    """The name in a Host header, in small letters and without its port."""
+    name, _, port = host.lower().rpartition(":")
+    return name if port.isdigit() else host.lower()

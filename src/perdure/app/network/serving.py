@@ -16,7 +16,7 @@ from perdure.http.asgi import Application
 from perdure.http.callers.authentication import KeyAuthentication
 from perdure.http.calls import Service
 from perdure.http.catalog import Catalog
-from perdure.http.policy import LOOPBACK, MAX_BODY, Policy
+from perdure.http.policy import LOOPBACK, MAX_BODY, Policy, name_in
 from perdure.http.server import Listening, Server
 from perdure.http.server_stop import ServerStop
 
@@ -76,6 +76,8 @@ def checked_address(options: ServerOptions) -> tuple[str, int]:
         raise BadOption("--tls-cert and --tls-key go together; give both")
     if options.prefix and (not options.prefix.startswith("/") or options.prefix.endswith("/")):
         raise BadOption(f"--prefix is {options.prefix!r}; it begins with a slash and does not end with one")
+    if strange := [origin for origin in options.allow_origins if not _is_origin(origin)]:
+        raise BadOption(f"--allow-origin is {strange[0]!r}; give it as browsers send it, such as https://app.example")
     if (options.oidc is None) != (options.audience is None):
         raise BadOption("--oidc and --audience go together: tokens of an issuer are for many services, name ours")
     if options.oidc is not None and options.no_auth:
@@ -91,6 +93,11 @@ def checked_address(options: ServerOptions) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _is_origin(text: str) -> bool:
+    scheme, _, rest = text.rstrip("/").partition("://")
+    return bool(scheme and rest) and "/" not in rest
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return host in LOOPBACK or ipaddress.ip_address(host.strip("[]")).is_loopback
@@ -103,8 +110,8 @@ def server_for(engine: Engine, catalog: Catalog, options: ServerOptions) -> Serv
     host, port = checked_address(options)
     own = {f"[{host}]" if ":" in host else host} if host not in {"0.0.0.0", "::"} else set()  # noqa: S104 - compared
     policy = Policy(
-        hosts=LOOPBACK | own | set(options.allow_hosts),
-        origins=frozenset(options.allow_origins),
+        hosts=LOOPBACK | {name_in(host) for host in (*own, *options.allow_hosts)},
+        origins=frozenset(origin.lower().rstrip("/") for origin in options.allow_origins),
         checks_origin=options.no_auth,
         max_body=options.max_body,
         is_always_tls=options.behind_proxy or (options.tls_cert is not None and not _is_loopback(host)),
