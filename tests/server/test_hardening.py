@@ -93,7 +93,11 @@ TABLE: dict[str, list[str]] = {
         f"{HERE}test_a_body_is_cut_at_the_limit_whatever_it_says_of_itself",
         "server/test_runs.py::test_a_body_above_the_limit_is_not_read",
     ],
-    "S61 slow senders": [f"{HERE}test_who_sends_too_slowly_is_cut", f"{HERE}test_a_head_without_an_end_is_cut"],
+    "S61 slow senders": [
+        f"{HERE}test_who_sends_too_slowly_is_cut",
+        f"{HERE}test_a_head_without_an_end_is_cut",
+        f"{HERE}test_what_is_sent_on_after_its_refusal_is_cut",
+    ],
     "S62 headers that take long to read": [
         "server/test_sessions.py::test_headers_above_the_limit_are_refused",
         f"{HERE}test_every_answer_keeps_browsers_careful",
@@ -372,6 +376,33 @@ async def test_a_head_without_an_end_is_cut(quick_path: Path, monkeypatch: pytes
                 writer.close()
         finally:
             await server.end(1)
+
+
+async def test_what_is_sent_on_after_its_refusal_is_cut(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one refusal would be the beginning of an upload without an end."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    head = b"POST /v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    async with Perdure(f"sqlite:///{quick_path / 'test.db'}", worker=False) as app:
+        server, key = await begin_server(app, ServerOptions(listen="127.0.0.1:0"))
+        try:
+            for known, status in ((f"authorization: Bearer {key}\r\n".encode(), b" 413 "), (b"", b" 401 ")):
+                reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+                writer.write(head + known + b"content-length: 1000000000\r\n\r\n")
+                assert status in await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)
+                sending = asyncio.ensure_future(send_on(writer))
+                with suppress(ConnectionError):
+                    await asyncio.wait_for(reader.read(), 60)
+                sending.cancel()
+                writer.close()
+        finally:
+            await server.end(1)
+
+
+async def send_on(writer: asyncio.StreamWriter) -> None:
+    """A little now and then, so that the connection is never idle."""
+    while True:
+        writer.write(b" ")
+        await asyncio.sleep(0.02)
 
 
 PAGE = (TESTS.parent / "docs" / "security.md").read_text()

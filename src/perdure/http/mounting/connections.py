@@ -1,5 +1,7 @@
 """Connections to our own server: cut when the head of a request takes too long, or has no end.
 
+So is one whose body goes on after its answer.
+
 uvicorn waits for the end of a head for as long as it takes, and keeps all of it meanwhile. It also sends the head of an
 answer and its body apart, which wakes the caller twice.
 """
@@ -33,6 +35,16 @@ class CarefulConnection(HttpToolsProtocol):
         self._calm()
         super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        self._calm()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # What was refused before it was read is sent in vain, and maybe for ever.
+        if self.cycle.response_complete and self.cycle.more_body:
+            self._hurry()
+
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         # Most heads come in one piece, and cost no timer.
@@ -48,6 +60,7 @@ class CarefulConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _hurry(self) -> None:
+        self._calm()
         self._cutting = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
     def _calm(self) -> None:
