@@ -14,6 +14,7 @@ from perdure.http.access import ROLES
 from perdure.http.routes import ROUTES
 from perdure.http.table import Scope
 from perdure.testing import Environment
+from perdure.testing.faults import Fault
 from tests.server.in_process import Caller
 from tests.server.keyed import caller_with, key_for
 
@@ -258,3 +259,36 @@ async def test_who_may_only_start_ends_no_run_by_it(env: Environment) -> None:
 
         assert (first.status, refused.status, refused.json["error"]) == (201, 403, "NotAllowed")
         assert (await call.get("/v1/runs/kept")).json["run_id"] == first.json["run_id"]
+
+
+async def test_who_shows_no_key_is_not_told_which_namespaces_there_are(env: Environment) -> None:
+    """The refusal of a name that is nearly right names the right one, which is for callers with a key."""
+    async with env:
+        await env.app.namespaces.create("acme")
+        nobody = Caller(env.app.asgi())
+        for method in ("GET", "POST"):
+            answers = [
+                await nobody(method, f"/v1/deferreds/x?namespace={name}", {"value": 1} if method == "POST" else None)
+                for name in ("acme", "acm")
+            ]
+            assert [answer.json["error"] for answer in answers] == ["BadToken", "BadToken"]
+            assert answers[0].json["detail"] == answers[1].json["detail"]
+
+
+async def test_an_admin_of_a_queue_makes_no_keys_beyond_it(env: Environment) -> None:
+    async with env:
+        gpu = caller_with(env, await key_for(env, queues=("gpu", "cpu")))
+        for queues in ([], ["default"], ["gpu", "default"]):
+            refused = await gpu.post("/v1/keys", {"label": "more", "role": "worker", "queues": queues})
+            assert (refused.status, refused.json["error"]) == (403, "NotAllowed")
+        made = await gpu.post("/v1/keys", {"label": "own", "role": "worker", "queues": ["gpu"]})
+        assert made.status == 201
+
+
+async def test_a_key_is_good_while_nothing_can_be_written(env: Environment) -> None:
+    """That it was used is noted now and then; a full disk must not keep readers away for that."""
+    async with env:
+        call = caller_with(env, await key_for(env, role="reader"))
+        await env.settle()
+        env.store.fail_at(1, Fault.REFUSED)
+        assert (await call.get("/v1/runs")).status == 200

@@ -94,8 +94,7 @@ async def test_changes_come_as_frames_and_are_resumed(env: Environment) -> None:
         reading = asyncio.ensure_future(_ending(admin, last_event_id=frames[-1]["id"]))
         await env.settle()
         await npc.post("/v1/runs/own/terminate", {"reason": "enough"})
-        await env.pass_time(1)
-        change = await reading
+        change = await env.alive(reading)
 
         assert (change["event"], change["data"]["run"]["status"]) == ("change", "TERMINATED")
         assert change["id"] == change["data"]["cursor"]

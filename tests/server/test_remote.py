@@ -173,10 +173,7 @@ async def test_a_lost_answer_is_asked_for_again(env: Environment) -> None:
     """A start with an id is found again; nothing is done twice."""
     async with over_http(env) as (app, transport):
         transport.lose(1)
-        starting = asyncio.ensure_future(app.start(remote_adding.options(id="lost"), 1))
-        await env.settle()
-        await env.pass_time(1)
-        run = await starting
+        run = await env.alive(app.start(remote_adding.options(id="lost"), 1))
 
         assert (await run.describe()).id == "lost"
         assert len(await app.list()) == 1

@@ -10,7 +10,17 @@ import pytest
 
 from perdure import Request, Signal, Stream, activity, expose, sleep, workflow
 from perdure import errors as all_errors
-from perdure.errors import BadFilter, IdConflict, PerdureError, RunClosed, RunNotFound, RunNotHeld, RunOpen
+from perdure.access_keys import new_key
+from perdure.errors import (
+    BadFilter,
+    IdConflict,
+    PerdureError,
+    RunClosed,
+    RunNotFound,
+    RunNotHeld,
+    RunOpen,
+    StoreUnavailable,
+)
 from perdure.http.access import anybody
 from perdure.http.asgi import Application
 from perdure.http.problems import error_of, problem_of, status_of
@@ -192,10 +202,8 @@ async def test_events_are_followed_as_frames_and_resumed(env: Environment) -> No
                 break
         await call.post("/v1/runs/ev/signals", {"name": "http-go", "payload": 1})
         reading = asyncio.ensure_future(_all_frames(call, "/v1/runs/ev/events", last_event_id=stored[-1]["id"]))
-        await env.settle()
         # Who follows looks again after a while.
-        await env.pass_time(1)
-        rest = await reading
+        rest = await env.alive(reading)
 
         kinds = [frame["data"].get("kind") for frame in stored + rest]
         assert kinds == ["RunStarted", "ActivityCompleted", "SignalReceived", "RunCompleted", None]
@@ -375,3 +383,56 @@ async def test_numbers_that_no_database_has_room_for_are_refused(quick_path: Any
             await call.post(f"{path}/advance", {"epoch": 1, "runs": [{"run_id": "z", "after_seq": 10**30}]}),
         ):
             assert (answer.status, answer.json["error"]) == (422, "BadField")
+
+
+async def test_a_server_that_is_not_ready_says_when_to_ask_again(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so to everybody, so not where its database is."""
+
+    async def away(_: str) -> None:
+        raise StoreUnavailable("postgresql://ann@db.internal/shop", "db.internal refused the connection")
+
+    async with env:
+        api: Any = env.app.asgi()
+        call = Caller(api, authorization=f"Bearer {new_key().text}")
+        ready = await call.get("/ready")
+        monkeypatch.setattr(env.engine.reader, "held_counts", away)
+        monkeypatch.setattr(env.engine.access_keys, "check", away)
+        blind = await call.get("/ready")
+        unknown = await call.get("/v1/runs")
+        api.stop()
+        stopping = await call.get("/ready")
+
+        assert [each.status for each in (ready, blind, unknown, stopping)] == [200, 503, 503, 503]
+        assert {each.headers["retry-after"] for each in (blind, unknown, stopping)} == {"2"}
+        assert (stopping.json, unknown.json["error"]) == ({"status": "stopping"}, "StoreUnavailable")
+        assert b"internal" not in blind.body + unknown.body
+
+
+async def test_a_caller_who_leaves_in_the_middle_of_its_request_is_no_trouble(
+    quick_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """People close pages; a traceback for each would hide what is wrong."""
+    async with Environment(str(quick_path / "test.db")) as env:
+        messages = [{"type": "http.disconnect"}, {"type": "http.request", "body": b"{", "more_body": True}]
+        said = list[Any]()
+
+        async def receive() -> Any:
+            return messages.pop()
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        api = env.app.asgi(authenticate=anybody)
+        await api(Caller(api).scope("POST", "/v1/runs", {"content-type": "application/json"}), receive, send)
+        assert said == []
+        assert [each for each in caplog.records if each.levelname in {"WARNING", "ERROR"}] == []
+
+
+async def test_an_exact_run_is_named_only_where_a_run_is_meant(env: Environment) -> None:
+    """A list that ignored it would show all runs to who wanted one."""
+    async with served(env) as call:
+        refused = await call.get("/v1/runs?run_id=r-1")
+        assert (refused.status, refused.json["error"]) == (422, "BadField")
+        assert "run_id" in refused.json["detail"]

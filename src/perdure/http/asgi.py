@@ -28,6 +28,8 @@ from perdure.errors import (
     NotAuthenticated,
     PerdureError,
     RouteNotFound,
+    StoreError,
+    StoreUnavailable,
 )
 from perdure.http import idempotency, problems
 from perdure.http.access import (
@@ -67,6 +69,10 @@ PROCESS = secrets.token_hex(8)
 _numbers = itertools.count(1)
 
 
+class CallerGone(ConnectionError):  # noqa: N818 - errors name the trouble
+    """There is nobody to be answered any more."""
+
+
 class HttpRequest:
     """What a request says, as far as the application looks at it."""
 
@@ -85,6 +91,11 @@ class HttpRequest:
     @property
     def path(self) -> str:
         return str(self.scope["path"])
+
+    @property
+    def is_nobodys(self) -> bool:
+        """Whether nobody knows who asks."""
+        return self.caller is None or self.route is None or self.route.scope is Scope.OPEN
 
     @property
     def wants_stream(self) -> bool:
@@ -133,10 +144,14 @@ class Application:
     async def _respond(self, request: HttpRequest, receive: Receive, response: "HttpResponse") -> None:
         try:
             await self._serve(request, receive, response)
+        except CallerGone:
+            return
         except PerdureError as error:
-            status, body = problems.problem_of(error, request.request_id)
+            shown = _without_place(error) if request.is_nobodys else error
+            status, body = problems.problem_of(shown, request.request_id)
             if status >= 500:  # noqa: PLR2004 - what is not the caller's fault
-                log.warning("request failed", extra={"event": "request_failed", "request_id": request.request_id})
+                told = {"event": "request_failed", "request_id": request.request_id}
+                log.warning("request %s failed: %s", request.request_id, error, extra=told)
             await response.problem(status, body, error)
         except (asyncio.CancelledError, ConnectionError):
             raise
@@ -163,14 +178,13 @@ class Application:
         for value in values:
             check_text("the path", value)
         path = dict(zip(route.parameters, values, strict=True))
-        query, namespace, run_id = query_of(
-            request.scope.get("query_string", b""), route.query, has_namespace=route.has_namespace
-        )
+        query, namespace, run_id = query_of(request.scope.get("query_string", b""), route)
         data = b"" if route.body is None else await _body(request, receive, self._policy.max_body)
         body = None if route.body is None else body_of(data, route.body)
         meant = namespace_for(caller, namespace) if route.has_namespace else ""
         request.namespace = meant
-        if meant not in {"", "main"}:
+        # To who shows no key it is not told which there are: a token of one that is not there is a wrong one.
+        if meant not in {"", "main"} and route.scope is not Scope.OPEN:
             await self._check_namespace(meant)
         call: Call[Any, Any] = Call(
             self._service,
@@ -312,7 +326,7 @@ async def _body(request: HttpRequest, receive: Receive, limit: int) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise ConnectionError("the caller has gone")
+                    raise CallerGone("the caller left in the middle of its request")
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
                 if size > limit:
@@ -337,6 +351,14 @@ def _note(request: HttpRequest, status: int, ms: int) -> None:
         *(route, status, ms, key_id or "-", request.namespace or "-", request.request_id),
         extra={"event": "request", "ms": ms, "request_id": request.request_id, **told},
     )
+
+
+def _without_place(error: PerdureError) -> PerdureError:
+    """The same trouble, without where the database is."""
+    if not isinstance(error, StoreError):
+        return error
+    kind = StoreUnavailable if isinstance(error, StoreUnavailable) else StoreError
+    return kind("the database", "it cannot be used right now")
 
 
 async def _gone(receive: Receive) -> None:

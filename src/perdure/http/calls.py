@@ -135,19 +135,23 @@ class Call(Generic[Q, B]):
         return self.caller.entity_id is None or row.entity_id == self.caller.entity_id
 
 
-# What every route takes besides its own.
-COMMON = ("namespace", "run_id")
+def common_of(route: Route) -> tuple[str, ...]:
+    """The parameters that a route takes besides its own: the exact run where the path names one."""
+    if not route.has_namespace:
+        return ()
+    return ("namespace", "run_id") if "id" in route.parameters else ("namespace",)
 
 
-def query_of(text: bytes, kind: type[Q], *, has_namespace: bool) -> tuple[Q, str | None, str | None]:
+def query_of(text: bytes, route: Route) -> tuple[Any, str | None, str | None]:
     """The parameters of a route, the namespace and the exact run that are named; BadField."""
+    kind: Any = route.query
     if not text and (none := _none_given(cast("Hashable", kind))) is not None:
-        return cast("Q", none), None, None
+        return none, None, None
     given: dict[str, Any] = {}
     for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
         check_text("the query", value)
         given.setdefault(name, []).append(value)
-    common = {name: given.pop(name)[-1] for name in COMMON if has_namespace and name in given}
+    beside = {name: given.pop(name)[-1] for name in common_of(route) if name in given}
     lists = _lists_of(cast("Hashable", kind))
     plain = {name: values if name in lists else values[-1] for name, values in given.items()}
     try:
@@ -155,7 +159,7 @@ def query_of(text: bytes, kind: type[Q], *, has_namespace: bool) -> tuple[Q, str
     except msgspec.ValidationError as error:
         raise BadField("the query", _trouble(error, kind)) from None
     check_numbers(query, "the query")
-    return query, common.get("namespace"), common.get("run_id")
+    return query, beside.get("namespace"), beside.get("run_id")
 
 
 @cache

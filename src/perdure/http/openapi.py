@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.http import problems
-from perdure.http.calls import COMMON
+from perdure.http.calls import common_of
 from perdure.http.table import Route, Scope
 from perdure.views.run import RunInfo
 
@@ -101,13 +101,11 @@ def parameters_of(route: Route) -> list[dict[str, Any]]:
     found += [
         {"name": name, "in": "query", "required": False, **_given(name, each)} for name, each in properties.items()
     ]
-    common = COMMON if "id" in route.parameters else COMMON[:1]
-    if route.has_namespace:
-        found += [
-            {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
-            for name in common
-            if name not in properties
-        ]
+    found += [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
+        for name in common_of(route)
+        if name not in properties
+    ]
     return found
 
 

@@ -52,6 +52,8 @@ async def create_key(call: Call[NoQuery, KeyBody]) -> MadeKey:
     request = key_request(body.label, *rights, expires_in_ms)
     if caller.namespaces and not set(request.namespaces or ("",)) <= set(caller.namespaces):
         raise NotAllowed(f"the key {caller.label!r} makes keys of its own namespaces alone", "name them")
+    if caller.queues and not set(request.queues or ("",)) <= set(caller.queues):
+        raise NotAllowed(f"the key {caller.label!r} makes keys of its own queues alone", "name them")
     if caller.entity_id not in {None, request.entity_id}:
         raise NotAllowed(f"the key {caller.label!r} makes keys of its own entity alone", "name it")
     return await call.engine.access_keys.create(request)
