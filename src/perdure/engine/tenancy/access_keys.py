@@ -8,7 +8,7 @@ import hmac
 
 from perdure.access_keys import id_in, is_same, new_key
 from perdure.clock import Clock
-from perdure.engine.committer import Committer, Unavailable
+from perdure.engine.committer import CallbackGroup, Committer, Unavailable
 from perdure.engine.ports.access_keys import KeyRequest, MadeKey
 from perdure.engine.ports.owned_run import secret_there
 from perdure.errors import KeyNotFound, LastAdminKey, StoreError
@@ -73,7 +73,8 @@ class StoreAccessKeys:
             self._known[key_id] = (now + KNOWN_MS, row)
             is_shown = row is not None and (text is None or is_same(text, row.hash))
             if row is not None and is_shown and now > (row.last_used_at or 0) + USE_MS:
-                await self._write(NoteKeyUse(key_id, now))
+                # Not waited for: a database that cannot be written is no concern of who only reads.
+                self._committer.submit(CallbackGroup([NoteKeyUse(key_id, now)], lambda _: None))
         if row is None or row.revoked_at is not None:
             return None
         return None if row.expires_at is not None and row.expires_at <= now else row
