@@ -126,6 +126,16 @@ async def test_a_server_speaks_tls_with_a_certificate_that_is_given(tmp_path: Pa
     assert said["first_key"] not in log.decode()
 
 
+async def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    cert, _ = certificate(tmp_path)
+    (tmp_path / "junk.pem").write_text("junk")
+    async with Perdure(f"sqlite:///{tmp_path / 't.db'}", worker=False) as app:
+        for name in ("junk.pem", "nobody.pem"):
+            given = str(tmp_path / name)
+            with pytest.raises(BadOption, match=name):
+                await begin_server(app, ServerOptions(listen="127.0.0.1:0", tls_cert=str(cert), tls_key=given))
+
+
 class CuttingProxy:
     """Passes on so many bytes of what the server says on a connection, then cuts it off."""
 

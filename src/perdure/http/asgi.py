@@ -26,6 +26,7 @@ from perdure.errors import (
     HeadersTooLarge,
     MethodNotAllowed,
     NotAuthenticated,
+    NotOpen,
     PerdureError,
     RouteNotFound,
     StoreError,
@@ -144,7 +145,8 @@ class Application:
     async def _respond(self, request: HttpRequest, receive: Receive, response: "HttpResponse") -> None:
         try:
             await self._serve(request, receive, response)
-        except CallerGone:
+        except (CallerGone, sse.ReaderGone):
+            # Nobody hears what is said now, and it is no trouble of ours.
             return
         except PerdureError as error:
             shown = _without_place(error) if request.is_nobodys else error
@@ -153,7 +155,13 @@ class Application:
                 told = {"event": "request_failed", "request_id": request.request_id}
                 log.warning("request %s failed: %s", request.request_id, error, extra=told)
             await response.problem(status, body, error)
-        except (asyncio.CancelledError, ConnectionError):
+        except asyncio.CancelledError:
+            if not self._service.stopping.is_set:
+                raise
+            # It was given its time.
+            if not response.has_begun:
+                await response.problem(*problems.problem_of(NotOpen(), request.request_id), None)
+        except ConnectionError:
             raise
         except Exception as error:
             # The caller is told nothing but the id under which the log has it.

@@ -7,6 +7,7 @@ Out:  the address it listens on; an end that answers everybody who waits first.
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 
 import msgspec
@@ -72,7 +73,8 @@ class Server:
         return f"{scheme}://{shown}:{port}{self.prefix}"
 
     async def begin(self) -> None:
-        """Listen; BadOption when the address cannot be had."""
+        """Listen; BadOption when the address cannot be had, or the certificate is none."""
+        _check_certificate(self._listening)
         self._sockets = [_bound(self._listening)]
         self._task = asyncio.create_task(self._uvicorn.serve(sockets=self._sockets))
         begun = asyncio.create_task(self._uvicorn.begun.wait())
@@ -105,6 +107,16 @@ class _Quiet(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _check_certificate(listening: Listening) -> None:
+    if listening.tls_cert is None:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(listening.tls_cert, listening.tls_key)
+    except OSError as error:
+        both = f"the certificate {listening.tls_cert!r} with the key {listening.tls_key!r}"
+        raise BadOption(f"{both} cannot be used: {error.strerror or error}; both are files in PEM") from None
 
 
 def _bound(listening: Listening) -> socket.socket:

@@ -1,5 +1,7 @@
 """A server over an opened Perdure, as `perdure serve` starts it."""
 
+import asyncio
+
 from perdure.app.network.serving import ServerOptions, first_key, server_for
 from perdure.app.perdure import Perdure
 from perdure.engine.engine import StoreEngine
@@ -19,3 +21,11 @@ async def begin_server(app: Perdure, options: ServerOptions) -> tuple[Server, st
     except BaseException:
         await server.end(0)
         raise
+
+
+async def end_server(app: Perdure, server: Server, grace: float) -> None:
+    """Answer who waits and end; what that takes of the grace is no more there for the activities of the Perdure."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    await server.end(grace)
+    app._grace_ms = max(0, min(app._grace_ms, round((grace - (clock() - began)) * 1000)))

@@ -70,7 +70,7 @@ def dev(
 
 @asynccontextmanager
 async def _served(app: "perdure.Perdure", options: "ServerOptions", reloader: Reloader) -> AsyncIterator[None]:
-    from perdure.app.network.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
+    from perdure.app.network.server import begin_server, end_server  # noqa: PLC0415 - it needs the extra `server`
 
     server, _ = await begin_server(app, options)
     reloader.kept[LISTEN] = urlsplit(server.url).netloc
@@ -80,7 +80,7 @@ async def _served(app: "perdure.Perdure", options: "ServerOptions", reloader: Re
             say_line(f"  try: {line}")
         yield
     finally:
-        await server.end(GRACE_SECONDS)
+        await end_server(app, server, GRACE_SECONDS)
 
 
 def something_to_try(url: str) -> str | None:

@@ -115,7 +115,7 @@ def serve(
     queues, patience = queue or [DEFAULT_QUEUE], GRACE_SECONDS if grace is None else grace
     app = perdure.Perdure(url, namespace=namespace, worker=bool(modules), queues=queues, grace=patience)
 
-    from perdure.app.network.server import begin_server  # noqa: PLC0415 - it needs the extra `server`
+    from perdure.app.network.server import begin_server, end_server  # noqa: PLC0415 - it needs the extra `server`
 
     async def work() -> None:
         async with app, AsyncExitStack() as beside:
@@ -130,7 +130,7 @@ def serve(
                 _say(server.url, key, as_json=as_json)
                 await stop.wait()
             finally:
-                await server.end(patience)
+                await end_server(app, server, patience)
 
     gc.set_threshold(*GC_THRESHOLDS)
     asyncio.run(work())

@@ -13,6 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 10.0
 LARGEST_HEAD = 64 * 1024
+# A caller who takes nothing of its answer for so long is cut, with what is left of it.
+STUCK_SECONDS = 10.0
 
 
 class CarefulConnection(HttpToolsProtocol):
@@ -76,6 +78,7 @@ class JoinedAnswers:
         self._transport = transport
         self._loop = loop
         self._head = b""
+        self._is_closed = False
 
     def write(self, data: bytes) -> None:
         """Send, or keep what may be the head of an answer until the code that wrote it has had its turn."""
@@ -89,9 +92,19 @@ class JoinedAnswers:
             self._transport.write(data)
 
     def close(self) -> None:
-        """End the connection when all is sent."""
+        """End the connection when all is sent, or when nothing of it is taken any more."""
         self._send_head()
         self._transport.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._cut_unless_less_than(self._transport.get_write_buffer_size() + 1)
+
+    def _cut_unless_less_than(self, before: int) -> None:
+        left = self._transport.get_write_buffer_size()
+        if left >= before:
+            self._transport.abort()
+        elif left:
+            self._loop.call_later(STUCK_SECONDS, self._cut_unless_less_than, left)
 
     def _send_head(self) -> None:
         if self._head:

@@ -17,6 +17,8 @@ from perdure.http.server_stop import ServerStop
 ALIVE_SECONDS = 15.0
 # A reader who takes longer for a frame is told where to go on; after the second time nothing is sent any more.
 SLOW_SECONDS, CUT_SECONDS = 10.0, 60.0
+# One who takes nothing keeps a server that ends for no longer than this.
+LAST_SECONDS = 2.0
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -90,6 +92,7 @@ async def send_frames(
     stops, revoked = (asyncio.ensure_future(each.wait()) for each in (stopping, is_over))
     coming = asyncio.ensure_future(anext(frames, None))
     sending = _Sending(frames, send, since)
+    stops.add_done_callback(sending.hurry)
     try:
         while not sending.is_over:
             waited = {coming, leaving, stops, revoked}
@@ -126,6 +129,15 @@ class _Sending:
         # An empty id would make a browser forget the one that it has.
         self._last = since
         self.is_over = False
+        self._limit = CUT_SECONDS
+        # While something is sent, how long that may take.
+        self._timeout: asyncio.Timeout | None = None
+
+    def hurry(self, _: object) -> None:
+        """The server ends, and waits for no reader."""
+        self._limit = LAST_SECONDS
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time() + LAST_SECONDS)
 
     async def next(self, frame: Frame | None) -> None:
         """Send the next one; None is the end."""
@@ -157,13 +169,15 @@ class _Sending:
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
-            async with asyncio.timeout(CUT_SECONDS):
+            async with asyncio.timeout(self._limit) as self._timeout:
                 await self._send(frame)
                 if clock() - began > SLOW_SECONDS:
                     await self._send(Frame(self._last, {"after": self._last}, "gap"))
                     self.is_over = True
         except TimeoutError:
             raise ReaderGone("the reader takes nothing") from None
+        finally:
+            self._timeout = None
 
 
 @runtime_checkable
