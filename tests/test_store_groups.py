@@ -1,8 +1,10 @@
 """The contract of stores, on groups: they stand or fall together, whatever is in them."""
 
+from perdure.kernel.messages import CancelRequest, TerminateRequest
 from perdure.stores.answers import Applied, Missing, Moved, Stale, Taken
 from perdure.stores.operations import (
     ClaimRuns,
+    ExpectDeadline,
     ExpectOwner,
     Fence,
     ForgetDeadline,
@@ -193,3 +195,42 @@ async def test_deadlines_of_attempts_are_found_when_they_are_due(store: Store) -
         await answers(store, [second._replace(due_at=1900)], [ForgetDeadline("r1"), ForgetDeadline("nobody")])
         assert await store.reads.remote.due(20_000, 10) == [DeadlineRow(*second)._replace(due_at=1900)]
         assert await store.reads.remote.deadline("r1") is None
+
+
+async def test_a_group_expects_its_attempt_to_be_under_way_as_it_was_read(store: Store) -> None:
+    """Between reading and writing another attempt may have begun, or this one have shown that it lives."""
+    async with opened(store):
+        begun = NoteDeadline("r1", "main", "w-2", 2, 1000, 9000, 500, 1500)
+        await write(store, a_worker("w-2"), a_run("r1", owner="w-2"), begun)
+        right = [ExpectDeadline("r1", "w-2", 2, None), ExpectDeadline("r1", "w-2", 2, 1500)]
+        wrong = [
+            ExpectDeadline("r1", "w-2", 1, None),
+            ExpectDeadline("r1", "w-3", 2, None),
+            ExpectDeadline("r1", "w-2", 2, 1400),
+            ExpectDeadline("r2", "w-2", 2, None),
+        ]
+
+        for each in wrong:
+            assert await write(store, each, an_event("r1", 2)) == Moved()
+        assert await write(store, *right, an_event("r1", 2)) == Applied()
+        assert (await store.reads.last_event("r1")) == (2, 1002)
+        assert await write(store, right[1], ForgetDeadline("r1")) == Applied()
+        assert await write(store, right[1], ForgetDeadline("r1")) == Moved()
+
+
+async def test_what_a_worker_has_and_what_of_it_is_to_stop_is_known(store: Store) -> None:
+    async with opened(store):
+        task = a_run("r3", owner="w-2")._replace(workflow="task:pack")
+        await write(store, a_worker("w-2"), a_run("r1", owner="w-2"), a_run("r2"), task, a_run("r4", owner="w-2"))
+        stops = (("r3", "CancelRequest"), ("r1", "TerminateRequest"), ("r2", "CancelRequest"), ("r4", "CancelRequest"))
+        for run_id, kind in stops:
+            await write(store, a_message(run_id)._replace(kind=kind, body='{"reason":"x"}'))
+        await write(store, a_message("r1", "m-2"))
+        await write(store, an_end("r4", 2)._replace(owner="w-2"))
+
+        assert await store.reads.remote.owned("w-2") == {"r1": "wf", "r3": "task:pack"}
+        found = await store.reads.remote.stops("w-2")
+        assert [(run_id, type(each.body)) for run_id, each in found] == [
+            ("r3", CancelRequest),
+            ("r1", TerminateRequest),
+        ]

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Unavailable(msgspec.Struct, frozen=True):
-    """The database could not be written; nothing of the group was."""
+    """The database could not be written; nothing of the group was, or nobody knows what became of it."""
 
     error: StoreUnavailable
 
@@ -81,6 +81,8 @@ class Group:
 
     of_owner = False
     patient = False
+    # Whether it may be written again when nobody knows what became of it; else who asked is told that.
+    is_repeatable = True
     # Whether it has the database for itself when its turn has come.
     is_alone = False
     operations: Sequence[Operation]
@@ -293,9 +295,13 @@ class Committer:
                     self.on_work()
             case Failed(error):
                 self._fail(groups, error)
-            case Unknown(error) if self.worker_id is None:
-                self._doubt(groups, error)
-            case Fenced() | Unknown():
+            case Unknown(error):
+                groups = _repeatable(groups, error)
+                if self.worker_id is None:
+                    self._doubt(groups, error)
+                else:
+                    self._lose(groups, outcome)
+            case Fenced():
                 self._lose(groups, outcome)
             case Undone():
                 *joined, turn = groups
@@ -447,6 +453,14 @@ def _up_to_turn(queue: deque[Group]) -> int:
     """How many of the queue are written together: those before one that wants to be alone, or that one."""
     before = sum(1 for _ in takewhile(lambda group: not group.is_alone, islice(queue, LARGEST_BATCH)))
     return max(before, 1)
+
+
+def _repeatable(groups: list[Group], error: StoreUnavailable) -> list[Group]:
+    """Those that may be written again; the others are told that nobody knows what became of them."""
+    for group in groups:
+        if not group.is_repeatable:
+            group.settle(Unavailable(error))
+    return [group for group in groups if group.is_repeatable]
 
 
 def is_of(group: Group, run_id: str) -> bool:

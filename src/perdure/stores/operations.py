@@ -479,6 +479,15 @@ class ShortenLease(NamedTuple):
     until: int
 
 
+class ExpectDeadline(NamedTuple):
+    """An attempt that its group expects to be under way, with `due_at` without a sign of life since that was read."""
+
+    run_id: str
+    worker_id: str
+    attempt: int
+    due_at: int | None
+
+
 class NoteDeadline(NamedTuple):
     """An attempt that a remote worker makes, and when it is over whatever the worker says; `due_at` is looked at."""
 
@@ -880,6 +889,7 @@ Operation: TypeAlias = (
     | ExpectOwner
     | RenewWorker
     | ShortenLease
+    | ExpectDeadline
     | NoteDeadline
     | ForgetDeadline
     | NoteWorkflows

@@ -203,6 +203,12 @@ class StoreRemoteReads(Protocol):
     async def worker(self, worker_id: str) -> WorkerRow | None:
         """One worker, remote or not."""
 
+    async def owned(self, worker_id: str) -> dict[str, str]:
+        """The runs that a worker has, and of which workflow each is."""
+
+    async def stops(self, worker_id: str) -> list[tuple[str, Message]]:
+        """What asks runs of a worker to stop, and is not heeded yet, in its order."""
+
     async def due(self, now: int, limit: int) -> list[DeadlineRow]:
         """The attempts of remote workers whose time is over by now, the longest first."""
 

@@ -81,6 +81,16 @@ class MemoryRemote:
     async def worker(self, worker_id: str) -> WorkerRow | None:
         return self.tables.workers.rows.get(worker_id)
 
+    async def owned(self, worker_id: str) -> dict[str, str]:
+        runs = sorted(self.tables.runs.rows.values(), key=lambda row: row.run_id)
+        return {row.run_id: row.workflow for row in runs if row.owner == worker_id and row.closed_at is None}
+
+    async def stops(self, worker_id: str) -> list[tuple[str, Message]]:
+        owned = await self.owned(worker_id)
+        found = [row for _, row in sorted(self.tables.inbox.rows.items()) if row.run_id in owned]
+        stops = [row for row in found if row.taken_by is None and row.kind in {"CancelRequest", "TerminateRequest"}]
+        return [(row.run_id, _message(row)) for row in stops]
+
     async def due(self, now: int, limit: int) -> list[DeadlineRow]:
         due = [row for row in self.tables.deadlines.rows.values() if row.due_at <= now]
         return [DeadlineRow(*row) for row in sorted(due, key=lambda row: (row.due_at, row.run_id))[:limit]]

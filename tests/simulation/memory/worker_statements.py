@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from perdure.kernel.quarantine import is_suspect
-from perdure.stores.operations import Fence, ForgetDeadline, NoteDeadline
+from perdure.stores.operations import ExpectDeadline, Fence, ForgetDeadline, NoteDeadline
 from perdure.stores.records import RunRow, WorkerRow
 from perdure.stores.rules.questions import Found
 from tests.simulation.memory.statements import changed, find_run, never_waiting, owned_by, rows_of, statement, untaken
@@ -56,6 +56,19 @@ def shorten_lease(view: View, *, worker_id: str, epoch: int, lease_until: int, u
         return changed(0)
     view.workers.put(worker_id, replace(row, lease_until=until))
     return changed(1)
+
+
+@statement
+def expect_deadlines(view: View, rows: Sequence[ExpectDeadline]) -> Steps[Found]:
+    right = []
+    for row in rows:
+        yield from view.deadlines.wait(row.run_id)
+        found = view.deadlines.get(row.run_id)
+        if found is None or (found.worker_id, found.attempt) != (row.worker_id, row.attempt):
+            continue
+        if row.due_at is None or row.due_at == found.due_at:
+            right.append(tuple(row))
+    return rows_of(right)
 
 
 @statement

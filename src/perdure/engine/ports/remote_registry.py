@@ -70,7 +70,7 @@ class RemoteWorkerRegistry(Protocol):
     async def register(self, namespace: str, worker: Registration) -> RemoteLease:
         """Begin a worker."""
 
-    async def renew(self, worker: RemoteWorker) -> Renewal:
+    async def renew(self, worker: RemoteWorker, holding: Sequence[str] | None = None) -> Renewal:
         """Prolong a lease; LeaseLost."""
 
     async def leave(self, worker: RemoteWorker) -> None:

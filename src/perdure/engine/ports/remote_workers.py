@@ -40,11 +40,12 @@ class RemoteLease(msgspec.Struct, frozen=True):
 
 
 class Renewal(msgspec.Struct, frozen=True):
-    """A lease that was prolonged; what of the worker's was asked to stop meanwhile."""
+    """A lease that was prolonged; what of the worker's is to stop, and what it has and does not hold."""
 
     lease_ms: int
     now: int
     cancelled: tuple[str, ...] = ()
+    unheld: tuple[str, ...] = ()
 
 
 class RemoteTask(msgspec.Struct, frozen=True):

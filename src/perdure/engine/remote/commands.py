@@ -50,7 +50,8 @@ from perdure.engine.ports.remote_runs import (
     WaitingCommand,
 )
 from perdure.engine.remote.sessions import Writing
-from perdure.engine.remote.shown import check_undo, check_waiting
+from perdure.engine.remote.shown import check_details, check_undo, check_waiting
+from perdure.engine.remote.task_inputs import check_attempts, check_duration, task_input
 from perdure.errors import BadField, NotAllowed, RunUnreadable
 from perdure.ids import LONGEST_ID, checked_id, child_run_id, stamp_of
 from perdure.kernel.attributes import AttributeChange, merged
@@ -83,7 +84,6 @@ from perdure.kernel.messages import (
     SignalSent,
 )
 from perdure.kernel.requests import Answered, Refused
-from perdure.kernel.retry import LONGEST_SECONDS
 from perdure.kernel.run import AlreadyClosed, TooEarly
 from perdure.kernel.snapshots import LARGEST, ROOM_FOR_ERRORS, ShownValues
 from perdure.kernel.tasks import TaskInput
@@ -272,12 +272,12 @@ class RunCommands:
     def _start_child(self, command: ChildCommand) -> None:
         if command.on_parent_close not in list(OnParentClose):
             raise BadField("StartChild", f"on_parent_close is {command.on_parent_close!r}")
-        _check_duration("StartChild", "timeout", command.timeout)
-        _check_duration("StartChild", "delay", command.delay)
+        check_duration("StartChild", "timeout", command.timeout)
+        check_duration("StartChild", "delay", command.delay)
         timeout_ms = None if command.timeout is None else round(command.timeout * 1000)
         name = checked_id("workflow name", command.workflow)
         if name.startswith(TASK_PREFIX):
-            _check_task(command.input)
+            task_input("StartChild", command.input)
         queue = self._row.queue if command.queue is None else checked_id("queue", command.queue)
         traits = Traits(
             on_parent_close=command.on_parent_close,
@@ -311,7 +311,7 @@ class RunCommands:
             command.heartbeat,
             command.at_most_once,
         )
-        _check_attempts("StartTask", task)
+        check_attempts("StartTask", task)
         name = f"{TASK_PREFIX}{checked_id('activity name', command.activity)}"
         text = msgspec.json.encode(task).decode()
         queue = checked_id("queue", command.queue)
@@ -319,6 +319,8 @@ class RunCommands:
 
     def _start(self, at_place: str, request: StartRequest, at: int | None) -> None:
         owned, place, traits = self._owned, _place(at_place), request.traits
+        if at is not None and at < 0:
+            raise BadField("StartChild", f"it is to be at {at}; give milliseconds since 1970")
         run_id, seed = child_run_id(owned.run_id, place, owned.state.at if at is None else min(at, owned.state.at))
         child = (run_id, request.workflow)
         if self._children.setdefault(place, child) != child:
@@ -344,7 +346,7 @@ class RunCommands:
         failed = ChildFailed(command.workflow, command.child_id, command.run_id, _failure(command.error))
         place = _place(command.place)
         # Any other than its own child would be told nothing, and end.
-        if child_run_id(self._owned.run_id, place, stamp_of(command.run_id))[0] != command.run_id:
+        if not _is_child(self._owned.run_id, place, command.run_id):
             raise _untimely("CloseUnbegun", f"{command.run_id!r} was not started at {place!r}")
         self._owner.close_unbegun(self._owned, place, failed)
 
@@ -369,6 +371,9 @@ class RunCommands:
         self._owner.record_attempt(self._owned, record, lambda: None)
 
     def _record_beats(self, command: BeatsCommand) -> None:
+        for each in command.beats:
+            _place(each.place)
+            check_details("RecordBeats", each.details)
         self._owner.record_beats(self._owned, command.beats)
 
     def _begin_attempt(self, command: BeginCommand) -> None:
@@ -495,29 +500,12 @@ def counts_published(commands: Iterable[RemoteCommand]) -> bool:
     return any(isinstance(each, PublishCommand) and each.after is not None for each in commands)
 
 
-def _check_task(input: msgspec.Raw) -> None:
-    """Refuse what no worker could make an attempt of."""
+def _is_child(parent_id: str, place: str, run_id: str) -> bool:
+    """Whether a run was started by another one at a place."""
     try:
-        task = msgspec.json.decode(input, type=TaskInput)
-    except msgspec.MsgspecError as error:
-        raise BadField("StartChild", f"the input of an activity on a queue: {error}") from None
-    _check_attempts("StartChild", task)
-
-
-def _check_attempts(kind: str, task: TaskInput) -> None:
-    """Refuse it here, and not when the activity has failed; BadOption for how it is to be tried again."""
-    if not bytes(task.arguments).lstrip().startswith(b"{"):
-        raise BadField(kind, "the arguments of an activity are given by name; give an object")
-    _check_duration(kind, "timeout", task.timeout)
-    _check_duration(kind, "heartbeat", task.heartbeat)
-    if task.heartbeat == 0:
-        raise BadField(kind, "heartbeat is 0; give a duration above 0")
-    assert task.retry
-
-
-def _check_duration(kind: str, name: str, seconds: float | None) -> None:
-    if seconds is not None and not 0 <= seconds <= LONGEST_SECONDS:
-        raise BadField(kind, f"{name} is {seconds:g}; give 0 seconds to 1000 years")
+        return child_run_id(parent_id, place, stamp_of(run_id))[0] == run_id
+    except ValueError:
+        return False
 
 
 def _kind(command: RemoteCommand) -> str:

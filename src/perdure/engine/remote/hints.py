@@ -57,7 +57,8 @@ class StoreWorkerHints:
 
     async def _look(self) -> int:
         """Find what there is to tell; how long to wait for more."""
-        session = await self._sessions.find(self._worker)
+        # A stream that is open prolongs nothing by itself: the worker may hang, or the network between.
+        session = await self._sessions.find(self._worker, renews=False)
         if session.row.lease_until < self._lease_until:
             # An older stream of the worker broke; this one is a sign of life.
             await session.renew()

@@ -44,9 +44,7 @@ class StoreRemoteListening:
         What becomes ripe by the clock is not told: a claim says when.
         """
         with self._waiters.one_more() as waiter:
-            session = await self._sessions.find(worker)
-            if session.is_due:
-                await session.renew()
+            await self._sessions.find(worker)
             while True:
                 count = self._waiters.counted()
                 news = await self._runs.news(worker, after)

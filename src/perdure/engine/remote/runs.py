@@ -13,7 +13,6 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engine.arrivals import Arrivals
 from perdure.engine.committer import Settlement, refusal_of
-from perdure.engine.held import tell_unreadable
 from perdure.engine.leasing.claims import has_begun_before
 from perdure.engine.ports import HandBack, Hold, Park, Pause, RemoteWorker, Tenure
 from perdure.engine.ports.remote_runs import (
@@ -47,9 +46,8 @@ from perdure.errors import BadField, IdConflict, LeaseLost, OutOfStep, PerdureEr
 from perdure.kernel.commands import CloseRun
 from perdure.kernel.events import RunCancelled, RunTerminated, RunTimedOut
 from perdure.kernel.traits import TASK_PREFIX
-from perdure.stores import rows
 from perdure.stores.answers import APPLIED, Applied, Moved, Taken
-from perdure.stores.operations import ClaimRuns, ForgetDeadline, HoldRun
+from perdure.stores.operations import ClaimRuns, ForgetDeadline
 from perdure.stores.port import Store
 from perdure.stores.records import EVENTS_PAGE, UNREAD_PAGE, LoadedRun, RunFilter, RunRow, Standing, WorkerRow
 
@@ -75,8 +73,9 @@ class StoreRemoteRuns:
         session = await self._sessions.find(worker)
         found: list[HandedRun] = []
         if wish.holding is not None:
-            held = {*wish.holding}
-            lost = [run_id for run_id in await self._reads.owned_runs(worker.worker_id) if run_id not in held]
+            held, owned = {*wish.holding}, await self._reads.remote.owned(worker.worker_id)
+            wanted = (run_id for run_id, name in owned.items() if wish.is_owner or not name.startswith(TASK_PREFIX))
+            lost = [run_id for run_id in wanted if run_id not in held]
             found += await self._load(session, lost[: wish.limit], None, is_owner=wish.is_owner)
         names = _names(session, is_owner=wish.is_owner)
         if len(found) < wish.limit and names:
@@ -108,7 +107,7 @@ class StoreRemoteRuns:
         runs = [each for each in loaded if not isinstance(each, RunUnreadable)]
         for each in loaded:
             if isinstance(each, RunUnreadable):
-                await self._hold(session, each)
+                await session.hold(each)
         secret = await self._reads.channels.secret()
         tenure = Tenure(self._store.url, secret)
         return [
@@ -116,13 +115,6 @@ class StoreRemoteRuns:
             for each in runs
             if is_owner or not each.row.workflow.startswith(TASK_PREFIX)
         ]
-
-    async def _hold(self, session: WorkerSession, error: RunUnreadable) -> None:
-        """A run cannot be handed out: no other worker could go on with it either."""
-        report = rows.held_report(error.trouble, error.id)
-        hold = HoldRun(error.run_id, session.row.worker_id, "quarantine", report, self._clock.now())
-        if isinstance(await session.write(hold), Applied):
-            tell_unreadable(error)
 
     async def _handed(
         self, loaded: LoadedRun, tenure: Tenure, after: int, claimed_at: int | None, *, is_owner: bool
@@ -179,8 +171,6 @@ class StoreRemoteRuns:
         one run, in the next.
         """
         session = await self._sessions.find(worker)
-        if session.is_due and not asked:
-            await session.renew()
         results: dict[int, RemoteProgress | PerdureError] = {}
         while len(results) < len(asked):
             turn = {each.run_id: place for place, each in reversed([*enumerate(asked)]) if place not in results}
@@ -297,7 +287,7 @@ class StoreRemoteRuns:
         row = await self._reads.run(worker.namespace, run_id)
         if row is None or row.owner != worker.worker_id:
             return
-        writing = WorkerSession(worker, self._sessions, is_alive=False).begin(row, await self._reads.last_event(run_id))
+        writing = WorkerSession(worker, self._sessions).begin(row, await self._reads.last_event(run_id))
         writing.owner.advance(writing.owned, CloseRun(end))
         writing.add(ForgetDeadline(run_id))
         # Refused when its worker was quicker, or has lost its lease: the next look finds what is left to do.

@@ -9,19 +9,29 @@ import asyncio
 import msgspec
 
 from perdure.clock import Clock
-from perdure.engine.committer import Committer, Group, Settlement, refusal_of
+from perdure.engine.committer import CallbackGroup, Committer, Group, Settlement, refusal_of
+from perdure.engine.held import tell_unreadable
 from perdure.engine.leasing.claims import owned_from
 from perdure.engine.ownership import Ownership
 from perdure.engine.ports import Host, OwnedRun, RemoteWorker, Tenure
-from perdure.errors import LeaseLost, NotAllowed
+from perdure.errors import LeaseLost, NotAllowed, RunUnreadable
 from perdure.kernel.run import RunState
 from perdure.kernel.status import Status
+from perdure.stores import rows
 from perdure.stores.answers import Applied, Broken, Moved, Stale
-from perdure.stores.operations import ExpectOwner, Fence, Operation, RenewWorker
+from perdure.stores.operations import ExpectOwner, Fence, HoldRun, Operation, RenewWorker
 from perdure.stores.port import Store
 from perdure.stores.records import LoadedRun, RunRow, WorkerRow
 
 LEASE_MS = 10_000
+
+
+class AskedOnce(CallbackGroup):
+    """A group of a remote worker: where nobody knows what became of it, its worker is told that, and asks again."""
+
+    __slots__ = ()
+
+    is_repeatable = False
 
 
 class GatheredGroups:
@@ -62,14 +72,11 @@ class RemoteTenure:
 class WorkerSession:
     """One call of one remote worker."""
 
-    def __init__(self, row: WorkerRow, sessions: "WorkerSessions", *, is_alive: bool = True) -> None:
+    def __init__(self, row: WorkerRow, sessions: "WorkerSessions") -> None:
         self.row = row
-        # Not when it is written in its name: then only the worker itself shows that it lives.
-        self._is_alive = is_alive
         self.queues: tuple[str, ...] = tuple(msgspec.json.decode(row.queues, type=list[str]))
         self.workflows: tuple[str, ...] = tuple(msgspec.json.decode(row.workflows or "[]", type=list[str]))
         self._sessions = sessions
-        self._has_renewed = False
 
     @property
     def fence(self) -> Fence:
@@ -80,7 +87,6 @@ class WorkerSession:
 
     async def renew(self) -> None:
         """Prolong the lease; LeaseLost."""
-        self._has_renewed = True
         until = self._sessions.clock.now() + LEASE_MS
         renewal = RenewWorker(self.row.worker_id, self.row.epoch, until)
         answer = await self._sessions.committer.apply(self.fence, renewal)
@@ -92,16 +98,11 @@ class WorkerSession:
     @property
     def is_due(self) -> bool:
         """Whether the lease is to be prolonged: a third of it is over."""
-        now = self._sessions.clock.now()
-        return self._is_alive and not self._has_renewed and self.row.lease_until <= now + LEASE_MS - LEASE_MS // 3
+        return self.row.lease_until <= self._sessions.clock.now() + LEASE_MS - LEASE_MS // 3
 
     def ask(self, *operations: Operation) -> "asyncio.Future[Settlement]":
-        """Put a group of this worker into the next batch, and beside the first what prolongs its lease."""
-        if self.is_due:
-            self._has_renewed = True
-            until = self._sessions.clock.now() + LEASE_MS
-            self._sessions.committer.ask(self.fence, RenewWorker(self.row.worker_id, self.row.epoch, until))
-        return self._sessions.committer.ask(self.fence, *operations)
+        """Put a group of this worker into the next batch."""
+        return self._sessions.committer.ask(self.fence, *operations, kind=AskedOnce)
 
     async def write(self, *operations: Operation) -> Settlement:
         """Write a group of this worker; LeaseLost."""
@@ -117,6 +118,13 @@ class WorkerSession:
         if isinstance(answer, Stale):
             raise self.lost()
         return answer
+
+    async def hold(self, error: RunUnreadable) -> None:
+        """A run cannot be handed out: no other worker could go on with it either."""
+        report = rows.held_report(error.trouble, error.id)
+        hold = HoldRun(error.run_id, self.row.worker_id, "quarantine", report, self._sessions.clock.now())
+        if isinstance(await self.write(hold), Applied):
+            tell_unreadable(error)
 
     def begin(self, run: RunRow, last: tuple[int, int] | None) -> "Writing":
         """Begin to write to one of its runs, whose last event has this number and time."""
@@ -175,8 +183,11 @@ class WorkerSessions:
         # Whether remote workers call this process: then it looks after them.
         self.are_used = False
 
-    async def find(self, worker: RemoteWorker) -> WorkerSession:
-        """The worker of this call; LeaseLost when it is none any more, NotAllowed when another key's."""
+    async def find(self, worker: RemoteWorker, *, renews: bool = True) -> WorkerSession:
+        """The worker of this call, which prolongs its lease when that is due, whatever else it asks.
+
+        LeaseLost when it is none any more, NotAllowed when another key's.
+        """
         self.are_used = True
         row = await self.store.reads.remote.worker(worker.worker_id)
         if row is None or row.epoch != worker.epoch or not row.remote or row.namespace != worker.namespace:
@@ -184,6 +195,8 @@ class WorkerSessions:
         session = WorkerSession(row, self)
         if worker.queues and not {*session.queues} <= {*worker.queues}:
             raise NotAllowed(f"worker {worker.worker_id!r} works queues that this key is not for", "use its own key")
+        if renews and session.is_due:
+            await session.renew()
         return session
 
 

@@ -1,6 +1,6 @@
 """What people are shown of a run, as its remote worker says it: refused when nobody could read it.
 
-In:   what a run waits for, has to undo, is held for.
+In:   what a run waits for, has to undo, is held for; how far its activities say they are.
 Out:  nothing, or BadField: else whoever looks at the run next finds that its row is damaged.
 """
 
@@ -57,3 +57,11 @@ def check_report(kind: str, text: str) -> None:
         raise BadField(kind, f"the report is no JSON: {error}") from None
     if not isinstance(report, dict):
         raise BadField(kind, "the report is no object; what happened is its `trouble`")
+
+
+def check_details(kind: str, details: str | None) -> None:
+    """Refuse details of an activity that could not be shown."""
+    try:
+        msgspec.json.decode("null" if details is None else details)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadField(kind, f"the details are no JSON: {error}") from None

@@ -8,6 +8,7 @@ so either may go on where the other left off.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Sequence
 
@@ -18,7 +19,8 @@ from perdure.engine.arrivals import Arrivals
 from perdure.engine.committer import Settlement, refusal_of
 from perdure.engine.ports import Park, PublishedValue, RemoteTask, RemoteWorker
 from perdure.engine.remote.sessions import WorkerSession, WorkerSessions, Writing
-from perdure.errors import AttemptLost, RunNotFound, RunNotOwned, RunUnreadable
+from perdure.engine.remote.task_inputs import task_input
+from perdure.errors import AttemptLost, BadInput, LeaseLost, RunNotFound, RunNotOwned, RunUnreadable
 from perdure.kernel.commands import CloseRun, RecordOutcome
 from perdure.kernel.events import (
     ActivityCompleted,
@@ -34,12 +36,13 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.messages import CancelRequest, Message, TerminateRequest
 from perdure.kernel.retry import is_retryable, next_attempt_at
 from perdure.kernel.status import Status
-from perdure.kernel.tasks import TaskInput, too_late
+from perdure.kernel.tasks import too_late
 from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.answers import Applied, Moved
 from perdure.stores.operations import (
     BeginAttempt,
     ClaimRuns,
+    ExpectDeadline,
     ForgetDeadline,
     NoteDeadline,
     PublishValues,
@@ -48,6 +51,8 @@ from perdure.stores.operations import (
 )
 from perdure.stores.port import Store
 from perdure.stores.records import DeadlineRow, LoadedRun, RunRow
+
+log = logging.getLogger("perdure.engine")
 
 NO_VALUE = msgspec.Raw(b"null")
 # A task that moved since it was read is looked at again, so many times.
@@ -61,10 +66,13 @@ SUSPECTS = 1
 class TaskRun:
     """A task, as its row and its input tell."""
 
-    def __init__(self, row: RunRow) -> None:
+    def __init__(self, row: RunRow, url: str) -> None:
         self.row = row
         self.activity = self.place = row.workflow.removeprefix(TASK_PREFIX)
-        self.input = msgspec.json.decode(row.input, type=TaskInput)
+        try:
+            self.input = task_input("its input", row.input)
+        except BadInput as error:
+            raise RunUnreadable(url, row.run_id, row.workflow_id, str(error)) from None
 
     def deadline(self, worker_id: str, attempt: int, begun_at: int, beat_at: int) -> NoteDeadline:
         """When an attempt is over that has shown life at a time."""
@@ -104,8 +112,8 @@ class StoreRemoteTasks:
         session = await self._sessions.find(worker)
         found: list[RemoteTask] = []
         if holding is not None:
-            held = {*holding}
-            lost = [run_id for run_id in await self._reads.owned_runs(worker.worker_id) if run_id not in held]
+            held, owned = {*holding}, await self._reads.remote.owned(worker.worker_id)
+            lost = [run_id for run_id, name in owned.items() if name.startswith(TASK_PREFIX) and run_id not in held]
             found += await self._begin(session, lost[:limit])
         names = tuple(name for name in session.workflows if name.startswith(TASK_PREFIX))
         if len(found) < limit and names:
@@ -123,12 +131,20 @@ class StoreRemoteTasks:
         if not run_ids:
             return []
         loaded = await self._reads.load_runs(run_ids, session.row.worker_id)
-        tasks = [each for each in loaded if not isinstance(each, RunUnreadable)]
-        begun = await asyncio.gather(*(self._begin_one(session, each) for each in tasks if _is_task(each.row)))
+        begun = await asyncio.gather(*(self._begin_or_hold(session, each) for each in loaded))
         return [task for task in begun if task is not None]
 
+    async def _begin_or_hold(self, session: WorkerSession, loaded: LoadedRun | RunUnreadable) -> RemoteTask | None:
+        try:
+            if isinstance(loaded, RunUnreadable):
+                raise loaded
+            return await self._begin_one(session, loaded)
+        except RunUnreadable as error:
+            await session.hold(error)
+            return None
+
     async def _begin_one(self, session: WorkerSession, loaded: LoadedRun) -> RemoteTask | None:
-        task, now = TaskRun(loaded.row), self._clock.now()
+        task, now = TaskRun(loaded.row, self._url), self._clock.now()
         last = (loaded.events[-1].seq, loaded.events[-1].at) if loaded.events else None
         writing = session.begin(task.row, last)
         attempt = 1 + sum(each.place == task.place for each in loaded.attempts)
@@ -260,18 +276,36 @@ class StoreRemoteTasks:
     async def end_overdue(self, now: int) -> int | None:
         """End attempts whose time is over as failed, in their workers' names; answers when to look again."""
         for deadline in await self._reads.remote.due(now, BITE):
-            await self._end_overdue(deadline)
+            await self._end_or_forget(deadline)
         return await self._reads.remote.next_due()
+
+    async def _end_or_forget(self, deadline: DeadlineRow) -> None:
+        """End one; those behind it do not wait for one that cannot be read, or that its worker lost just now."""
+        try:
+            await self._end_overdue(deadline)
+        except LeaseLost:
+            return
+        except RunUnreadable as error:
+            log.error("an attempt whose time is over is left alone: %s", error, extra={"event": "run_unreadable"})  # noqa: TRY400 - its words say it all
+            await self._forget(deadline)
+
+    async def _forget(self, deadline: DeadlineRow) -> None:
+        """Look at one no more, unless it is another one by now."""
+        expected = ExpectDeadline(deadline.run_id, deadline.worker_id, deadline.attempt, deadline.due_at)
+        await self._sessions.committer.apply(expected, ForgetDeadline(deadline.run_id))
 
     async def _end_overdue(self, deadline: DeadlineRow) -> None:
         row = await self._reads.run(deadline.namespace, deadline.run_id)
         holder = await self._reads.remote.worker(deadline.worker_id)
         if row is None or row.owner != deadline.worker_id or holder is None:
             # Its worker has lost it, which has ended the attempt.
-            await self._sessions.committer.apply(ForgetDeadline(deadline.run_id))
+            await self._forget(deadline)
             return
-        session, task = WorkerSession(holder, self._sessions, is_alive=False), TaskRun(row)
+        session, task = WorkerSession(holder, self._sessions), TaskRun(row, self._url)
         writing = session.begin(row, await self._reads.last_event(row.run_id))
+        # It may have shown life since, or another attempt be under way.
+        expected = ExpectDeadline(row.run_id, deadline.worker_id, deadline.attempt, deadline.due_at)
+        writing.add(expected)
         is_silent = deadline.due_at < deadline.ends_at
         if is_silent:
             text = f"was silent for longer than its heartbeat of {task.input.heartbeat:g} s"
@@ -295,7 +329,9 @@ class StoreRemoteTasks:
         is_own = row.owner == worker_id and deadline is not None and deadline.worker_id == worker_id
         if deadline is None or not is_own or deadline.attempt != attempt:
             raise RunNotOwned(row.run_id, worker_id)
-        return TaskRun(row), deadline, session.begin(row, await self._reads.last_event(row.run_id))
+        task, writing = TaskRun(row, self._url), session.begin(row, await self._reads.last_event(row.run_id))
+        writing.add(ExpectDeadline(row.run_id, worker_id, attempt, None))
+        return task, deadline, writing
 
     async def _written(self, writing: Writing, task: TaskRun) -> bool:
         """Write what ends an attempt; False when the task is not what it was."""

@@ -4,7 +4,7 @@ In:   calls of workers over a server, each with the worker's id and epoch.
 Out:  rows like those of any worker, with a lease and without a lock; no process keeps anything about one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -19,13 +19,13 @@ from perdure.engine.ports import Announcements, Registration, RemoteLease, Remot
 from perdure.engine.remote.hints import StoreWorkerHints
 from perdure.engine.remote.listening import StoreRemoteListening
 from perdure.engine.remote.runs import StoreRemoteRuns
-from perdure.engine.remote.sessions import LEASE_MS, WorkerSessions
+from perdure.engine.remote.sessions import LEASE_MS, AskedOnce, WorkerSessions
 from perdure.engine.remote.tasks import StoreRemoteTasks
 from perdure.engine.remote.waiting import LOOK_AGAIN_MS, WorkWaiter, WorkWaiters
 from perdure.errors import PerdureError
 from perdure.ids import Ids
 from perdure.kernel.events import RunCancelled, RunTerminated
-from perdure.kernel.messages import CancelRequest, TerminateRequest
+from perdure.kernel.messages import TerminateRequest
 from perdure.kernel.run import timed_out
 from perdure.kernel.status import Status
 from perdure.kernel.traits import TASK_PREFIX
@@ -72,8 +72,6 @@ class StoreRemoteWorkers:
         self.runs = StoreRemoteRuns(store, clock, sessions, arrivals)
         self.waiters = waiters = WorkWaiters(committer, clock)
         self.listening = StoreRemoteListening(store, clock, sessions, waiters, self.runs, announcements)
-        # Up to which message those of each remote worker were looked at.
-        self._looked: dict[str, int] = {}
 
     @property
     def is_used(self) -> bool:
@@ -86,20 +84,22 @@ class StoreRemoteWorkers:
         now, worker_id = self._clock.now(), self._ids.token()
         names = (*(each.name for each in worker.workflows), *(f"{TASK_PREFIX}{name}" for name in worker.activities))
         row = (worker_id, namespace, now + self.lease_ms, worker.queues, worker.name, 0, now, self.lease_ms, names)
-        answer = await self._committer.apply(RegisterWorker(*row, is_remote=True))
+        # Done again it would be refused, for it is there.
+        answer = await self._committer.apply(RegisterWorker(*row, is_remote=True), kind=AskedOnce)
         if not isinstance(answer, Applied):
             raise refusal_of(answer, self._store.url)
         await self._announcements.announce(namespace, worker.workflows)
         return RemoteLease(worker_id, 1, self.lease_ms, now)
 
-    async def renew(self, worker: RemoteWorker) -> Renewal:
-        """Prolong a lease; what is to stop is named."""
-        session = await self._sessions.find(worker)
+    async def renew(self, worker: RemoteWorker, holding: Sequence[str] | None = None) -> Renewal:
+        """Prolong a lease; what is to stop is named, and what it has and does not hold, if it says what it holds."""
+        session = await self._sessions.find(worker, renews=False)
         await session.renew()
-        unread, _ = await self._store.reads.new_messages(worker.worker_id, 0)
-        bodies = [(run_id, getattr(message, "body", None)) for run_id, message, _ in unread]
-        asked = [run_id for run_id, body in bodies if isinstance(body, CancelRequest | TerminateRequest)]
-        return Renewal(LEASE_MS, self._clock.now(), tuple(dict.fromkeys(asked)))
+        asked = dict.fromkeys(run_id for run_id, _ in await self._store.reads.remote.stops(worker.worker_id))
+        owned = {} if holding is None else await self._store.reads.remote.owned(worker.worker_id)
+        held = {*(holding or ())}
+        unheld = tuple(run_id for run_id in owned if run_id not in held)
+        return Renewal(LEASE_MS, self._clock.now(), tuple(asked), unheld)
 
     async def leave(self, worker: RemoteWorker) -> None:
         """Hand everything back, and end a worker; what it had under way is begun again by others."""
@@ -126,7 +126,6 @@ class StoreRemoteWorkers:
     async def hints(self, worker: RemoteWorker, after: int) -> StoreWorkerHints:
         """Tell a worker what it may want to know; that it listens is a sign of life."""
         session = await self._sessions.find(worker)
-        await session.renew()
         return StoreWorkerHints(self._store, self._clock, self._sessions, self.waiters, session, worker, after)
 
     def stream_broke(self, worker: RemoteWorker) -> None:
@@ -168,14 +167,10 @@ class StoreRemoteWorkers:
         """End what is over of remote workers, in their names: attempts, runs that are terminated or took too long."""
         await self.tasks.end_overdue(now)
         remote = {each.worker_id: each for each in await self._store.reads.workers() if each.remote}
-        self._looked = {worker_id: at for worker_id, at in self._looked.items() if worker_id in remote}
         for worker_id, worker in remote.items():
-            after = self._looked.get(worker_id, 0)
-            found, self._looked[worker_id] = await self._store.reads.new_messages(worker_id, after)
-            for run_id, message, _ in found:
-                body = getattr(message, "body", None)
-                if isinstance(body, TerminateRequest):
-                    await self.runs.end(worker, run_id, RunTerminated(body.reason))
+            for run_id, message in await self._store.reads.remote.stops(worker_id):
+                if isinstance(message.body, TerminateRequest):
+                    await self.runs.end(worker, run_id, RunTerminated(message.body.reason))
         for namespace in {worker.namespace for worker in remote.values()}:
             for row in await self._store.reads.overdue(namespace, now - GRACE_MS, BITE):
                 if row.owner in remote:
@@ -217,8 +212,6 @@ class StoreWorkWait:
     async def _look(self) -> int:
         """How long to wait for something to claim; 0 when there is something."""
         worker, session = self._worker, await self._sessions.find(self._worker)
-        if session.is_due:
-            await session.renew()
         are_tasks = self._are_tasks
         names = tuple(
             name for name in session.workflows if are_tasks is None or name.startswith(TASK_PREFIX) == are_tasks

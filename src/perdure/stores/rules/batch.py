@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from perdure.kernel.status import Status
 from perdure.stores.answers import Answer, Answers, Applied, Broken, Closed, Moved, answer_group, is_refused
 from perdure.stores.operations import (
+    ExpectDeadline,
     ExpectOwner,
     Fence,
     ForkRun,
@@ -218,7 +219,11 @@ def _apply_one(group: Sequence[Operation], apply: Callable[[Groups], Steps[Answe
 
 def _guards(group: Sequence[Operation]) -> list[Operation] | None:
     """What a group of a remote worker expects; asked first, for the rest may fail where it does not hold."""
-    return [each for each in group if isinstance(each, Fence | ExpectOwner)] if isinstance(group[0], Fence) else None
+    return (
+        [each for each in group if isinstance(each, Fence | ExpectOwner | ExpectDeadline)]
+        if isinstance(group[0], Fence)
+        else None
+    )
 
 
 def _trouble(error: Exception) -> str:

@@ -1,13 +1,16 @@
 """What can be read of remote workers, whatever the database.
 
 In:   a database that answers questions.
-Out:  the row of one worker, and the deadlines of the attempts that remote workers make.
+Out:  the row of one worker, what it has, what of that is to stop; the deadlines of the attempts that it makes.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+from perdure.kernel.messages import Message
 from perdure.stores.records import DeadlineRow, Standing, WorkerRow
+from perdure.stores.rows import Garbled, message_of
 from perdure.stores.rules.questions import Ask, Query, Question, Steps
 from perdure.stores.unreadable import worker_row
 
@@ -20,6 +23,19 @@ class RemoteReads:
 
     async def worker(self, worker_id: str) -> WorkerRow | None:
         return await self._ask(lambda: _worker(worker_id))
+
+    async def owned(self, worker_id: str) -> dict[str, str]:
+        # One whose id is no text could not be asked for.
+        found = await self._ask(lambda: _found(Query("owned_workflows", {"worker_id": worker_id})))
+        return {run_id: str(workflow) for run_id, workflow in found if type(run_id) is str}
+
+    async def stops(self, worker_id: str) -> list[tuple[str, Message]]:
+        stops: list[tuple[str, Message]] = []
+        for *message, run_id in await self._ask(lambda: _found(Query("stops", {"worker_id": worker_id}))):
+            # One that cannot be read is found when its run is loaded, and told there.
+            with suppress(Garbled):
+                stops.append((run_id, message_of(*message)))
+        return stops
 
     async def due(self, now: int, limit: int) -> list[DeadlineRow]:
         return await self._deadlines(Query("due_deadlines", {"now": now, "limit": limit}))

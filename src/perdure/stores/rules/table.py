@@ -195,6 +195,8 @@ TABLE: dict[type[Operation], Rule] = {
     operations.ExpectOwner: Rule(
         Stage.SUPERSEDES, expecting("expect_owners", 3), parts={"expect_owners": Part.RETURNING}
     ),
+    # After the runs are held: whoever changes an attempt holds its run.
+    operations.ExpectDeadline: Rule(Stage.SUPERSEDES, expecting("expect_deadlines", 4)),
     operations.InsertRun: Rule(Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS),
     operations.InsertRichRun: Rule(
         Stage.STARTS, insert_runs, News.WORK, told_if_free=True, is_shown=True, parts=INSERTS

@@ -1,6 +1,16 @@
 -- What every database is asked of messages, with the types of parameters that are not text.
 -- `at_once(…)` is ripe at once: the turn of this statement, or on Postgres the time given.
 
+-- stops: what asks runs of this worker to stop, and is not heeded yet.
+select inbox.number, inbox.message_id, inbox.kind, inbox.body, inbox.at, runs.run_id
+  from runs
+  join inbox on inbox.run_id = runs.run_id
+ where runs.owner = :worker_id
+   and runs.closed_at is null
+   and inbox.taken_by is null
+   and inbox.kind in ('CancelRequest', 'TerminateRequest')
+ order by inbox.number;
+
 -- move_messages: what a run has not read goes to the run that continues it; its children were its own.
 update inbox
    set run_id = :to_run_id

@@ -255,6 +255,13 @@ select run_id
    and closed_at is null
  order by run_id;
 
+-- owned_workflows: everything this worker owns, and of which workflow it is.
+select run_id, workflow
+  from runs
+ where owner = :worker_id
+   and closed_at is null
+ order by run_id;
+
 -- owners: who owns open runs; from one to the next without what is between.
 with recursive owners (owner) as (
     select min(owner)

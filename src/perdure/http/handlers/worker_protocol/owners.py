@@ -22,10 +22,15 @@ from perdure.http.table import NoQuery, RouteRows, Scope
 from perdure.ids import checked_id
 
 ROWS = RouteRows()
+# For longer than its lease it is sure to have, a worker hears nothing at a time.
+LONGEST_LISTEN = 5.0
 
 
 class ListenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was heard so far: `after` and `work` of the last answer, 0 at first; and for how many seconds to wait."""
+    """What was heard so far: `after` and `work` of the last answer, 0 at first; and for how many seconds to wait.
+
+    At most five: a lease lasts for twice as long, and is prolonged by every call.
+    """
 
     epoch: int
     after: int
@@ -99,7 +104,7 @@ async def listen(call: Call[NoQuery, ListenBody]) -> Heard:
         heard = await remote.listening.hear(worker, body.after, body.work, waits=body.wait > 0)
         return True
 
-    wait = min(body.wait, LONGEST_WAIT) or LONGEST_WAIT
+    wait = min(max(0, body.wait), LONGEST_LISTEN) or LONGEST_WAIT
     clock = call.engine.clock
     until = clock.monotonic() + round(wait * 1000)
     if not await call.unless_gone(hear(), wait) and clock.monotonic() < until and not call.service.stopping.is_set:

@@ -73,10 +73,11 @@ class Registered(msgspec.Struct, frozen=True):
     now: int
 
 
-class EpochBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The epoch that the worker was registered with."""
+class RenewBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The epoch that the worker was registered with; `holding` names all that it has in hand."""
 
     epoch: int
+    holding: tuple[str, ...] | None = None
 
 
 class EpochQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,12 +102,16 @@ class RunNews(msgspec.Struct, frozen=True):
 
 
 class Renewed(msgspec.Struct, frozen=True):
-    """The lease in seconds from now; what the worker has and is to stop; whether the server is about to end."""
+    """The lease in seconds from now; what the worker has and is to stop; whether the server is about to end.
+
+    `unheld` is what it has and does not hold, if it said what it holds: a claim hands it out again.
+    """
 
     lease: float
     now: int
     cancelled: tuple[str, ...]
     drain: bool
+    unheld: tuple[str, ...] = ()
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -140,12 +145,12 @@ async def register(call: Call[NoQuery, WorkerBody]) -> Registered:
     return Registered(lease.worker_id, lease.epoch, lease.lease_ms / 1000, lease.now)
 
 
-@ROWS.add("POST", "/v1/workers/{worker_id}/renew", Scope.WORK, body=EpochBody, answer=Renewed, errors=(LeaseLost,))
-async def renew(call: Call[NoQuery, EpochBody]) -> Renewed:
+@ROWS.add("POST", "/v1/workers/{worker_id}/renew", Scope.WORK, body=RenewBody, answer=Renewed, errors=(LeaseLost,))
+async def renew(call: Call[NoQuery, RenewBody]) -> Renewed:
     """Prolong the lease; a worker that is told LeaseLost drops all it has, and registers again."""
-    renewal = await call.engine.remote.renew(worker_of(call, call.body.epoch))
+    renewal = await call.engine.remote.renew(worker_of(call, call.body.epoch), call.body.holding)
     is_ending = call.service.stopping.is_set
-    return Renewed(renewal.lease_ms / 1000, renewal.now, renewal.cancelled, is_ending)
+    return Renewed(renewal.lease_ms / 1000, renewal.now, renewal.cancelled, is_ending, renewal.unheld)
 
 
 async def news_of(engine: Engine, worker: RemoteWorker, after: int) -> RunNews:

@@ -1,5 +1,16 @@
 -- What Postgres is asked of attempts that remote workers make: rows come as JSON.
 
+-- expect_deadlines: those of these attempts that are under way, and due at a time, if one is given.
+-- They stay so for as long as this transaction lasts.
+select run_id, worker_id, attempt, (r ->> 3)::bigint
+  from attempt_deadlines, jsonb_array_elements(:rows::jsonb) as r
+ where run_id = r ->> 0
+   and worker_id = r ->> 1
+   and attempt = (r ->> 2)::bigint
+   and (r ->> 3 is null or due_at = (r ->> 3)::bigint)
+ order by run_id
+   for no key update of attempt_deadlines;
+
 -- note_deadlines: attempts that have begun, or have shown that they go on; of two of one task the last.
 insert into attempt_deadlines (run_id, namespace, worker_id, attempt, begun_at, ends_at, heartbeat_ms, due_at)
 select distinct on (r.row ->> 0)
