@@ -14,10 +14,12 @@ from perdure import BadOption, Every, Perdure, Run, RunFailed, Stream, Workflow,
 from perdure.app.internals import connect_by, engine_of, furnish
 from perdure.authoring.options import DEFAULTS
 from perdure.engine.ports import Engine, Registration, RemoteWorker
-from perdure.errors import LeaseLost, NotOpen, PerdureError, StoreUnavailable
+from perdure.errors import LeaseLost, NotAuthenticated, NotOpen, PerdureError, RunNotOwned, StoreUnavailable
 from perdure.http.problems import problem_of
 from perdure.http.remote.engine import RemoteEngine
 from perdure.http.remote.transport import HttpAnswer
+from perdure.http.remote.worker.claims import ClaimerOverHttp
+from perdure.http.remote.worker.handed import WireRun
 from perdure.ids import RandomIds
 from tests.server.http_environment import HttpEnvironment
 
@@ -199,7 +201,9 @@ async def test_a_server_that_ends_and_a_proxy_that_answers_for_it_are_no_fault_o
     async with env:
         for number, verb in enumerate(("advance", "claim-runs", "listen")):
             env.transport.instead_at = verb
-            env.transport.instead = [HttpAnswer(502, {}, b"<html>Bad Gateway</html>"), told(NotOpen()), told(NotOpen())]
+            by_itself = [(502, b"<html>Bad Gateway</html>"), (429, b'{"error": "Too Many Requests"}')]
+            answers = [HttpAnswer(status, {}, body) for status, body in by_itself]
+            env.transport.instead = [*answers, told(NotOpen()), told(NotOpen())]
             run = await env.start(remote_five_steps, f"proxy {number}")
             assert await env.result(run) == f"proxy {number}"
             env.transport.instead = []
@@ -296,3 +300,35 @@ async def test_schedules_of_the_code_are_made_by_the_server(quick_path: Path) ->
         assert (made.name, made.source) == ("remote_scheduled", "code")
         await cast("Engine", engine_of(env.app)).schedules.reconcile("main", {}, ())
         assert await env.app.schedules.list() == []
+
+
+async def test_runs_that_came_with_one_that_is_lost_at_once_are_not_lost_with_it(
+    env: HttpEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long history comes in pages, and somebody may have ended its run before the last one."""
+    bring_to_life, met = ClaimerOverHttp._bring_to_life, []
+
+    async def lose_the_first(self: ClaimerOverHttp, run: WireRun, tenure: object) -> None:
+        met.append(run.run_id)
+        if len(met) == 1:
+            raise RunNotOwned(run.run_id, "worker")
+        await bring_to_life(self, run, tenure)
+
+    monkeypatch.setattr(ClaimerOverHttp, "_bring_to_life", lose_the_first)
+    async with env:
+        runs = await env.app.start_many(*(remote_five_steps.call(str(number)) for number in range(5)))
+        for run in runs:
+            assert isinstance(run, Run)
+            await env.result(run)
+        assert {*calls.values()} == {1}
+
+
+async def test_a_worker_that_cannot_register_anew_just_now_goes_on_trying(env: HttpEnvironment) -> None:
+    """Whatever the server says: a worker that gave up would be there, and do nothing for ever."""
+    async with env:
+        (before,) = await env.store.reads.workers()
+        env.transport.instead_at, env.transport.instead = "/v1/workers", [told(NotAuthenticated())] * 3
+        await env.engine.takeover.take_over(before)
+        run = await env.start(remote_five_steps, "at last")
+        assert await env.result(run) == "at last"
+        assert env.transport.instead == []

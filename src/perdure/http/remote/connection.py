@@ -162,7 +162,9 @@ def problem_in(body: bytes) -> PerdureError | None:
         problem = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return error_of(problem) if "error" in problem else None
+    # Proxies speak JSON as well, and of errors: what is of ours says so.
+    is_ours = "error" in problem and str(problem.get("type")).startswith("urn:perdure:")
+    return error_of(problem) if is_ours else None
 
 
 async def frames_in(lines: AsyncIterator[bytes]) -> AsyncIterator[RemoteFrame]:

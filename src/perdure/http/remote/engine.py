@@ -118,7 +118,7 @@ class RemoteEngine:
     @property
     def is_stalled(self) -> bool:
         """Whether the server was away, and only time can help."""
-        return self._worker.writes.is_stalled
+        return self._worker.is_stalled
 
     def __getattr__(self, noun: str) -> NoReturn:
         if noun.startswith("_"):

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from perdure.engine.leasing.claims import owned_from
-from perdure.errors import LeaseLost, PerdureError, RunNotOwned, StoreUnavailable
+from perdure.errors import LeaseLost, PerdureError, RunNotOwned
 from perdure.http.remote.worker.handed import WireInbox, WireRun, WireRuns, loaded_run, message_in
 from perdure.http.remote.worker.lease import ServerLease
 
@@ -43,19 +43,18 @@ class ClaimerOverHttp:
             if workflows != lease.names:
                 await lease.tell(workflows)
             holding = list(lease.keys) if self._is_in_doubt else None
+            # Until what was taken is held: an answer may be lost, or one of the runs meanwhile.
+            self._is_in_doubt = True
             body = {"limit": limit, "owner": True, "suspects": suspects, "holding": holding}
             found = msgspec.json.decode(await lease.post("claim-runs", body), type=WireRuns)
-            self._is_in_doubt = False
             lease.answered()
             self._next_wake = found.next_wake
             for run in found.runs:
                 await self._bring_to_life(run, tenure)
+            self._is_in_doubt = False
         except LeaseLost:
             lease.lost(tenure)
             return []
-        except StoreUnavailable:
-            self._is_in_doubt = True
-            raise
         finally:
             lease.claims -= 1
             if not lease.claims:

@@ -223,9 +223,16 @@ class ServerLease:
         self.background.spawn(self._begin_anew())
 
     async def _begin_anew(self) -> None:
-        await self.patiently(self._register)
+        await self.patiently(self._register_or_not)
         if self.host is not None:
             self.host.look_around()
+
+    async def _register_or_not(self) -> None:
+        try:
+            await self._register()
+        except PerdureError as error:
+            # Whatever it is: a worker that gave up here would do nothing for ever.
+            raise StoreUnavailable(self._connection.url, str(error)) from None
 
     async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
         """Until it is done, however long the server is away."""
@@ -251,13 +258,10 @@ class ServerLease:
                 heard = await self._hear()
             except LeaseLost:
                 self.lost(tenure)
-            except StoreUnavailable as error:
+            except PerdureError as error:
                 self._outage.fails(error)
                 if self.is_over():
                     self.lost(tenure)
-                await pause(self._clock, AGAIN_MS)
-            except PerdureError as error:
-                self._outage.fails(error)
                 await pause(self._clock, AGAIN_MS)
             else:
                 self._outage.is_over()

@@ -105,6 +105,10 @@ class WorkerParts:
     def is_idle(self) -> bool:
         return self.writes.is_idle and self.lease.background.is_idle
 
+    @property
+    def is_stalled(self) -> bool:
+        return self.writes.is_stalled or self.lease.background.is_stalled
+
 
 class AnnouncementsOverHttp:
     """Tells the server of workflows; of the Announcements of an engine what a worker needs."""
