@@ -7,18 +7,30 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import Every, Perdure, Signal, Status, activity, continue_as_new, sleep, workflow
+from perdure import (
+    Every,
+    OutboxEvent,
+    Perdure,
+    Signal,
+    Status,
+    activity,
+    continue_as_new,
+    sink,
+    sleep,
+    workflow,
+)
 from perdure.app.hosts.invocations import handle
 from perdure.app.hosts.presets import PRESETS
 from perdure.app.internals import engine_of, furnish
+from perdure.authoring.sinks import sinks
 from perdure.engine.duties.maintenance import MaintenancePart
 from perdure.engine.engine import StoreEngine
 from perdure.engine.leasing.takeover import Takeover
@@ -430,6 +442,58 @@ async def test_a_part_that_takes_too_long_is_named_and_the_rest_is_not_begun(
         assert done.counts == {}
         assert list(done.errors)[:3] == ["rescue", "overdue", "schedules"]
         assert "was not begun" in done.errors["schedules"]
+
+
+async def test_a_receiver_that_hangs_until_the_budget_is_over_keeps_no_other_from_its_turn(site: Site) -> None:
+    """Each tick would break it off before it has failed, so that it is never down, and all behind it get nothing."""
+    taken: list[str] = []
+
+    async def a_hangs(_: OutboxEvent) -> None:
+        await asyncio.Event().wait()
+
+    async def b_takes(event: OutboxEvent) -> None:
+        taken.append(event.type)
+
+    async with site.client() as app:
+        with sinks_of(a_hangs, b_takes):
+            await app.tick()
+            await app.start(host_plain, "told")
+            ticking = asyncio.ensure_future(app.tick(budget=20))
+            async with asyncio.timeout(30):
+                while (await app.outbox.get("b_takes")).backlog:  # noqa: ASYNC110 - a few turns
+                    await asyncio.sleep(0.001)
+            site.clock.advance(20_000)
+            done = await ticking
+    assert taken == ["run.started"]
+    assert "sink:a_hangs" in done.errors
+
+
+async def test_a_tick_makes_the_sinks_of_its_code(site: Site) -> None:
+    """Where no worker stays nobody else does, and from then on nothing is missed."""
+    taken: list[str] = []
+
+    async def from_code(event: OutboxEvent) -> None:
+        taken.append(event.type)
+
+    async with site.client() as app:
+        with sinks_of(from_code):
+            assert (await app.tick()).errors == {}
+            assert [found.name for found in await app.outbox.list()] == ["from_code"]
+            await app.start(host_plain, "told")
+            assert (await app.process_available()).succeeded == 1
+            assert (await app.tick()).counts["delivered"] == 2
+    assert taken == ["run.started", "run.completed"]
+
+
+@contextmanager
+def sinks_of(*functions: Callable[[OutboxEvent], Awaitable[None]]) -> Iterator[None]:
+    """Sinks that come with the code of this process, for a while."""
+    kept = [sink(events=("run.*",))(fn) for fn in functions]
+    try:
+        yield
+    finally:
+        for each in kept:
+            sinks._known.pop(each.name)
 
 
 async def test_bad_input_is_refused(site: Site) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from perdure import (
     Log,
     OutboxEvent,
     Perdure,
+    Run,
     RunFailed,
     Signal,
     SinkExists,
     SinkFailed,
     SinkInfo,
     SinkNotFound,
+    StoreError,
     StoreUnavailable,
     Webhook,
     activity,
@@ -35,7 +37,7 @@ from perdure.engine.duties.finding import SinkFinder
 from perdure.engine.outbox.rows import checked_sink
 from perdure.engine.outbox.sinks import NotDelivered, Sink
 from perdure.kernel.schedules import as_moment
-from perdure.stores.operations import MoveSink
+from perdure.stores.operations import Batch, EndGap, MoveSink
 from perdure.stores.records import SinkRow
 from perdure.stores.rules.outbox_reads import OutboxReads
 from perdure.testing import Environment, Fault
@@ -644,6 +646,73 @@ async def test_a_sink_that_is_behind_is_told_of_the_gap(env: Environment, record
         await told(env)
         assert {event.id for event in recorder.told} - {gap.id} == {f"{run.run_id}:3" for run in runs}
         assert (await info_of(env, "slow")).state == "active"
+
+
+async def test_a_gap_spans_what_is_written_until_it_is_told(env: Environment, record: Callable[..., Recorder]) -> None:
+    """What another process writes between the look and the end of the gap is missing, too."""
+    recorder = record("gapped", events=("run.started",), max_backlog=4)
+    runs: list[Run[Any]] = []
+
+    async def before_the_end(batch: Batch) -> None:
+        if any(isinstance(operation, EndGap) for group in batch.groups for operation in group):
+            env.store.before_commit = lambda _: None
+            env.clock.advance(2000)
+            runs.append(await beside.start(outbox_waits))
+
+    async with env, Environment(env.path, clock=env.clock, worker=False) as beside:
+        await env.app.outbox.pause("gapped")
+        for _ in range(10):
+            runs.append(await env.start(outbox_waits))
+            await env.pass_time(1)
+        assert (await info_of(env, "gapped")).backlog < 10
+        env.store.before_commit = before_the_end
+        await env.app.outbox.resume("gapped")
+        await told(env)
+        (gap,) = (event for event in recorder.told if event.type == "outbox.gap")
+        assert len(runs) == 11
+        since, until = gap.data["since"], gap.data["until"]
+        assert isinstance(since, datetime)
+        assert isinstance(until, datetime)
+        await env.app.outbox.resend("gapped", since, until)
+        await told(env)
+        assert {event.run_id for event in recorder.told} == {run.run_id for run in runs} | {None}
+
+
+async def test_times_that_are_skipped_in_a_row_are_told_under_ids_of_their_own(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """A receiver that remembers ids would take the second for the first that came again."""
+    recorder = record("skips_in_a_row", events=("schedule.skipped",))
+    async with env:
+        await env.app.schedules.create("late", outbox_counts.call(), Every(60, catch_up="none"))
+        for _ in range(2):
+            env.clock.advance(90_000)
+            await told(env)
+        found = await env.app.schedules.get("late")
+        counts: list[Any] = [event.data["count"] for event in recorder.told]
+        assert len(counts) == len({event.id for event in recorder.told}) >= 2, found.decisions
+        assert counts == sorted(counts)
+
+
+async def test_a_sink_that_cannot_be_read_harms_no_other(
+    env: Environment, record: Callable[..., Recorder], caplog: pytest.LogCaptureFixture
+) -> None:
+    """While a deploy rolls a newer version may have written what this one does not know."""
+    recorders = [record(name, events=("run.completed",)) for name in ("a_first", "b_newer", "c_last")]
+    async with env:
+        row = await env.engine._store.reads.outbox.sink("main", "b_newer")
+        assert row is not None
+        body = row.body.replace('"function"', '"telepathy"')
+        await env.elsewhere([MoveSink(row.sink_id, row.revision, row.types, row.workflows, row.max_backlog, body)])
+        await env.crash()
+        await env.run(outbox_counts)
+        await told(env)
+        assert [recorder.types() for recorder in recorders] == [["run.completed"], [], ["run.completed"]]
+        assert "the sink 'b_newer' is told nothing" in caplog.text
+        with pytest.raises(StoreError, match="'b_newer' cannot be read.*remove it"):
+            await env.app.outbox.list()
+        assert await env.app.outbox.remove("b_newer")
+        assert [found.name for found in await env.app.outbox.list()] == ["a_first", "c_last"]
 
 
 async def test_events_are_made_anew_from_histories(env: Environment, record: Callable[..., Recorder]) -> None:

@@ -57,12 +57,15 @@ def test_types_keep_their_bits() -> None:
         ("r", "run.completed", "r:7"),
         ("r", "run.suspended", "r:7:suspended:99"),
         ("r", "run.held", "r:7:held:99"),
-        ("s", "schedule.skipped", "s:7"),
+        ("s", "schedule.skipped", "s:7:skipped:99"),
         ("", "outbox.gap", "sink:7:gap:99"),
     ],
 )
 def test_an_id_follows_from_a_history_or_has_a_time(run_id: str, type: str, expected: str) -> None:
-    """What is in a history has the same id when it is made anew; a run is held again without a new number."""
+    """What is in a history has the same id when it is made anew; a run is held again without a new number.
+
+    Times that a schedule skips in a row are one entry, which is told again whenever it grows.
+    """
     assert event_id(run_id, type, 7, 99) == expected
 
 

@@ -566,6 +566,26 @@ async def test_a_schedule_that_cannot_be_read_harms_no_other(
         assert await env.app.schedules.delete("b")
 
 
+async def test_a_schedule_of_code_that_cannot_be_read_keeps_no_other_from_being_made(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its zone may be gone, or a newer version has written it; it stays until somebody deletes it."""
+    async with env:
+        worker = await deployed(env, declared(MINUTELY, "nightly"))
+        row = await worker.engine._store.reads.schedules.get("main", "nightly")
+        assert row is not None
+        body = row.body.replace('"every"', '"never"')
+        await worker.elsewhere([MoveSchedule(row.schedule_id, row.revision, row.next_at, 0, body)])
+        worker = await deployed(worker, declared(Cron("0 2 * * *"), "nightly"), declared(MINUTELY, "other"))
+        assert (await worker.app.schedules.get("other")).when == MINUTELY
+        assert "'nightly' cannot be read" in caplog.text
+        assert await worker.app.schedules.delete("nightly")
+        worker = await deployed(worker, declared(Cron("0 2 * * *"), "nightly"))
+        assert (await worker.app.schedules.get("nightly")).when == Cron("0 2 * * *")
+        worker.bury()
+        await env.open()
+
+
 # What is refused, before anything is written
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from standardwebhooks import Webhook as Receiver
 
 from perdure import BadSink, Log, OutboxEvent, Perdure, SinkFailed, Webhook, workflow
+from perdure.app.internals import engine_of
 from perdure.engine.outbox.sinks import NotDelivered
 from perdure.http import webhooks
 from perdure.http.webhooks import WebhookSender, body_of, pause_of
@@ -169,7 +170,19 @@ def test_what_makes_a_body_too_large_is_left_out() -> None:
         body_of(msgspec.structs.replace(EVENT, data={"other": "x" * 30_000}))
 
 
-@pytest.mark.parametrize(("text", "ms"), [(None, 0), ("7", 7000), ("soon", 0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0)])
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        (None, 0),
+        ("7", 7000),
+        ("soon", 0),
+        ("²", 0),
+        ("9" * 5000, 0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Wed, 21 Oct 2015 07:28:00", 0),
+        ("Wed, 21 Oct 2015 07:28:00 -0000", 0),
+    ],
+)
 def test_the_pause_that_a_receiver_asks_for(text: str | None, ms: int) -> None:
     assert pause_of(text) == ms
 
@@ -204,3 +217,36 @@ async def test_a_webhook_is_told_end_to_end() -> None:
         async with asyncio.timeout(30):
             while (await app.outbox.get("gone")).state != "paused":  # noqa: ASYNC110 - on the real clock
                 await asyncio.sleep(0.05)
+
+
+async def test_a_secret_that_changes_while_an_event_is_under_way_costs_no_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was sent ends as it was begun, and what comes after it is signed anew; nothing is sent twice."""
+    new = "another secret that nobody knows"
+    got: list[tuple[str, bool]] = []
+    has_come, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: web.Request, body: bytes) -> int:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        signed = [part for part in headers["webhook-signature"].split() if part]
+        got.append((msgspec.json.decode(body)["type"], len(signed) == 2))
+        has_come.set()
+        await may_answer.wait()
+        return 204
+
+    async with receiver(answer) as url, Perdure("sqlite://") as app:
+        sink = Webhook(url, SECRET, allow_private=True)
+        await app.outbox.add("crm", sink, events=("run.*",), max_attempts=1)
+        await app.run(webhook_nothing)
+        await asyncio.wait_for(has_come.wait(), 30)
+        await app.outbox.update("crm", target=Webhook(url, (new, SECRET), allow_private=True))
+        async with asyncio.timeout(30):
+            while engine_of(app)._sinks._sinks["crm"][1]._sink.target == sink:  # type: ignore[union-attr]  # ours  # noqa: ASYNC110 - a few turns
+                await asyncio.sleep(0.01)
+        may_answer.set()
+        async with asyncio.timeout(30):
+            while (found := await app.outbox.get("crm")).backlog:  # noqa: ASYNC110 - on the real clock
+                await asyncio.sleep(0.05)
+        assert (found.dead, found.error, found.delivered) == (0, None, 2)
+        assert got == [("run.started", False), ("run.completed", True)]

@@ -367,7 +367,12 @@ class Perdure:
         A part that fails is named in `errors`; the others are done.
         """
         brief = self._brief(budget)
-        return await tick(brief, lambda: reconcile(brief.engine, self.namespace, self._workflows()))
+
+        async def declared() -> None:
+            await reconcile(brief.engine, self.namespace, self._workflows())
+            await reconcile_sinks(brief.engine, self.namespace, known_sinks())
+
+        return await tick(brief, declared)
 
     @property
     def _store_reader(self) -> StoreReader:

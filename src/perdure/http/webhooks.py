@@ -147,10 +147,12 @@ def pause_of(retry_after: str | None) -> int:
     """The pause that a receiver asks for, in milliseconds: so many seconds, or until a time; 0 when it says neither."""
     if retry_after is None:
         return 0
-    if retry_after.strip().isdigit():
-        return int(retry_after) * 1000
     try:
+        if retry_after.strip().isdigit():
+            return int(retry_after) * 1000
         until = parsedate_to_datetime(retry_after)
     except ValueError:
         return 0
+    # One without a zone is in GMT, as all of HTTP.
+    until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
     return max(0, round((until - datetime.now(UTC)).total_seconds() * 1000))

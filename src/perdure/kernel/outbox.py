@@ -77,8 +77,11 @@ def types_of(events: Iterable[str]) -> int:
 
 
 def event_id(run_id: str, type: str, number: int, at: int) -> str:
-    """The id of an event: from where it stands in a history, if it is in one, so that it is the same when made anew."""
-    if type in {SUSPENDED, HELD, GAP}:
+    """The id of an event: from where it stands in a history, if it is in one, so that it is the same when made anew.
+
+    What is in none has its time as well, for its number does not always rise.
+    """
+    if type in {SUSPENDED, HELD, SKIPPED, GAP}:
         return f"{run_id or 'sink'}:{number}:{type.partition('.')[2]}:{at}"
     return f"{run_id}:{number}"
 

@@ -48,7 +48,8 @@ class Duty(Protocol):
     async def tick(self, namespace: str, now: int, *, is_first: bool) -> int | None:
         """Do what is due, in bounded bites; the first time after this worker took the duty, look at everything.
 
-        Answers how many things were done, if it counts them; it may have a word for these as its `counted_as`.
+        Answers how many things were done, if it counts them; it may have a word for these as its `counted_as`, and say
+        by `waits_outside` that somebody outside may keep it waiting.
         """
 
 
@@ -181,6 +182,11 @@ class DutyLoop:
     def counted_as(self) -> str:
         """What people call the things it does."""
         return str(getattr(self._duty, "counted_as", self._duty.name))
+
+    @property
+    def waits_outside(self) -> bool:
+        """Whether somebody outside may keep it waiting."""
+        return bool(getattr(self._duty, "waits_outside", False))
 
     async def once(self, namespace: str) -> int:
         """Do what is due now, unless another worker has the duty; answers how many things that were."""

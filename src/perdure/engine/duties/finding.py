@@ -6,15 +6,23 @@ Out:  a duty for each. Looks for events when this process has written, and now a
 Without sinks nothing is looked for.
 """
 
+import logging
+
+import msgspec
+
 from perdure.clock import Alarm, Clock
 from perdure.engine.background import Background
 from perdure.engine.committer import Committer
 from perdure.engine.duties.duties import Duties
 from perdure.engine.duties.sinks import SinkDuty
 from perdure.engine.leasing.lease import Lease
+from perdure.engine.outbox.rows import sink_of
 from perdure.engine.outbox.sinks import EventSenders
 from perdure.errors import PerdureError
 from perdure.stores.port import Store
+from perdure.stores.records import SinkRow
+
+log = logging.getLogger("perdure.engine")
 
 # How long after a write of this process it is looked for events, and how often for those of others.
 SOON_MS, POLL_MS = 50, 500
@@ -42,6 +50,8 @@ class SinkFinder:
         self._senders = senders
         self._namespace: str | None = None
         self._sinks: dict[str, tuple[str, SinkDuty]] = {}
+        # Of those that cannot be read which revision was told of.
+        self._told: dict[str, int] = {}
         self._soon: Alarm | None = None
         self._poll: Alarm | None = None
         self._is_poll_near = False
@@ -55,7 +65,7 @@ class SinkFinder:
 
     async def join(self, namespace: str) -> None:
         """Take part in those there are, for who lives for a call only: each is done when it is asked for."""
-        for row in await self._reads.sinks(namespace):
+        for row in (await self._readable(namespace)).values():
             duty = SinkDuty(*self._parts, row, self._senders, self.look_soon, is_patient=True)
             self._sinks[row.name] = (row.sink_id, duty)
             self._duties.add(duty)
@@ -80,12 +90,13 @@ class SinkFinder:
             self._is_finding = False
 
     async def _find(self, namespace: str) -> None:
-        found = {row.name: row for row in await self._reads.sinks(namespace)}
+        found = await self._readable(namespace)
         for name, (sink_id, duty) in list(self._sinks.items()):
             if name not in found or found[name].sink_id != sink_id:
                 del self._sinks[name]
                 duty.drop()
                 self._duties.leave(duty.name)
+                await duty.close()
         for name, row in found.items():
             if name in self._sinks:
                 await self._sinks[name][1].refresh(row)
@@ -96,6 +107,21 @@ class SinkFinder:
         self._committer.on_written = self._was_written if self._sinks else None
         if self._sinks and self._poll is None:
             self._set_poll()
+
+    async def _readable(self, namespace: str) -> dict[str, SinkRow]:
+        """The sinks by name, but those that cannot be read, as of a version to come; these must not stop the others."""
+        found: dict[str, SinkRow] = {}
+        for row in await self._reads.sinks(namespace):
+            try:
+                sink_of(row)
+            except msgspec.ValidationError as error:
+                if self._told.get(row.sink_id) != row.revision:
+                    self._told[row.sink_id] = row.revision
+                    extra = {"event": "sink_unreadable", "sink": row.name}
+                    log.error("the sink %r is told nothing, for it cannot be read: %s", row.name, error, extra=extra)  # noqa: TRY400
+            else:
+                found[row.name] = row
+        return found
 
     # Looking for events
 

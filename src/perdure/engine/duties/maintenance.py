@@ -7,6 +7,7 @@ Out:  how many things each part did; of a part that failed, why. The others are 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from perdure.clock import Clock, pause
@@ -23,6 +24,8 @@ class MaintenancePart(NamedTuple):
     name: str
     counted_as: str
     work: Callable[[], Awaitable[int]]
+    # Whether what it waits for is not ours.
+    waits_outside: bool = False
 
 
 Counts: TypeAlias = dict[str, int]
@@ -39,25 +42,36 @@ class Maintenance:
         self._duties = duties
 
     async def tick(self, namespace: str, until: int, *others: MaintenancePart) -> tuple[Counts, Errors]:
-        """Do each part once, those of the caller first, by a time on the clock that nobody sets."""
+        """Do each part once, those of the caller first, by a time on the clock that nobody sets.
+
+        Those that wait for somebody outside are the last, all beside each other: a receiver that hangs until the time
+        is over would keep every other part from its turn, in each tick anew.
+        """
         counts: Counts = {}
         errors: Errors = {}
-        for part in (*others, *self._parts(namespace)):
-            left = until - self._clock.monotonic()
+
+        async def do(part: MaintenancePart) -> None:
             try:
-                done = await self._within(left, part)
+                done = await self._within(until - self._clock.monotonic(), part)
                 counts[part.counted_as] = counts.get(part.counted_as, 0) + done
             except Exception as error:  # noqa: BLE001 - one part that fails must not stop the others
                 errors[part.name] = f"{type(error).__name__}: {error}"
                 extra = {"event": "part_failed", "part": part.name}
                 log.warning("maintenance of %r failed: %s", part.name, error, extra=extra)
+
+        parts = (*others, *self._parts(namespace))
+        for part in parts:
+            if not part.waits_outside:
+                await do(part)
+        await asyncio.gather(*(do(part) for part in parts if part.waits_outside))
         return counts, errors
 
     def _parts(self, namespace: str) -> Iterator[MaintenancePart]:
         yield MaintenancePart("rescue", "rescued", self._takeover.rescue)
         yield MaintenancePart("overdue", "overdue", lambda: self._stopping.close_overdue(namespace, self._clock.now()))
         for name, loop in list(self._duties.loops.items()):
-            yield MaintenancePart(name, loop.counted_as, lambda loop=loop: loop.once(namespace))  # type: ignore[misc]  # bound now
+            work = partial(loop.once, namespace)
+            yield MaintenancePart(name, loop.counted_as, work, loop.waits_outside)
 
     async def _within(self, ms: int, part: MaintenancePart) -> int:
         """What a part answers; TimeoutError when that is not there in time, or there is none left to begin with."""

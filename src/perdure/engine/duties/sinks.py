@@ -37,6 +37,8 @@ PAGE, PAGES = 256, 20
 LONGEST_ERROR = 500
 # While all that is due is of runs that are under way, it is looked so often for others.
 FULL_MS = 500
+# What a sink missed may have happened so much before it was behind, and may be written until so much after it is told.
+LATE_MS = 60_000
 
 
 class Outcomes:
@@ -58,6 +60,7 @@ class SinkDuty:
     """Sends what waits for one sink; one that `is_patient` waits in each tick until that is done."""
 
     counted_as = "delivered"
+    waits_outside = True
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class SinkDuty:
         self._row = row
         self._sink = sink_of(row)
         self._sender: EventSender | None = None
+        self._replaced: list[EventSender] = []
         self._health = UP if self._sink.down_at is None else SinkHealth(down_at=self._sink.down_at)
         self._probe_at = 0
         # Whether the receiver wants nothing more at all.
@@ -128,8 +132,11 @@ class SinkDuty:
         """The sink as it is by now."""
         before, (self._row, self._sink) = self._sink.target, (row, sink_of(row))
         if self._sink.target != before and self._sender is not None:
-            sender, self._sender = self._sender, None
-            await sender.close()
+            # What is under way ends as it was begun.
+            self._replaced.append(self._sender)
+            self._sender = None
+        if not self._tasks:
+            await self._close_replaced()
         if self._sink.paused:
             self._give_back()
 
@@ -231,6 +238,9 @@ class SinkDuty:
         """Send the events of one run, in order, up to the first that is not taken; the others are behind it."""
         run_id = chain[0].run_id
         for place, row in enumerate(chain):
+            if sender is not self._sender:
+                # The sink is another one by now; the rest is read again.
+                break
             try:
                 await sender.send(self._event(row))
             except Exception as error:  # noqa: BLE001 - users' code, and networks
@@ -314,7 +324,7 @@ class SinkDuty:
         if behind_at is None:
             return
         if (await self._reads.backlog(self._row.sink_id)).waiting * 2 <= self._row.max_backlog:
-            body = msgspec.json.encode({"since": behind_at, "until": now}).decode()
+            body = msgspec.json.encode({"since": behind_at - LATE_MS, "until": self._clock.now() + LATE_MS}).decode()
             await self._apply(EndGap(self._row.sink_id, GAP, body, now))
             self._row = self._row._replace(behind_at=None)
 
@@ -347,6 +357,11 @@ class SinkDuty:
                 await self._note(self._clock.now())
         if self._sender is not None:
             await self._sender.close()
+        await self._close_replaced()
+
+    async def _close_replaced(self) -> None:
+        while self._replaced:
+            await self._replaced.pop().close()
 
 
 def moved_to(row: SinkRow, sink: Sink) -> MoveSink:

@@ -17,7 +17,7 @@ from perdure.engine.outbox.events import event_of, moment
 from perdure.engine.outbox.rows import checked_sink, columns_of, sink_of
 from perdure.engine.outbox.sinks import EventSenders, Sink
 from perdure.engine.ports.outbox import SinkState, Undelivered
-from perdure.errors import SinkExists, SinkFailed, SinkNotFound, SinkNotReady
+from perdure.errors import SinkExists, SinkFailed, SinkNotFound, SinkNotReady, StoreError
 from perdure.ids import Ids
 from perdure.kernel.outbox import TEST, OutboxEvent
 from perdure.kernel.position import Position
@@ -87,7 +87,7 @@ class StoreOutbox:
         """Change what is given; what waits already stays as it is."""
         while True:
             row = await self._row(namespace, name)
-            if await self._change(row, replaced(sink_of(row), changes)):
+            if await self._change(row, replaced(self._read(row), changes)):
                 self._duties.look()
                 return
 
@@ -111,23 +111,35 @@ class StoreOutbox:
             pass
 
     async def reconcile(self, namespace: str, declared: Mapping[str, Sink]) -> None:
-        """Make sinks as the code of this worker says; how each does stays as it is."""
+        """Make sinks as the code of this worker says; how each does stays as it is.
+
+        Where all of them have been so for long, no transaction is open that has not seen them.
+        """
+        is_new = False
         for name, sink in declared.items():
             is_done = False
             while not is_done:
                 row = await self._reads.sink(namespace, name)
                 if row is None:
                     is_done = await self._insert(namespace, name, sink)
+                    is_new |= is_done
                     continue
-                known = sink_of(row)
+                try:
+                    known = self._read(row)
+                except StoreError as error:
+                    # It must not keep this worker from its runs.
+                    log.error("a sink stays as it is: %s", error, extra={"event": "sink_unreadable"})  # noqa: TRY400
+                    break
                 if type(known.target) is not type(sink.target):
                     text = "the sink %r of the code is not made: one that people made has its name"
                     log.warning(text, name, extra={"event": "sink_name_taken"})
                     break
                 wanted = msgspec.structs.replace(sink, **{field: getattr(known, field) for field in _STAYS})
+                is_new |= wanted != known or known.created_at > self._clock.now() - PATIENCE_MS
                 is_done = wanted == known or await self._change(row, wanted)
-        if declared:
+        if is_new:
             await self._until_seen()
+        if declared:
             self._duties.look()
 
     # Reading
@@ -135,7 +147,7 @@ class StoreOutbox:
     async def all(self, namespace: str) -> list[SinkState]:
         """All of them, by name."""
         rows = await self._reads.sinks(namespace)
-        return [SinkState(row, sink_of(row), await self._reads.backlog(row.sink_id)) for row in rows]
+        return [SinkState(row, self._read(row), await self._reads.backlog(row.sink_id)) for row in rows]
 
     async def dead_letters(self, namespace: str, name: str, limit: int) -> list[Undelivered]:
         """What it did not take, the oldest first."""
@@ -201,7 +213,7 @@ class StoreOutbox:
     async def test(self, namespace: str, name: str) -> None:
         """Send an event from this process, now; SinkFailed."""
         row = await self._row(namespace, name)
-        sender = self._senders(name, sink_of(row).target)
+        sender = self._senders(name, self._read(row).target)
         if sender is None:
             raise SinkFailed(name, "this process has no code for it; test it where the worker is")
         now = self._clock.now()
@@ -219,6 +231,14 @@ class StoreOutbox:
         if row is None:
             raise SinkNotFound(name, namespace)
         return row
+
+    def _read(self, row: SinkRow) -> Sink:
+        """The sink in a row; StoreError when it cannot be read."""
+        try:
+            return sink_of(row)
+        except msgspec.ValidationError as error:
+            trouble = f"the sink {row.name!r} cannot be read: {error}; remove it and make it anew"
+            raise StoreError(self._url, trouble) from None
 
     async def _apply(self, operation: Operation) -> Settlement:
         answer = await self._committer.apply(operation)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from perdure.engine.ports import Declared
 from perdure.engine.schedules.deciding import Deciding
 from perdure.engine.schedules.rows import ScheduleRows
+from perdure.errors import StoreError
+from perdure.kernel.schedules import Schedule
 from perdure.stores.operations import DeleteSchedule, Operation
 from perdure.stores.records import ScheduleRow
 
@@ -38,7 +40,7 @@ class DeclaredSchedules:
             operations: list[Operation] = []
             told: list[str] = []
             rows = {row.name: row for row in await self._reads.declared(namespace)}
-            others = {name for name, row in rows.items() if queues and self._rows.read(row).call.queue not in queues}
+            others = {name for name, row in rows.items() if queues and not self._starts_on(row, queues)}
             for name, wanted in declared.items():
                 if name not in others and (not queues or wanted.call.queue in queues):
                     operations += await self._reconciled(namespace, name, wanted, rows.get(name), told)
@@ -61,11 +63,25 @@ class DeclaredSchedules:
         if row is None:
             told.append(f"made {name!r}, {when}")
             return [self._rows.insertion(namespace, name, call, when, "code")]
-        known = self._rows.read(row)
+        known = self._read(row)
+        if known is None:
+            return []
         if (known.call, known.when) == declared:
             return []
         told.append(f"changed {name!r} to {when}")
         return self._rows.change(await self._rows.decided(row), when, call, "code")
+
+    def _starts_on(self, row: ScheduleRow, queues: Sequence[str]) -> bool:
+        known = self._read(row)
+        return known is not None and known.call.queue in queues
+
+    def _read(self, row: ScheduleRow) -> Schedule | None:
+        """The schedule in a row; None for one that cannot be read, which must not keep others from being made."""
+        try:
+            return self._rows.read(row)
+        except StoreError as error:
+            log.error("a schedule stays as it is: %s", error, extra={"event": "schedule_unreadable"})  # noqa: TRY400
+            return None
 
     async def refresh(self, namespace: str) -> None:
         """Compute the next times anew, by the rules of time zones that are installed now."""
