@@ -648,6 +648,16 @@ async def test_a_sink_that_is_behind_is_told_of_the_gap(env: Environment, record
         assert (await info_of(env, "slow")).state == "active"
 
 
+async def test_hardly_more_waits_for_a_sink_than_may(env: Environment, record: Callable[..., Recorder]) -> None:
+    """It is counted now and then: soon enough that not even a twentieth too much has come."""
+    record("counted", events=("run.started",), max_backlog=60)
+    async with env:
+        await env.app.outbox.pause("counted")
+        for _ in range(35):
+            await env.app.start_many(*[outbox_waits.options(delay=3600).call() for _ in range(2)])
+        assert 57 < (await info_of(env, "counted")).backlog <= 61
+
+
 async def test_a_gap_spans_what_is_written_until_it_is_told(env: Environment, record: Callable[..., Recorder]) -> None:
     """What another process writes between the look and the end of the gap is missing, too."""
     recorder = record("gapped", events=("run.started",), max_backlog=4)

@@ -135,6 +135,44 @@ def test_a_look_costs_the_same_however_many_runs_are_parked(tmp_path: Path, name
     assert steps[1] <= steps[0] + 20, f"{steps} steps beside 100 and 2,000 parked runs"
 
 
+# Two sinks: so much waits for one, which takes nothing, and for the other the newest event of all.
+SINKS = """
+insert into sinks (sink_id, namespace, name, revision, types, workflows, max_backlog, behind_at, delivered, body)
+values ('live', 'main', 'live', 1, 1, null, 100000, null, 0, '{}'),
+       ('stuck', 'main', 'stuck', 1, 1, null, 100000, null, 0, '{}')
+"""
+WAITING = """
+insert into outbox (n, sink_id, run_id, type, number, at, attempts, next_at)
+{overriding}
+select n, 'stuck', 'run-' || n, 'run.started', 1, 1, 0, 0
+  from {numbers}
+ union all
+select 200007, 'live', 'newest', 'run.started', 1, 1, 0, 0
+"""
+# What a worker asks of each sink, and what each transaction that has told sinks something does at its end.
+ASKED_OF_OUTBOX: dict[str, object] = {"sink_id": "live", "now": NOW, "limit": 256, "count": 1}
+OUTBOX_LOOKS = ["next_event", "fresh_events", "tried_events", "mark_behind"]
+
+
+@pytest.mark.parametrize("name", OUTBOX_LOOKS)
+def test_a_sink_costs_the_same_however_much_waits_for_another(tmp_path: Path, name: str) -> None:
+    """One that is paused or down must slow down neither the other sinks nor those who write."""
+    steps = []
+    for waiting in (100, 2000):
+        path = tmp_path / f"{waiting}.db"
+        fill(path, 0, 0, 1)
+        numbers = (
+            f"(with recursive up (n) as (select 1 union all select n + 1 from up where n < {waiting}) select n from up)"
+        )
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(SINKS)
+            db.execute(WAITING.format(overriding="", numbers=numbers))
+            db.commit()
+            steps.append(steps_of(db, queries("sqlite")[name], ASKED_OF_OUTBOX))
+
+    assert steps[1] <= steps[0] + 20, f"{steps} steps beside 100 and 2,000 events"
+
+
 # Runs of two kinds and of activities on a queue, most of them ended or asleep, that have all there is in common; and
 # older than all of them a few of each status. Held are some of the oldest.
 STATUSES = [status.value for status in Status]

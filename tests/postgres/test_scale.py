@@ -16,13 +16,17 @@ from perdure.stores.postgres.connections import BY_KEYS, Connection
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.records import RunFilter
 from tests.test_scale import (
+    ASKED_OF_OUTBOX,
     FAR_AWAY,
     FEW_BEFORE,
     LISTS,
     LOOKS,
     MANY_IN_COMMON,
     NOW,
+    OUTBOX_LOOKS,
+    SINKS,
     STATUSES,
+    WAITING,
     check_lists,
     led,
 )
@@ -192,6 +196,25 @@ async def test_a_look_costs_the_same_however_many_priorities_there_are(
     pages = await too_dear(url, wake_at, known, workflow, names, "n - 10000")
     # Of so many priorities two ways down an index; or so many runs, on as many pages.
     assert all(count <= 2 * MOST_PAGES for count in pages.values()), pages
+
+
+@pytest.mark.parametrize("known", ["nothing", "all"])
+async def test_a_sink_costs_the_same_however_much_waits_for_another(url: str, known: str) -> None:
+    """One that is paused or down must slow down neither the other sinks nor those who write."""
+    pages = {}
+    async with filled(url, NOW, known) as db:
+        await db.execute("alter table outbox set (autovacuum_enabled = false)")
+        await db.execute(SINKS)
+        numbers = f"generate_series(1, {MANY}) as n"
+        await db.execute(WAITING.format(overriding="overriding system value", numbers=numbers))
+        await db.execute("analyze outbox" if known == "all" else "select 1")
+        # As the function has it that writes batches.
+        await db.execute("set enable_seqscan = off")
+        for mode in ("force_custom_plan", "force_generic_plan"):
+            await db.execute(f"set plan_cache_mode = {mode}")
+            for name in OUTBOX_LOOKS:
+                pages[name, mode] = await pages_of(db, prepared(name, address_of(url).schema), ASKED_OF_OUTBOX)
+    assert {which: count for which, count in pages.items() if count > MOST_PAGES} == {}
 
 
 async def with_many_in_common(url: str, many: int) -> Connection:

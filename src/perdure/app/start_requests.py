@@ -58,7 +58,7 @@ def recorded(wanted: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str
 def bound(call: object, whose: str = "start_many() takes") -> BoundCall[Any]:
     """A workflow with its arguments; BadOption for anything else."""
     if not isinstance(call, BoundCall):
-        raise BadOption(f"{call!r} is not a call; {whose} calls such as pack.call(1)")
+        raise BadOption(f"{call!r:.100} is not a call; {whose} calls such as pack.call(1)")
     return call
 
 

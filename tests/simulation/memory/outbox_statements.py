@@ -113,23 +113,20 @@ def sink_of_id(view: View, *, sink_id: str) -> Found:
 
 
 @statement
-def mark_behind(view: View, *, now: int) -> Steps[Found]:
-    count = 0
+def mark_behind(view: View, *, now: int, count: int) -> Steps[Found]:
+    known = {**view.tables.outbox.rows, **view.outbox.own}
+    newest = max((n for n, event in known.items() if event is not None), default=0)
+    marked = 0
     for row in sinks_in(view):
-        if row.behind_at is None and len(waiting_in(view, row.sink_id)) >= row.max_backlog and _has_run_up(view, row):
-            count += (
+        part = max(row.max_backlog // 20, 1)
+        is_counted = row.behind_at is None and newest // part != (newest - count) // part
+        if is_counted and len(waiting_in(view, row.sink_id)) > row.max_backlog - part:
+            marked += (
                 yield from _change_sink(
                     view, row.sink_id, lambda row: row._replace(behind_at=now) if row.behind_at is None else None
                 )
             ).count
-    return changed(count)
-
-
-def _has_run_up(view: View, row: SinkRow) -> bool:
-    known = {**view.tables.outbox.rows, **view.outbox.own}
-    newest = max((n for n, event in known.items() if event is not None), default=0)
-    fresh = [event.n for event in waiting_in(view, row.sink_id) if event.next_at == 0]
-    return bool(fresh) and newest - min(fresh) + 1 >= row.max_backlog
+    return changed(marked)
 
 
 @statement

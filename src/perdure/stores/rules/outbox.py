@@ -139,7 +139,7 @@ def queue_applied(
     if skipped:
         count += (yield ManyRows("queue_decisions", skipped)).count
     if count:
-        yield Query("mark_behind", {"now": now})
+        yield Query("mark_behind", {"now": now, "count": count})
 
 
 def _is_later(row: tuple[Any, ...]) -> bool:

@@ -4,14 +4,15 @@
 -- next_event: when the next event of a sink is due, 0 for at once.
 select min(next_at) from outbox where sink_id = :sink_id and next_at is not null;
 
--- fresh_events: those that were not tried yet, the oldest first.
+-- fresh_events: those that were not tried yet, the oldest first; asked as a range, so that what waits for other sinks is
+-- not walked through.
 select n, outbox.run_id, outbox.workflow_id, outbox.workflow, type, number, at, outbox.step, outbox.held, outbox.attributes, attempts, next_at, runs.entity_id, runs.correlation_id, runs.parent_id,
        (select max(earlier.n) from outbox as earlier where earlier.sink_id = outbox.sink_id and earlier.run_id = outbox.run_id and earlier.n < outbox.n) as previous
   from outbox
   left join runs on runs.run_id = outbox.run_id
  where sink_id = :sink_id
-   and next_at = 0
- order by n
+   and next_at <= 0
+ order by next_at, n
  limit :limit::bigint;
 
 -- tried_events: those that are to be tried again by now.

@@ -36,13 +36,14 @@ select * from sinks where sink_id = :sink_id;
 select * from sinks where namespace = :namespace order by name;
 
 -- mark_behind: a sink that too much waits for is told nothing more until it has caught up.
--- Counted only when so many events came since the oldest that was not tried.
+-- Counted only by who has written the last of each twentieth of what may wait, or every transaction would pay for a
+-- sink that takes nothing; so that never more waits, as few as a twentieth less are too much.
 update sinks
    set behind_at = :now::bigint
  where behind_at is null
    and case
-         when (select max(n) from outbox) - (select min(n) from outbox where outbox.sink_id = sinks.sink_id and next_at = 0) + 1 >= max_backlog
-           then (select count(*) from outbox where outbox.sink_id = sinks.sink_id) >= max_backlog
+         when (select max(n) from outbox) / greatest(max_backlog / 20, 1) <> ((select max(n) from outbox) - :count::bigint) / greatest(max_backlog / 20, 1)
+           then (select count(*) from outbox where outbox.sink_id = sinks.sink_id) > max_backlog - greatest(max_backlog / 20, 1)
          else false
        end;
 

@@ -70,7 +70,10 @@ def write_batch(schema: str) -> Function:
         log_changes=log_changes.strip(),
         told_events=told_events(schema),
         queue_events=_with_rows("queue_events", "told_events", schema).strip(),
-        mark_behind=_with_rows("mark_behind", "", schema).strip().replace(":now::bigint", "(given ->> 'now')::bigint"),
+        mark_behind=_with_rows("mark_behind", "", schema)
+        .strip()
+        .replace(":now::bigint", "(given ->> 'now')::bigint")
+        .replace(":count::bigint", "changed"),
     )
     name = f"write_batch_{hashlib.blake2b(anonymous.encode(), digest_size=6).hexdigest()}"
     return Function(f"{quoted(schema)}.{name}", anonymous.replace("{function}", name))
