@@ -1,5 +1,8 @@
 """Many at once: exactly the runs that were there and still match, each once, whatever happens in between."""
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,6 +178,27 @@ async def test_one_bad_run_never_stops_the_others() -> None:
         found = await env.app.broadcast(nod, 9, where="true")
         assert (found.matched, found.done, found.errors["InboxFull"].count) == (7, 6, 1)
         assert found.errors["InboxFull"].ids == (runs[3].id,)
+
+
+async def test_a_run_whose_row_is_spoilt_between_two_looks_never_stops_the_others(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has changed since it was read, so it is looked at once more, and cannot be compared with the filter then."""
+    path = str(quick_path / "test.db")
+    async with Environment(path) as env:
+        runs = await some(env, 3)
+        await env.pass_time(20)
+        ask = bulk_part.StoreBulk._ask
+
+        async def ask_late(self: Any, row: Any, *how: Any) -> Any:
+            if row.workflow_id == runs[1].id:
+                with closing(sqlite3.connect(path)) as db, db:
+                    db.execute("update runs set attributes = '[1]', step = 'on' where workflow_id = ?", [runs[1].id])
+            return await ask(self, row, *how)
+
+        monkeypatch.setattr(bulk_part.StoreBulk, "_ask", ask_late)
+        found = await env.app.pause_all(where="true")
+        assert (found.done, found.errors["RunUnreadable"].ids) == (2, (runs[1].id,))
 
 
 async def test_of_many_bad_runs_ten_are_named() -> None:

@@ -129,7 +129,9 @@ class Both:
 
     def found(self, store: SqliteStore | PostgresStore, where: str) -> list[str]:
         """The ids of the runs that match, those that cannot be read among them."""
-        page = self._runner.run(store.reads.matching.page(RunQuery("main", parse(where, now=FIRST), limit=1000)))
+        wanted = parse(where, now=FIRST)
+        page = self._runner.run(store.reads.matching.page(RunQuery("main", wanted, limit=1000)))
+        assert all(matches(wanted, run_fields(row)) for row in page.rows if isinstance(row, RunRow)), where
         return sorted(row.workflow_id if isinstance(row, RunRow) else row.id for row in page.rows)
 
     def close(self) -> None:

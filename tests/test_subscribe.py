@@ -1,8 +1,9 @@
 """Subscriptions: runs that match, then each as it changes, at least once and without a gap."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -400,6 +401,25 @@ async def test_a_slow_reader_holds_one_entry_for_a_run(env: Environment) -> None
             (reader,) = env.engine.subscriptions._subscribers
             assert len(reader._waiting) == 1
             assert await slow.next() == [("a", "19", False)]
+
+
+@pytest.mark.parametrize("spoilt", ["outcome = 'no JSON'", "outcome = '[1]'", "attributes = '[1]'"])
+async def test_a_run_that_cannot_be_read_keeps_nobody_from_the_others(quick_path: Path, spoilt: str) -> None:
+    """One damaged row, and no subscriber of the process would ever be told of any run again."""
+    path = str(quick_path / "test.db")
+    async with Environment(path) as env:
+        bad = await env.start(watched.options(id="bad"), "a")
+        good = await env.start(watched.options(id="good"), "a")
+        await bad.signal(go, "fail")
+        await env.settle()
+        async with watching(env, where="workflow = 'watched' and error is null") as watcher:
+            assert await watcher.next() == [("good", "a", False)]
+            await bad.set_attributes(note=1)
+            with closing(sqlite3.connect(path)) as db, db:
+                db.execute(f"update runs set {spoilt} where workflow_id = 'bad'")
+            await env.pass_time(1)
+            await good.signal(go, "b")
+            assert (await watcher.until(lambda change: change.run.step == "b")).run.id == "good"
 
 
 async def test_many_subscribers_share_one_look(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,8 @@ class StoreBulk:
             raise
         except PerdureError as error:
             return error
+        except rows.Garbled as error:
+            return RunUnreadable(self._url, row.run_id, row.workflow_id, str(error))
 
     async def _done(self, row: RunRow, action: BulkAction, where: Filter) -> bool:
         for attempt in range(TRIES):

@@ -246,8 +246,11 @@ def _numbers(number: float) -> tuple[float, int | None]:
 
 def run_fields(row: RunRow) -> RunFields:
     """A run as filters see it; Garbled."""
-    error = rows.error_text(row)
-    found = _attributes(row.attributes or "{}")
+    error = _error(row)
+    try:
+        found = _attributes(row.attributes or "{}")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as trouble:
+        raise rows.Garbled(f"its attributes cannot be read: {trouble}") from None
     return RunFields(
         id=row.workflow_id,
         run_id=row.run_id,
@@ -268,6 +271,14 @@ def run_fields(row: RunRow) -> RunFields:
         # No database keeps a zero character in a text: such a text is there, and equals nothing.
         attributes={name: _comparable(value) for name, value in found.items()},
     )
+
+
+def _error(row: RunRow) -> str | None:
+    """Why a run ended without a result; nothing where its outcome cannot be read, which is so for databases, too."""
+    try:
+        return rows.error_text(row)
+    except (msgspec.MsgspecError, ValueError, TypeError, AttributeError):
+        return None
 
 
 def _comparable(value: object) -> object:
