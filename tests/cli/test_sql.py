@@ -238,6 +238,37 @@ def test_the_secret_of_tokens_is_not_read_on_postgres(empty_url: str, sql: str) 
         statement.rows_of(empty_url, sql, 10)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select pg_cancel_backend(pid) from pg_stat_activity where false",
+        "select 1 where PG_Terminate_Backend(0)",
+        "select pg_notify('perdure', '')",
+        "select pg_try_advisory_lock(1)",
+        "select pg_stat_reset()",
+    ],
+)
+def test_what_acts_on_the_server_without_writing_is_refused(empty_url: str, sql: str) -> None:
+    """To end the sessions of all workers is not to read, though no table is written by it."""
+    with pytest.raises(BadOption, match="does more than read"):
+        statement.rows_of(empty_url, sql, 10)
+
+
+@pytest.mark.parametrize(
+    "value", ["'200000-01-01'::timestamp", "'24:00'::time", "'infinity'::interval", "most_common_vals"]
+)
+def test_a_value_without_its_like_here_is_to_be_asked_for_as_text(empty_url: str, value: str) -> None:
+    """It is no lost connection, and to try again would not help."""
+    with pytest.raises(BadOption, match="::text"):
+        statement.rows_of(empty_url, f"select {value} from (select * from pg_stats limit 1) as s", 10)
+    assert statement.rows_of(empty_url, f"select ({value})::text from (select * from pg_stats limit 1) as s", 10).rows
+
+
+def test_a_statement_that_is_no_text_is_refused(url: str) -> None:
+    with pytest.raises(BadOption, match="no text"):
+        statement.rows_of(url, "select '\udcff'", 10)
+
+
 def test_a_statement_that_has_no_plan_is_told_so(empty_url: str) -> None:
     """The server would tell of a mistake in what nobody has typed."""
 

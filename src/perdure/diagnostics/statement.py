@@ -6,6 +6,7 @@ Out:  columns and rows. What would change anything is refused by the database it
 
 import asyncio
 
+from perdure.errors import BadOption
 from perdure.stores.health import StatementRows
 from perdure.stores.sqlite.checks import statement
 from perdure.stores.urls import file_of, is_postgres
@@ -18,6 +19,10 @@ SECONDS = 30.0
 
 def rows_of(url: str, sql: str, limit: int, seconds: float = SECONDS) -> StatementRows:
     """What a statement finds; BadOption when the database refuses it."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise BadOption("the statement holds bytes that are no text") from None
     if is_postgres(url):
         from perdure.stores.postgres.checks import statement as on_postgres  # noqa: PLC0415 - its driver is an extra
 

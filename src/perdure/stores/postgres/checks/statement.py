@@ -4,7 +4,7 @@ In:   a URL, a statement, and how many rows are wanted.
 Out:  columns and rows. What writes is refused by the server: the transaction is read-only, has a timeout, and what is
       prepared is a single statement. The server's plan of it names the tables that are read, through views as well:
       one that reads the table with the secret of tokens is refused, and so are functions that run text or read files,
-      of which no plan tells what they read.
+      of which no plan tells what they read, and those that act on the server although they write no table.
 """
 
 import json
@@ -27,6 +27,12 @@ HIDDEN = re.compile(
     r"|lo_|loread|lowrite|pg_stat_file)\w*\(",
     re.IGNORECASE,
 )
+# What acts though it writes no table, which a read-only transaction lets pass: on other sessions, or on the server.
+ACTING = re.compile(
+    r"\b(pg_terminate_backend|pg_cancel_backend|pg_notify|pg_advisory_|pg_try_advisory_|pg_logical_emit_message|pg_reload_"
+    r"|pg_rotate_|pg_switch_|pg_promote|pg_create_|pg_drop_|pg_stat_reset|pg_wal_replay_)\w*\(",
+    re.IGNORECASE,
+)
 
 
 async def rows_of(url: str, sql: str, limit: int, seconds: float) -> StatementRows:
@@ -44,6 +50,11 @@ async def rows_of(url: str, sql: str, limit: int, seconds: float) -> StatementRo
             found = await (await statement.cursor()).fetch(limit + 1)
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise BadOption(f"the database refuses this statement: {error}; {READABLE}") from None
+        except (asyncpg.InternalClientError, OverflowError, ValueError) as error:
+            if connection.is_closed():
+                raise
+            # The server has answered, and what it found has no like here: an infinite time, a list of anything.
+            raise BadOption(f"a value that was found cannot be read: {error}; have it as text (::text)") from None
         return StatementRows(columns, [tuple(row) for row in found[:limit]], has_more=len(found) > limit)
 
 
@@ -65,6 +76,8 @@ def _check(plan: str) -> None:
             raise BadOption(
                 f"{found.group()[:-1]} reads what the database does not tell beforehand; read tables and views"
             )
+        if (found := ACTING.search(value)) is not None:
+            raise BadOption(f"{found.group()[:-1]} does more than read; whoever means it has psql; {READABLE}")
 
 
 def _entries(value: object, key: str = "") -> Iterator[tuple[str, str]]:
