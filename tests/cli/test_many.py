@@ -42,6 +42,16 @@ def test_who_does_not_say_yes_is_asked_and_told_what_matches(shell: Shell) -> No
     assert (code, "7 matched, 7 done, 0 skipped" in seen) == (0, True)
 
 
+def test_a_filter_may_be_as_long_here_as_anywhere(shell: Shell) -> None:
+    """What is shown before the question must not make it longer."""
+    started(shell, 2)
+    where = " or ".join([*["tenant = 'x'"] * 99, "id = 'g-1'"])
+    assert "1 run matches (g-1); say --yes to cancel it" in shell("cancel", "--where", where).err
+    assert "2 runs match (g-" in shell("resume", "--where", "true").err
+    assert shell("cancel", "--where", where, "--yes").json["done"] == 1
+    assert "1 run matches (g-1); say --yes to retry it" in shell("retry", "--where", where).err
+
+
 def test_errors_are_told_and_the_exit_code_is_1(shell: Shell) -> None:
     started(shell, 2)
     with closing(sqlite3.connect(shell.folder / "perdure.db")) as db, db:

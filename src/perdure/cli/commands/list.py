@@ -203,7 +203,9 @@ def _as_filter(filters: dict[str, Any]) -> tuple[str, dict[str, object]]:
         "held is not null" if word == HELD else f"held = '{word}'" for word in filters["status"] if word in HELD_WORDS
     ]
     parts += [f"({' or '.join(states)})"] if states else []
-    parts += [f"({filters['where']})"] if filters["where"] is not None else []
+    if filters["where"] is not None:
+        # Alone it stands as it is: it may be as deep as a filter can be.
+        parts.append(f"({filters['where']})" if parts else filters["where"])
     return " and ".join(parts) or "true", params | (filters["params"] or {})
 
 

@@ -17,14 +17,18 @@ import perdure
 from perdure.cli.input.database import client, under
 from perdure.cli.output.errors import FAILED, Mistake, warn
 from perdure.cli.output.tables import errors, is_for_people, print_json, screen
+from perdure.kernel.status import HELD
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.views.bulk import Bulk
 
 FEW_IDS = 5
-OPEN = "status in ('pending', 'running', 'suspended')"
+# So many runs are read for them: activities on a queue may be among those that are held.
+MOST_READ = 50
+OPEN = ("pending", "running", "suspended")
 # Of which runs it can be asked, for the ids that are shown.
 POSSIBLE = {
-    "retry": "status in ('failed', 'timed_out', 'cancelled', 'terminated')",
-    "resume": "(held is not null or status in ('pending', 'running'))",
+    "retry": ("failed", "timed_out", "cancelled", "terminated"),
+    "resume": (HELD, "pending", "running"),
 }
 
 
@@ -89,10 +93,10 @@ class Many:
             counted = await asked(app, **self._which, dry_run=True, progress=None)
             if not counted.matched or self._yes:
                 return counted.matched, []
-            where = f"({self._which['where']}) and {POSSIBLE.get(verb, OPEN)} and not workflow like 'task:%'"
-            return counted.matched, [
-                run.id for run in await app.list(where=where, params=self._which["params"], limit=FEW_IDS)
-            ]
+            # Beside the filter: one that is as long as a filter may be has no room for more.
+            page = await app.list(**self._which, status=POSSIBLE.get(verb, OPEN), limit=MOST_READ)
+            started = [run.id for run in page if not run.workflow.startswith(TASK_PREFIX)]
+            return counted.matched, (started or [run.id for run in page])[:FEW_IDS]
 
     async def _act(self, asked: Asking, count: int) -> Bulk:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
