@@ -9,6 +9,7 @@ def test_runs_are_found_counted_and_marked(shell: Shell) -> None:
     shell("run", "shop:declines", "--id", "d-1")
 
     assert shell("set", "g-1", "tenant=acme", "tier=null").json == {"tenant": "acme"}
+    assert shell("set", "g-1", "self=1", "patch=1").json == {"tenant": "acme", "self": 1, "patch": 1}
     found = shell("list", "--where", "tenant = :who or error like '%declined'", "--param", "who=acme").json
     assert [run["workflow_id"] for run in found] == ["d-1", "g-1"]
     assert shell("count", "--where", "tier = 2").json == 2

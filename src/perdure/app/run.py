@@ -213,7 +213,7 @@ class Run(Generic[R_co]):
             ) from None
         return restored_answer(self.id, name, answer, answers)
 
-    async def set_attributes(self, **patch: object) -> None:
+    async def set_attributes(self, /, **patch: object) -> None:
         """Merge into the run's attributes from outside, open or closed; None takes one away.
 
         The run is found by them at once. Its code does not see them: what it reads is what it was started with and

@@ -333,7 +333,7 @@ class SyncRun(SyncHandle[R_co]):
         work = self._inner.ask(request, value, timeout=timeout, id=id)
         return self._bridge.wait(work)
 
-    def set_attributes(self, **patch: object) -> None:
+    def set_attributes(self, /, **patch: object) -> None:
         """Merge into the run's attributes from outside, open or closed; None takes one away.
 
         The run is found by them at once. Its code does not see them: what it reads is what it was started with and
