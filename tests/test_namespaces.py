@@ -10,6 +10,7 @@ import pytest
 from perdure import (
     BadId,
     BadOption,
+    Log,
     NamespaceDetail,
     NamespaceExists,
     NamespaceNotEmpty,
@@ -132,6 +133,19 @@ async def test_a_namespace_with_runs_or_workers_is_not_deleted(env: Environment)
             await run.terminate()
         with pytest.raises(NamespaceNotEmpty, match=r"it has 1 run\(s\), open or closed, 0 worker\(s\)"):
             await env.app.namespaces.delete("blue")
+
+
+async def test_a_namespace_with_a_sink_is_not_deleted(env: Environment) -> None:
+    """Whoever makes one of that name later would send what happens in it to a stranger."""
+    async with env:
+        await env.app.namespaces.create("blue")
+        async with beside(env, "blue", worker=False) as blue:
+            await blue.app.outbox.add("audit", Log(), events=("run.*",))
+            with pytest.raises(NamespaceNotEmpty, match=r"0 schedule\(s\) and 1 sink\(s\)") as error:
+                await env.app.namespaces.delete("blue")
+            assert error.value.sinks == 1
+            await blue.app.outbox.remove("audit")
+        await env.app.namespaces.delete("blue")
 
 
 async def test_a_worker_that_died_does_not_keep_its_namespace(env: Environment) -> None:

@@ -28,7 +28,7 @@
     ├── RunNotFound
     ├── NamespaceNotFound         no namespace of this name
     ├── NamespaceExists           there is a namespace of this name already
-    ├── NamespaceNotEmpty         runs or workers are left in it; it cannot be deleted
+    ├── NamespaceNotEmpty         something is left in it; it cannot be deleted
     ├── RunClosed                 the run has ended; it cannot be signalled or stopped
     ├── RunOpen                   the run has not ended; it cannot be retried, nor forked under its own id
     ├── InboxFull                 the run has too many unread messages; it takes no more signals
@@ -471,22 +471,23 @@ class NamespaceExists(PerdureError):
 
 
 class NamespaceNotEmpty(PerdureError):
-    """Runs, workers or schedules are left in the namespace; it cannot be deleted. Runs are counted up to a limit."""
+    """Runs, workers, schedules or sinks are left in it, so it is not deleted. Runs are counted up to a limit."""
 
     MOST_COUNTED: ClassVar[int] = 10_000
 
-    def __init__(self, name: str, runs: int, workers: int, schedules: int = 0) -> None:
-        super().__init__(name, runs, workers, schedules)
+    def __init__(self, name: str, runs: int, workers: int, schedules: int = 0, sinks: int = 0) -> None:
+        super().__init__(name, runs, workers, schedules, sinks)
         self.name = name
         self.runs = runs
         self.workers = workers
         self.schedules = schedules
+        self.sinks = sinks
 
     def __str__(self) -> str:
         runs = f"{min(self.runs, self.MOST_COUNTED):,}{'+' * (self.runs > self.MOST_COUNTED)} run(s)"
         return (
-            f"the namespace {self.name!r} is not empty: it has {runs}, open or closed, {self.workers} worker(s) and "
-            f"{self.schedules} schedule(s); stop its workers and delete its schedules and runs first"
+            f"the namespace {self.name!r} is not empty: it has {runs}, open or closed, {self.workers} worker(s), "
+            f"{self.schedules} schedule(s) and {self.sinks} sink(s); stop its workers, and delete the rest first"
         )
 
 

@@ -60,11 +60,12 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class Remaining(msgspec.Struct, frozen=True):
-    """A namespace is not empty: how many runs, counted up to a number, workers and schedules are left in it."""
+    """A namespace is not empty: how many runs, counted up to a number, workers, schedules and sinks are left."""
 
     runs: int
     workers: int
     schedules: int = 0
+    sinks: int = 0
 
 
 class Taken(msgspec.Struct, frozen=True):

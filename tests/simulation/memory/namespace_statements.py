@@ -37,7 +37,9 @@ def left_in_namespace(view: View, *, namespace: str, most: int) -> Found:
     runs = {**view.tables.runs.rows, **view.runs.own}.values()
     workers = {**view.tables.workers.rows, **view.workers.own}.values()
     schedules = {**view.tables.schedules.rows, **view.schedules.own}.values()
-    left = [sum(row is not None and row.namespace == namespace for row in rows) for rows in (runs, workers, schedules)]
+    sinks = {**view.tables.sinks.rows, **view.sinks.own}.values()
+    every = (runs, workers, schedules, sinks)
+    left = [sum(row is not None and row.namespace == namespace for row in rows) for rows in every]
     return rows_of([(min(left[0], most), *left[1:])])
 
 

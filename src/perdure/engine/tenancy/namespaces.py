@@ -76,7 +76,7 @@ class StoreNamespaceRegistry:
         if isinstance(answer, Moved):
             raise await self._not_found(name)
         if isinstance(answer, Remaining):
-            raise NamespaceNotEmpty(name, answer.runs, answer.workers, answer.schedules)
+            raise NamespaceNotEmpty(name, answer.runs, answer.workers, answer.schedules, answer.sinks)
         if not isinstance(answer, Applied):
             raise refusal_of(answer, self._store.url)
 

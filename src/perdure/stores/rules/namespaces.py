@@ -24,9 +24,9 @@ def delete_namespace(delete: DeleteNamespace) -> Steps[Answer | None]:
     named = {"namespace": delete.namespace}
     if not (yield Query("reach_namespace", named)).rows:
         return Moved()
-    ((runs, workers, schedules),) = (yield Query("left_in_namespace", named | {"most": MOST_COUNTED + 1})).rows
-    if runs or workers or schedules:
-        return Remaining(runs, workers, schedules)
+    ((runs, workers, schedules, sinks),) = (yield Query("left_in_namespace", named | {"most": MOST_COUNTED + 1})).rows
+    if runs or workers or schedules or sinks:
+        return Remaining(runs, workers, schedules, sinks)
     yield Query("delete_keys", named)
     yield Query("delete_announced", named)
     yield Query("delete_namespace", named)

@@ -14,10 +14,11 @@ values (:namespace, :at::bigint)
 delete from namespaces
  where namespace = :namespace;
 
--- left_in_namespace: how many runs, up to a number, workers and schedules there are.
+-- left_in_namespace: how many runs, up to a number, workers, schedules and sinks there are.
 select (select count(*) from (select 1 from runs where namespace = :namespace limit :most::bigint) as counted),
        (select count(*) from workers where namespace = :namespace),
-       (select count(*) from schedules where namespace = :namespace);
+       (select count(*) from schedules where namespace = :namespace),
+       (select count(*) from sinks where namespace = :namespace);
 
 -- namespaces: all of them, by name.
 select namespace, created_at from namespaces order by namespace;
