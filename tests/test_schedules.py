@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -426,6 +426,37 @@ async def test_a_backfill_that_is_too_large_is_refused_with_its_number(env: Envi
             await env.app.schedules.backfill("eu", now, now + timedelta(days=1))
         with pytest.raises(BadSchedule):
             await env.app.schedules.backfill("eu", datetime(2020, 1, 1), now)  # noqa: DTZ001 - on purpose
+
+
+async def test_counting_a_backfill_that_is_too_large_lets_others_go_on(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Years of minutes take seconds to count, in which workers would lose their leases."""
+    walked = longest = 0
+    times_after = Cron.times_after
+
+    def counting(self: Cron, after: datetime) -> Iterator[datetime]:
+        nonlocal walked
+        for time in times_after(self, after):
+            walked += 1
+            yield time
+
+    async def others() -> None:
+        nonlocal longest
+        while True:
+            before = walked
+            await asyncio.sleep(0)
+            longest = max(longest, walked - before)
+
+    async with env:
+        await env.app.schedules.create("eu", tells_its_time.call(), Cron("* * * * *"))
+        monkeypatch.setattr(Cron, "times_after", counting)
+        now = as_moment(env.clock.now())
+        watching = asyncio.create_task(others())
+        with pytest.raises(BadSchedule, match="100,000 or more times"):
+            await env.app.schedules.backfill("eu", now - timedelta(days=365), now)
+        watching.cancel()
+        assert longest <= 1_000
 
 
 # In code

@@ -4,8 +4,10 @@ In:   names, calls, timetables.
 Out:  schedules made, changed, triggered and deleted; ScheduleNotFound, ScheduleExists, BadSchedule.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import get_args
 
 import msgspec
@@ -34,7 +36,9 @@ from perdure.stores.operations import DeleteSchedule
 from perdure.stores.records import DecisionRow, ScheduleRow
 
 # So many times a backfill may have; and so many are counted to say by how much it is too large.
-MOST_BACKFILLED, MOST_COUNTED = 10_000, 1_000_000
+MOST_BACKFILLED, MOST_COUNTED = 10_000, 100_000
+# After so many of them others have a turn.
+BREATH = 1_000
 PAGE = 500
 
 
@@ -150,7 +154,7 @@ class StoreSchedules:
         first, last = as_ms(moment("start", start)), as_ms(moment("end", end))
         if last < first or last > self._clock.now():
             raise BadSchedule(f"a backfill begins before it ends, and ends in the past: not {start} to {end}")
-        times = _counted(self._rows.read(await self._rows.get(namespace, name)), first, last)
+        times = await _counted(self._rows.read(await self._rows.get(namespace, name)), first, last)
         ids = [run_id_at(name, time) for time in times]
         existing = 0
         for page in range(0, len(ids), PAGE):
@@ -190,17 +194,22 @@ class StoreSchedules:
         return found
 
 
-def _counted(schedule: Schedule, first: int, last: int) -> list[int]:
+async def _counted(schedule: Schedule, first: int, last: int) -> list[int]:
     """The times of a backfill; BadSchedule when they are too many."""
-    times, count = [], 0
-    for time in schedule.when.times_after(as_moment(first) - MILLISECOND):
-        if as_ms(time) > last or count == MOST_COUNTED:
-            break
-        count += 1
-        if count <= MOST_BACKFILLED:
+    after = as_moment(first) - MILLISECOND
+    known = schedule.when.counted(after, as_moment(last))
+    times: list[int] = []
+    count = 0 if known is None else known[0]
+    if count <= MOST_BACKFILLED:
+        for number, time in enumerate(islice(schedule.when.times_after(after), MOST_COUNTED), start=1):
+            if as_ms(time) > last:
+                break
             times.append(as_ms(time))
+            if not number % BREATH:
+                await asyncio.sleep(0)
+        count = len(times)
     if count > MOST_BACKFILLED:
-        more = " or more" if count == MOST_COUNTED else ""
+        more = " or more" if known is None and count == MOST_COUNTED else ""
         raise BadSchedule(
             f"{count:,}{more} times of schedule {schedule.name!r} lie in this range, the most is {MOST_BACKFILLED:,}; "
             "give a shorter one"
