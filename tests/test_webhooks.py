@@ -250,3 +250,25 @@ async def test_a_secret_that_changes_while_an_event_is_under_way_costs_no_attemp
                 await asyncio.sleep(0.05)
         assert (found.dead, found.error, found.delivered) == (0, None, 2)
         assert got == [("run.started", False), ("run.completed", True)]
+
+
+async def test_a_sink_that_is_removed_lets_its_connections_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only at the end of the process, which may stay for months."""
+    has_come, is_closed = asyncio.Event(), asyncio.Event()
+    close = WebhookSender.close
+
+    async def closing(self: WebhookSender) -> None:
+        await close(self)
+        is_closed.set()
+
+    def answer(request: web.Request, body: bytes) -> int:
+        has_come.set()
+        return 200
+
+    monkeypatch.setattr(WebhookSender, "close", closing)
+    async with receiver(answer) as url, Perdure("sqlite://") as app:
+        await app.outbox.add("crm", Webhook(url, SECRET, allow_private=True), events=("run.*",))
+        await app.run(webhook_nothing)
+        await asyncio.wait_for(has_come.wait(), 30)
+        assert await app.outbox.remove("crm")
+        await asyncio.wait_for(is_closed.wait(), 30)

@@ -96,6 +96,7 @@ class SinkFinder:
                 del self._sinks[name]
                 duty.drop()
                 self._duties.leave(duty.name)
+                # Nobody else would let its connections go.
                 await duty.close()
         for name, row in found.items():
             if name in self._sinks:
