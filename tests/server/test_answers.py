@@ -40,6 +40,9 @@ class SentBytes:
     def close(self) -> None:
         self.is_closed = True
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 async def test_the_head_of_an_answer_goes_with_its_body() -> None:
     sent = SentBytes()
