@@ -54,7 +54,9 @@ async def main(command: str, *words: str) -> None:
             case "tick", *_:
                 print(await app.tick(budget=10))
                 print(await app.process_available(max_jobs=10, budget=10))
+            case _:
+                sys.exit(__doc__)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(*sys.argv[1:] or ["help"]))

@@ -185,4 +185,8 @@ async function work() {
 const start = async (worker, claimed) => advance(worker, claimed.more ? await read(worker, claimed.run_id) : claimed);
 
 let isLeaving = false;
-while (!isLeaving) await work().catch((error) => { console.error(error.detail ?? error); return pause(1000); });
+while (!isLeaving) await work().catch((error) => {
+  console.error(error.detail ?? error);
+  if (error.status === 401 || error.status === 403) process.exit(1); // A key that is not good does not become so.
+  return pause(1000);
+});
