@@ -420,6 +420,8 @@ REFUSED: list[tuple[str, str]] = [
     ("^lower(id) = 'x'", "no function lower()"),
     ("^ago('1h') < created_at", "a name comes first"),
     ("created_at > ^ago", "a value would fit"),
+    ("created_at > ago(^2h)", "a duration stands in single quotes: ago('2h')"),
+    ("created_at > ago(^1h30m)", "a duration stands in single quotes: ago('1h30m')"),
     ("created_at > ago(^)", "a duration such as '1h30m'"),
     ("created_at > ago(^ago('1h'))", "a duration such as '1h30m'"),
     ("created_at > ago(^null)", "a duration such as '1h30m'"),

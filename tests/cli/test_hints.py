@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from perdure.cli.output.errors import tell
+from perdure.errors import StoreUnavailable
 from tests.cli.shell import Shell
 
 
@@ -46,3 +48,13 @@ def test_a_command_to_be_copied_has_no_password_and_no_stars(shell: Shell, typed
     assert "cret" not in done.err
     known = shell("list", "--url", typed, PERDURE_URL=typed)
     assert "`perdure doctor` looks closer" in known.err
+
+
+def test_a_server_that_does_not_answer_is_not_said_to_be_looked_at_by_doctor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`perdure doctor` needs the database itself, and would only say so."""
+    assert tell(StoreUnavailable("http://127.0.0.1:1", "the server does not answer: connection refused")) == 1
+    assert capsys.readouterr().err == (
+        "error: http://127.0.0.1:1: the server does not answer: connection refused; does `perdure serve` run there?\n"
+    )

@@ -168,6 +168,9 @@ DATABASES: list[tuple[str, int, str]] = [
     ("doctor --url sqlite://", 64, "sqlite:// is the memory of one process, no other can see it"),
     ("doctor --url mysql://x", 64, "the URL 'mysql://x' names no store"),
     ("wait x --url sqlite:///nope.db", 1, "there is no database 'nope.db'"),
+    ("tick --url sqlite:///nope.db", 1, "there is no database 'nope.db'"),
+    ("list --url htp://127.0.0.1:7373", 64, "or http://host:port of a server"),
+    ("dev shop --listen 0.0.0.0:1", 64, "a server without keys is for this machine alone"),
 ]
 
 MISTAKES = MODULES + ARGUMENTS + RUNS + DATABASES

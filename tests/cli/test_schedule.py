@@ -50,6 +50,7 @@ def test_times_and_clock_changes_are_shown_beforehand(shell: Shell) -> None:
     shown = shell.at_terminal("schedule", "next", "30 2 * * *", "--zone", "Europe/Berlin", "--limit", "400")[1]
     assert "the clock has changed to CEST" in shown
     assert "the clock has changed to CET" in shown
+    assert shell.at_terminal("schedule", "next", "@daily", "--limit", "1")[1].count("UTC") == 1
 
 
 def test_timetables_are_told_in_words_and_times_of_a_schedule_by_its_name(shell: Shell) -> None:
@@ -90,6 +91,12 @@ def test_what_makes_no_sense_is_told_before_a_database_is_made(shell: Shell) -> 
         (["pause", "x", "y"], "takes a name alone, and 'y' came after it"),
         (["next", "0 0 0 1 1 * 1999"], "never starts"),
         (["create", "x", "shop:greet", '["ann"]', "--cron", "*/90 * * * *"], "any length: --every"),
+        (["next", "0 2 * * * Europe/Berlin"], "what looks like a time zone; give it beside the expression"),
+        (["next", "@dayly"], "has 1 field; give 5"),
+        (
+            ["create", "x", "shop:greet", '["ann"]', "--at", "2099-01-01"],
+            "'2099-01-01' has no zone; write 2099-01-01T00:00Z for UTC",
+        ),
         (["next", "*/90 * * * *"], "steps by 90 in the minute, of which there are only 60"),
     ):
         answer = shell("schedule", *words)

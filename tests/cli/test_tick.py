@@ -14,7 +14,7 @@ def test_a_tick_prints_what_it_did_and_works_ripe_runs(shell: Shell) -> None:
 
 def test_what_cannot_be_is_refused(shell: Shell) -> None:
     assert shell("tick", "--max-jobs", "5").code == 64
-    done = shell("tick", "--budget", "0")
+    done = shell("tick", "shop", "--budget", "0")
     assert done.code != 0
     assert "budget" in done.err
     assert shell("worker", "shop", "--preset", "fast").code == 64

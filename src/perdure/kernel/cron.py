@@ -208,6 +208,11 @@ def _unreadable(text: str, fields: list[str], error: Exception) -> BadSchedule:
         try:
             CronSim(" ".join(["*"] * at + [given] + ["*"] * (len(fields) - at - 1)), EPOCH)
         except UNREADABLE:
+            if field is FIELDS[-1] and given.partition("/")[2][:1].isalpha():
+                return BadSchedule(
+                    f"the cron expression {text!r} ends in what looks like a time zone; give it beside the expression: "
+                    f"Cron(..., {given!r}), or --zone"
+                )
             return BadSchedule(
                 f"the cron expression {text!r} cannot be read: the {field.name} is {given!r}; give {field.fits}, * for "
                 "all, a list 1,2, a range 1-5 or a step */2"
@@ -229,9 +234,10 @@ def _fields_of(text: object) -> tuple[list[str], frozenset[int] | None]:
         )
     fields = NAMES.get(text.strip().lower(), text).split()
     if not _PLAIN <= len(fields) <= _WITH_YEARS:
+        count = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
         raise BadSchedule(
-            f"the cron expression {text!r} has {len(fields)} fields; give 5 (minute hour day month weekday), 6 "
-            f"(seconds first), 7 (years last), or one of {', '.join(NAMES)}"
+            f"the cron expression {text!r} has {count}; give 5 (minute hour day month weekday), 6 (seconds first), 7 "
+            f"(years last), or one of {', '.join(NAMES)}"
         )
     if len(fields) < _WITH_YEARS:
         return fields, None

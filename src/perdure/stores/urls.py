@@ -23,7 +23,7 @@ _FILE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 
 def store_for(url: str) -> Store:
     """The store behind a URL; BadOption when it names none."""
-    urls = "use sqlite:///file.db, sqlite:// for memory, or postgresql://host/database"
+    urls = "use sqlite:///file.db, sqlite:// for memory, postgresql://host/database, or http://host:port of a server"
     if not isinstance(url, str):
         raise BadOption(f"the URL is of type {type(url).__name__}, not a text; {urls}")
     scheme, separator, rest = url.partition("://")

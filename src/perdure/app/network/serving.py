@@ -84,7 +84,10 @@ def checked_address(options: ServerOptions) -> tuple[str, int]:
         raise BadOption("--no-auth asks for nothing, and --oidc for tokens; leave one out")
     if not _is_loopback(host):
         if options.no_auth:
-            raise BadOption(f"--no-auth is for this machine alone, and {host} can be reached from others")
+            raise BadOption(
+                f"a server without keys is for this machine alone, and {host} can be reached from others; `perdure "
+                "serve` without --no-auth asks for keys"
+            )
         if options.tls_cert is None and not options.behind_proxy:
             raise BadOption(
                 f"{host} can be reached from other machines, and keys would travel unencrypted; give --tls-cert and "

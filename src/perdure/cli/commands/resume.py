@@ -114,4 +114,6 @@ def _print(resumed: "list[RunInfo]") -> None:
             Text.assemble((info.id, "bold"), " is not held any more; a worker tries it again"), soft_wrap=True
         )
     if not resumed:
-        screen().print("no run is held")
+        screen().print(
+            "no run is held as quarantine or mismatch; those that are paused are resumed by their id, or --where"
+        )

@@ -114,7 +114,8 @@ def point_in_time(text: str) -> datetime:
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a time; write 2026-10-25T02:00Z or 2026-10-25T02:00+01:00") from None
     if found.utcoffset() is None:
-        raise typer.BadParameter(f"{text!r} has no zone; write {text}Z for UTC, or with an offset such as +01:00")
+        whole = text if len(text) > len("2026-10-25") else f"{text}T00:00"
+        raise typer.BadParameter(f"{text!r} has no zone; write {whole}Z for UTC, or with an offset such as +01:00")
     return found
 
 
@@ -389,8 +390,8 @@ def _next_of(url: str, namespace: str, text: str, zone: str | None) -> Timetable
     try:
         typed = _timetable({"expression": text, "zone": zone or "UTC"})
     except perdure.BadSchedule as error:
-        # Several words are meant as cron, and a zone goes with nothing else.
-        if zone is not None or len(text.split()) > 1:
+        # Several words are meant as cron, or one such as @daily, and a zone goes with nothing else.
+        if zone is not None or len(text.split()) > 1 or text.startswith("@"):
             raise
         trouble = error
     else:
@@ -413,10 +414,12 @@ def _print_times(when: Timetable, limit: int, *, is_json: bool) -> None:
     if is_json:
         print_json([{"time": time, "local": time.astimezone(zone).isoformat()} for time in times])
         return
-    shown, before = plain_table(name, "UTC", ""), None
+    is_utc = name == "UTC"
+    shown, before = plain_table(name, *([] if is_utc else ["UTC"]), ""), None
     for time in times:
         local = time.astimezone(zone)
         change = "" if before in {None, local.utcoffset()} else f"the clock has changed to {local:%Z}"
-        shown.add_row(f"{local:%a %Y-%m-%d %H:%M:%S}", f"{time:%Y-%m-%d %H:%M:%S}", change)
+        in_utc = [] if is_utc else [f"{time:%Y-%m-%d %H:%M:%S}"]
+        shown.add_row(f"{local:%a %Y-%m-%d %H:%M:%S}", *in_utc, change)
         before = local.utcoffset()
     print_lines(screen(), shown)

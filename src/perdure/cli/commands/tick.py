@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import perdure
-from perdure.cli.input.database import refuse_memory, refuse_server
+from perdure.cli.input.database import existing, refuse_memory, refuse_server
 from perdure.cli.input.modules import load
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Url
 from perdure.cli.input.values import duration
@@ -49,7 +49,10 @@ def tick(
     refuse_server(url)
     if module is None and max_jobs:
         raise Mistake("--max-jobs works runs, which takes their code; write `perdure tick MODULE --max-jobs 10`")
-    if module is not None:
+    if module is None:
+        # Without code there is nothing to be done in a database that is not there; its name was mistyped.
+        existing(url)
+    else:
         load(module)
     jobs = 0 if module is None else MAX_JOBS if max_jobs is None else max_jobs
     done = asyncio.run(_tick(url, namespace, jobs, BUDGET_SECONDS if budget is None else budget))

@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from perdure.app.network.remote import is_remote
 from perdure.cli.output.console import is_coloured
 from perdure.cli.output.suggestions import hint
 from perdure.errors import (
@@ -89,8 +90,8 @@ def tell(error: Exception) -> int:
             text = f"{told}; put one into PERDURE_KEY, or into a file of your own that PERDURE_KEY_FILE names"
         case RunFailed(id=id):
             text += f"; `{hint('show', id)}` tells where"
-        case StoreUnavailable():
-            text += f"; `{hint('doctor')}` looks closer"
+        case StoreUnavailable(url=url):
+            text += "; does `perdure serve` run there?" if is_remote(url) else f"; `{hint('doctor')}` looks closer"
     say(text)
     return code_of(error)
 

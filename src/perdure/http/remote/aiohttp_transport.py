@@ -39,7 +39,7 @@ class AiohttpTransport:
                 found = {name.lower(): value for name, value in answer.headers.items()}
                 return HttpAnswer(answer.status, found, await answer.read())
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ConnectionError(str(error) or type(error).__name__) from None
+            raise _told(error) from None
 
     async def lines(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
         """The lines of a stream, as they come."""
@@ -59,7 +59,7 @@ class AiohttpTransport:
                 async for line in answer.content:
                     yield line
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ConnectionError(str(error) or type(error).__name__) from None
+            raise _told(error) from None
 
     def _address(self, path: str) -> URL:
         # Encoded already: a slash in an id must stay one.
@@ -82,3 +82,10 @@ def _is_long(path: str) -> bool:
     """Whether the server may take its time for the answer: a poll for a result, or for the answer to a request."""
     route, _, query = path.partition("?")
     return "wait=" in query or route.endswith("/requests")
+
+
+def _told(error: Exception) -> ConnectionError:
+    """What went wrong, in as few words as there are for what people meet first: nothing listens there."""
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
+        return ConnectionError("connection refused")
+    return ConnectionError(str(error) or type(error).__name__)

@@ -130,6 +130,10 @@ class Operands:
         found = moment_ago(self._literal(token), self._now)
         if isinstance(found, Misfit):
             raise self._tokens.bad(token, found)
+        if token.kind == "number" and self._tokens.next.kind == "word":
+            raise self._tokens.bad(
+                token, f"a duration stands in single quotes: ago('{token.text}{self._tokens.next.text}')"
+            )
         self._tokens.expect(")", "a closing )")
         return found
 
