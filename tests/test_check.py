@@ -179,6 +179,15 @@ async def test_code_that_ends_the_process_harms_nobody(env: Environment) -> None
     assert found.workflows[0].held == 1
 
 
+async def test_a_run_that_has_ended_is_not_asked_whether_it_goes_on(env: Environment) -> None:
+    """Nobody will ever replay it; a deploy need not wait for code of years ago."""
+    await begin(env, "open", "ended")
+    async with client_with(env, swapped) as client:
+        await (await client.app.get("ended")).terminate()
+        found = await client.app.check(as_workflow(swapped))
+    assert [(each.checked, each.misfits[0].ids) for each in found.workflows] == [(1, ("open",))]
+
+
 async def test_a_run_that_cannot_be_read_is_one_of_many(quick_path: Path) -> None:
     env = Environment(str(quick_path / "spoilt.db"))
     await begin(env, "a", "b")

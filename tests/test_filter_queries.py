@@ -129,9 +129,11 @@ class Both:
 
     def found(self, store: SqliteStore | PostgresStore, where: str) -> list[str]:
         """The ids of the runs that match, those that cannot be read among them."""
-        wanted = parse(where, now=FIRST)
+        return self.found_by(store, parse(where, now=FIRST))
+
+    def found_by(self, store: SqliteStore | PostgresStore, wanted: Filter) -> list[str]:
         page = self._runner.run(store.reads.matching.page(RunQuery("main", wanted, limit=1000)))
-        assert all(matches(wanted, run_fields(row)) for row in page.rows if isinstance(row, RunRow)), where
+        assert all(matches(wanted, run_fields(row)) for row in page.rows if isinstance(row, RunRow)), to_text(wanted)
         return sorted(row.workflow_id if isinstance(row, RunRow) else row.id for row in page.rows)
 
     def close(self) -> None:
@@ -195,6 +197,30 @@ def test_a_spoilt_outcome_breaks_no_filter_on_errors(both: Both) -> None:
         for store in (both.sqlite, both.postgres):
             assert both.found(store, "error like 'ValueError%'") == ["a0"], spoilt
             assert both.found(store, "error = 'shop.Declined' or error is null") == ["b1", "c2"], spoilt
+
+
+LIKE = [("a\\b", r"a\b"), ("a%b", "a%b"), ("a*b", "a*b"), ("a?b", "a?b"), ("a[b", "a[_"), ("ä😀", "__")]
+
+
+def test_only_two_characters_of_a_pattern_have_a_meaning(both: Both) -> None:
+    """Others have one in the pattern language of one database or the other."""
+    texts = [text for text, _ in LIKE]
+    both.fill([failed(str(n), text) for n, text in enumerate(texts)])
+    for text, pattern in LIKE:
+        wanted = parse("error like :pattern", {"pattern": pattern}, now=FIRST)
+        expected = sorted(f"{n}{n}" for n, each in enumerate(texts) if matches(wanted, failed("x", each)))
+        assert f"{texts.index(text)}{texts.index(text)}" in expected
+        for store in (both.sqlite, both.postgres):
+            assert both.found_by(store, wanted) == expected, pattern
+
+
+@pytest.mark.parametrize("skew", [-1000, -999, 999, 1000])
+def test_a_run_whose_id_is_of_another_moment_is_found_by_its_time(both: Both, skew: int) -> None:
+    """Ids lead to times of creation; a clock may have gone on in between, or back."""
+    run = msgspec.structs.replace(failed("a", "E"), created_at=FIRST, run_id=f"{FIRST + skew:011x}")
+    both.fill([run])
+    for store in (both.sqlite, both.postgres):
+        assert both.found(store, "created_at = '2023-11-14T22:13:20Z'") == ["a0"]
 
 
 # What it costs

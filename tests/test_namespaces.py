@@ -153,7 +153,10 @@ async def test_a_worker_that_died_does_not_keep_its_namespace(env: Environment) 
     async with env:
         gone = beside(env, "blue")
         await gone.open()
+        assert (await env.app.namespaces.get("blue")).workers == 1
         gone.bury()
+        found = await env.app.namespaces.get("blue")
+        assert (found.workers, found.queues) == (0, ())
         await env.app.namespaces.delete("blue")
         assert [each.name for each in await env.app.namespaces.list()] == ["main"]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from perdure import (
+    Retry,
     Run,
     RunCancelled,
     RunClosed,
@@ -76,6 +77,31 @@ async def nods_paused() -> int:
 async def paused_naps() -> str:
     await sleep(timedelta(minutes=1))
     return await quick_to_pause("awake")
+
+
+@workflow
+async def has_paused_branches() -> list[str]:
+    async def two_steps() -> str:
+        return await quick_to_pause(f"after {await slow_to_pause('one')}")
+
+    async def naps() -> str:
+        await sleep(timedelta(minutes=1))
+        return await quick_to_pause("awake")
+
+    return list(await asyncio.gather(two_steps(), naps(), slow_to_pause("two")))
+
+
+@activity(queue="parcels", retry=Retry(initial_interval=3600))
+async def wraps_at_the_second_try() -> str:
+    done.append("tried")
+    if len(done) == 1:
+        raise ConnectionError("no paper")
+    return "wrapped"
+
+
+@workflow
+async def wraps_late() -> str:
+    return await wraps_at_the_second_try()
 
 
 @workflow
@@ -302,6 +328,38 @@ async def test_activities_on_a_queue_that_have_not_begun_wait_with_it(env: Envir
             assert await wrapper.alive(env.result(run)) == "wrapped a book"
 
 
+async def test_an_activity_on_a_queue_that_has_begun_goes_on_without_its_run(env: Environment) -> None:
+    """It is under way, also between two attempts, when nobody has it."""
+    async with env, Environment(env.path, clock=env.clock, queues=("parcels",)) as wrapper:
+        run = await env.start(wraps_late)
+        await env.pass_time(20)
+        await wrapper.pass_time(20)
+        assert done == ["tried"]
+        await run.pause()
+        await env.settle()
+        (task,) = await run.children()
+        assert (await is_paused(run), task.held) == (True, None)
+        await wrapper.pass_time(3600)
+        assert done == ["tried", "tried"]
+        await run.resume()
+        assert await env.result(run) == "wrapped"
+
+
+async def test_an_activity_that_was_paused_by_itself_is_not_freed_with_its_run(env: Environment) -> None:
+    """Somebody has held what one queue is to do, say because a printer is broken; who lets runs go on knows nothing."""
+    async with env:
+        runs = [await env.start(wraps_paused) for _ in range(2)]
+        await env.pass_time(20)
+        await env.app.pause_all(
+            where="workflow = 'task:paused_wrap' and parent_id = :run", params={"run": runs[0].run_id}
+        )
+        for run in runs:
+            await run.pause()
+            await env.settle()
+            await run.resume()
+        assert [(await run.children())[0].held for run in runs] == ["paused", None]
+
+
 async def test_an_activity_on_a_queue_that_was_held_ends_with_its_run(env: Environment) -> None:
     async with env:
         run = await env.start(wraps_paused)
@@ -341,6 +399,23 @@ async def test_a_pause_that_has_not_come_about_is_taken_back(env: Environment) -
         assert done == ["one", "two"]
         with pytest.raises(RunClosed):
             await run.resume()
+
+
+async def test_what_came_up_before_a_pause_is_taken_back_begins_then(env: Environment) -> None:
+    """A timer that came due, and a step that the code went on to, while another step was still under way."""
+    async with env:
+        run = await env.start(has_paused_branches)
+        await env.settle()
+        await run.pause()
+        await env.pass_time(120)
+        gate("one").set()
+        await env.settle()
+        assert done == ["one"]
+        await run.resume()
+        await env.pass_time(1)
+        assert sorted(done) == ["after one", "awake", "one"]
+        gate("two").set()
+        assert await env.result(run) == ["after one", "awake", "two"]
 
 
 async def test_a_run_that_is_not_paused_cannot_go_on(env: Environment) -> None:

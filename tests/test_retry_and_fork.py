@@ -792,6 +792,45 @@ async def test_attributes_set_later_come_along_and_are_found(env: Environment) -
         assert await env.result(again) == {"tenant": "acme"}
 
 
+async def test_attributes_from_outside_stay_when_the_code_of_the_new_run_says_more(env: Environment) -> None:
+    """The code knows nothing of them; what it says is added to them, in a retry as in the run itself."""
+    async with env:
+        run = await env.start(says_more.options(id="o-17", attributes={"tenant": "acme"}))
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        bank.is_broken = False
+        await run.set_attributes(vip=True, tenant=None)
+
+        again = await run.retry()
+
+        assert await env.result(again) == {"tenant": "acme", "stage": "paid"}
+        assert (await again.describe()).attributes == {"vip": True, "stage": "paid"}
+
+
+@workflow(name="fork_says_more")
+async def says_more() -> dict[str, object]:
+    set_attributes(stage="paying")
+    await charge(1)
+    set_attributes(stage="paid")
+    return dict(info().attributes)
+
+
+@pytest.mark.parametrize("verb", ["retry", "fork"])
+async def test_options_come_along(env: Environment, verb: str) -> None:
+    """A run that is mended is worked by the same workers, and found by the same ids."""
+    async with env:
+        options: Any = {"queue": "far", "priority": 3, "entity_id": "e", "correlation_id": "c", "timeout": 3600}
+        run = await env.start(checkout.options(id="o-17", **options), "o")
+        await env.pass_time(60)
+        await run.terminate()
+
+        again = await (run.retry() if verb == "retry" else run.fork(1))
+
+        info = await again.describe()
+        assert (info.queue, info.priority, info.entity_id, info.correlation_id) == ("far", 3, "e", "c")
+        assert info.deadline_at == info.created_at + timedelta(hours=1)
+
+
 @workflow(name="fork_says")
 async def says() -> dict[str, object]:
     first = dict(info().attributes)

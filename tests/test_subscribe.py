@@ -141,6 +141,21 @@ async def test_an_end_that_changes_nothing_else_is_told(env: Environment) -> Non
             assert (changed, last.run.status) == ([run.run_id], "COMPLETED")
 
 
+async def test_attributes_from_outside_are_told(env: Environment) -> None:
+    """Of open and closed runs, whoever works them."""
+    async with env:
+        run = await env.start(watched.options(id="a"), "begin")
+        await env.settle()
+        async with watching(env) as watcher:
+            await watcher.next()
+            await run.set_attributes(vip=True)
+            assert (await watcher.until(lambda change: "vip" in change.run.attributes)).left is False
+            await run.signal(go, "end")
+            await watcher.until(lambda change: change.run.closed_at is not None)
+            await run.set_attributes(vip=None)
+            await watcher.until(lambda change: "vip" not in change.run.attributes)
+
+
 async def test_a_run_that_matches_no_longer_has_left(env: Environment) -> None:
     async with env:
         run = await env.start(watched.options(id="a"), "begin")
@@ -314,6 +329,23 @@ async def test_what_left_while_nobody_looked_is_told(env: Environment) -> None:
         async with watching(env, where=where, after=watcher.cursor) as again:
             assert await again.next() == [("a", "fail", True)]
             assert [change.run.id for change in again.seen] == ["a"], "the other one can never have matched"
+
+
+async def test_what_left_is_told_although_the_clock_that_started_it_is_ahead(env: Environment) -> None:
+    """By its time it is newer than the cursor; it may have been told of all the same, by another process."""
+    async with env:
+        run = await env.start(watched.options(id="a"), "begin")
+        await env.settle()
+        engine = engine_of(env.app)
+        assert engine is not None
+        row = await engine.reader.read("main", run.run_id)
+        wanted = Selection("main", parse("step = 'elsewhere'", now=0))
+        subscriber = Subscriber(wanted, env.clock, Position(2), Cursor(Position(1), row.created_at - 30_000))
+
+        subscriber.offer(row, run_fields(row), Position(1))
+
+        change = await asyncio.wait_for(subscriber.next(no_more_pages), 1)
+        assert (change.row.workflow_id, change.left) == ("a", True)
 
 
 async def test_a_cursor_that_is_too_old_says_so(env: Environment) -> None:

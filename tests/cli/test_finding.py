@@ -1,5 +1,7 @@
 """`list --where`, `count`, `set`, `events --last` and `wait --for`."""
 
+import json
+
 from tests.cli.shell import Shell
 
 
@@ -38,6 +40,13 @@ def test_the_last_events_are_shown_in_order(shell: Shell) -> None:
     whole = shell("events", "g-1").json
     assert shell("events", "g-1", "--last", "2").json == whole[-2:]
     assert shell("events", "g-1", "--last", "99").json == whole
+    shell("run", "shop:stumbles", "--id", "s-1")
+    history = shell("events", "s-1").json
+    assert len(history) == 3
+    assert shell("events", "s-1", "--after", "2", "--last", "2").json == history[2:]
+    for words in (("--last", "1"), ("--after", "2"), ("--after", "2", "--last", "3"), ("--after", "1", "--last", "1")):
+        followed = shell("events", "s-1", "--follow", *words).out
+        assert [json.loads(line) for line in followed.splitlines()] == history[2:], words
 
 
 def test_wait_for_a_status_or_a_step(shell: Shell) -> None:
@@ -49,4 +58,8 @@ def test_wait_for_a_status_or_a_step(shell: Shell) -> None:
     ended = shell("wait", "d-1", "--for", "step=packing")
     assert (ended.code, "did not come to step packing" in ended.err) == (1, True)
     assert shell("wait", "d-1", "--for", "colour=red").code == 64
+    assert "did not come to status timed_out" in shell("wait", "d-1", "--for", "status=Timed-Out").err
+    assert shell("run", "shop:counts_down", "[1]", "--id", "c-1").code == 0
+    first = shell("show", "c-1").json["continued_from"]
+    assert shell("wait", first, "--for", "status=completed").json["status"] == "COMPLETED", "it waits for the whole"
     assert shell("wait", "d-1", "--for", "status=suspendet").code == 64

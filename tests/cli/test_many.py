@@ -18,10 +18,12 @@ def test_many_runs_are_paused_resumed_signalled_cancelled_and_retried(shell: She
     assert paused.json == {"matched": 3, "done": 3, "skipped": 0, "errors": {}}
     assert shell("signal", "approved", "true", *where, "--id", "s-1", "--yes").json["done"] == 3
     assert shell("signal", "approved", "true", *where, "--id", "s-1", "--yes").json["skipped"] == 3
-    assert [run["held"] for run in shell("list", "--status", "paused").json] == ["paused"] * 3
+    held = shell("list", "--status", "paused").json
+    assert [(run["held"], run["held_report"]["reason"]) for run in held] == [("paused", "why")] * 3
     assert shell("resume", "--where", "held = 'paused'", "--yes").json["done"] == 3
     assert shell("cancel", *where, "--yes").json["done"] == 3
-    assert shell("retry", *where, "--yes").json["done"] == 3
+    assert shell("retry", *where, "--reason", "too early", "--yes").json["done"] == 3
+    assert shell("show", "g-0").json["fork_reason"] == "too early"
     assert shell("terminate", *where, "--yes").json["done"] == 3
     assert shell("terminate", *where, "--yes").json["matched"] == 0
 
