@@ -4,8 +4,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import urllib.request
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+
+import pytest
 
 from tests.cli.shell import Shell, command, environment
 
@@ -14,14 +20,17 @@ def test_keys_are_made_listed_and_revoked(shell: Shell) -> None:
     """As JSON the key stands alone, for scripts; the list never has it."""
     shell("start", "shop:checkout", '["o-1"]')
     admin = shell("key", "create", "--label", "root", "--role", "admin").json
-    made = shell("key", "create", "--label", "ci", "--scope", "read", "--entity", "npc-42", "--expires", "30d").json
+    narrow = ("--scope", "read", "--entity", "npc-42", "--queue", "gpu", "--namespace", "main", "--expires", "30d")
+    made = shell("key", "create", "--label", "ci", *narrow).json
     listed = shell("key", "list").json
 
     assert set(made) == {"key_id", "key"}
-    assert [(each["label"], each["scopes"], each["entity_id"]) for each in listed][1] == ("ci", ["read"], "npc-42")
+    assert [listed[1][name] for name in ("label", "scopes", "entity_id", "queues", "namespaces")] == [
+        *("ci", ["read"], "npc-42", ["gpu"], ["main"])
+    ]
     assert made["key"] not in str(listed)
     assert shell("key", "revoke", made["key_id"]).json == {"key_id": made["key_id"], "revoked": True}
-    assert re.search(r"ci +read +npc-42 +revoked", shell.at_terminal("key", "list")[1])
+    assert re.search(r"ci +read +main, gpu, npc-42 +revoked", shell.at_terminal("key", "list")[1])
     refused = shell("key", "revoke", admin["key_id"])
     assert (refused.code, "last" in refused.err) == (1, True)
 
@@ -30,6 +39,7 @@ def test_what_makes_no_sense_of_a_key_is_told(shell: Shell) -> None:
     shell("start", "shop:checkout", '["o-1"]')
     for words, told in (
         (("create", "--label", "x"), "give one of them"),
+        (("create", "--label", "x", "--role", "reader", "--scope", "admin"), "give one of them"),
         (("create", "--label", "x", "--role", "king"), "no role is named 'king'"),
         (("create",), "--label"),
         (("revoke",), "KEY_ID"),
@@ -126,3 +136,31 @@ def test_who_comes_to_a_server_without_the_right_key_is_told_what_to_do(shell: S
     assert "has no right to work; use one with the scope work; `run` works the run itself" in worked.err
     assert "`perdure start` and `perdure wait`" in worked.err
     assert shell("serve", "--grace", "soon").code == 64
+
+
+def test_what_is_said_of_a_server_is_so(shell: Shell) -> None:
+    """Its prefix, its names, its pages, its limit and its port: each is lost quietly where nobody looks."""
+    shell("start", "shop:checkout", '["o-1"]')
+    operator = shell("key", "create", "--label", "ops", "--role", "operator").json["key"]
+    reader, writer = os.pipe()
+    words = ("--listen", "127.0.0.1:0", "--prefix", "/p", "--reuse-port", "--max-body", "2048", "--json")
+    pages = ("--allow-host", "shop.example", "--allow-origin", "https://app.example")
+    with os.fdopen(reader) as said, shell.begin("serve", *words, *pages, files=[reader, writer, writer]) as server:
+        os.close(writer)
+        url = json.loads(said.readline())["url"]
+        headers = {"host": "shop.example", "origin": "https://app.example", "content-type": "application/json"}
+        asked = urllib.request.Request(f"{url}/v1/session", b" " * 2049, headers)
+        with pytest.raises(HTTPError) as refused:
+            urllib.request.urlopen(asked)
+        with refused.value as answer:
+            told = (answer.status, answer.headers["access-control-allow-origin"])
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            other.bind(("127.0.0.1", urlsplit(url).port))
+        listed = shell("list", "--url", url, PERDURE_KEY=operator)
+        server.send(signal.SIGTERM)
+        assert server.wait() == 0
+
+    assert told == (413, "https://app.example")
+    assert url.endswith("/p")
+    assert [run["workflow"] for run in listed.json] == ["checkout"]

@@ -259,6 +259,9 @@ ALIKE = [
     "null",
     "*",
     "",
+    "http://evil-localhost:7373",
+    "http://localhost:7373.evil.example",
+    "http://localhost",
 ]
 
 
@@ -307,6 +310,8 @@ async def test_names_and_origins_are_known_however_they_are_written(quick_path: 
                 async with http.get(f"{server.url}/health", headers=headers) as answer:
                     assert answer.status == 200
                     assert answer.headers["access-control-allow-origin"] == "https://app.example"
+                async with http.options(f"{server.url}/v1/runs", headers={"host": "evil.example"}) as answer:
+                    assert answer.status == 403
         finally:
             await server.end(1)
 

@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from perdure import Perdure, sleep, workflow
 from perdure.app.network.server import begin_server
 from perdure.app.network.serving import ServerOptions
+from perdure.http.access import anybody
 from perdure.http.mounting.paths import located
 from perdure.http.mounting.proxies import Placed
 from perdure.testing import Environment
@@ -205,6 +206,27 @@ async def test_a_server_that_starts_it_opens_and_closes_it(folder: Path) -> None
     assert await said.get() == {"type": "lifespan.shutdown.complete"}
     await task
     assert (await Caller(api).get("/ready")).status == 503
+
+
+async def test_a_server_leaves_a_perdure_open_that_others_opened(folder: Path) -> None:
+    async with Perdure("sqlite:///shop.db", worker=False) as app:
+        heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        said: asyncio.Queue[Any] = asyncio.Queue()
+        for word in ("startup", "shutdown"):
+            heard.put_nowait({"type": f"lifespan.{word}"})
+        await app.asgi()({"type": "lifespan"}, heard.get, said.put)
+        assert [said.get_nowait()["type"] for _ in "12"] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        assert await app.count() == 0
+
+
+async def test_a_perdure_that_was_closed_and_opened_again_is_served_again(folder: Path) -> None:
+    """Programs make the application once, and may open what is behind it for each test."""
+    app = Perdure("sqlite:///shop.db", worker=False)
+    call = Caller(app.asgi(authenticate=anybody))
+    for _ in range(2):
+        async with app:
+            assert (await call.post("/v1/runs", {"workflow": "mounted_flow"})).status == 201
+        assert (await call.get("/v1/runs")).status == 503
 
 
 @pytest.mark.parametrize(

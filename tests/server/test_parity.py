@@ -10,12 +10,27 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from perdure import BadOption, Cron, Deferred, Log, Perdure, Request, Run, Signal, Stream, Webhook, expose, workflow
+from perdure import (
+    BadOption,
+    Cron,
+    Deferred,
+    Log,
+    Perdure,
+    Request,
+    Run,
+    Signal,
+    Stream,
+    Webhook,
+    expose,
+    sleep,
+    workflow,
+)
 from perdure.app.nouns.keys import Keys
 from perdure.app.nouns.namespaces import Namespaces
 from perdure.app.nouns.outbox import Outbox
 from perdure.app.nouns.schedules import Schedules
 from perdure.app.nouns.workers import Queues, Workers
+from perdure.http.remote import views
 from perdure.testing import Environment
 from tests.server.asgi_transport import over_http
 
@@ -38,6 +53,12 @@ async def parity_flow(n: int = 1) -> int:
 @workflow
 async def parity_failing() -> None:
     raise ValueError("no stock")
+
+
+@workflow
+async def parity_steps() -> None:
+    for _ in range(5):
+        await sleep(1)
 
 
 Asked: TypeAlias = Callable[[Perdure, Run[Any]], Awaitable[object]]
@@ -203,3 +224,47 @@ async def test_every_method_works_over_a_server_or_says_why_not(env: Environment
     assert [worker.liveness for worker in found["Workers.list"]] == ["alive"]
     assert {queue.name: queue.workers for queue in found["Queues.list"]} == {"default": 1, "slow": 0}
     assert [key.label for key in found["Keys.list"]] == ["ci"]
+
+
+LOOKS: list[dict[str, Any]] = [
+    {},
+    {"limit": 3},
+    {"limit": 3, "after": 1},
+    {"newest_first": True},
+    {"newest_first": True, "limit": 3},
+    {"newest_first": True, "before": 3},
+]
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=str)
+async def test_the_events_of_many_pages_are_those_of_the_database(
+    env: Environment, monkeypatch: pytest.MonkeyPatch, look: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(views, "EVENTS_PAGE", 2)
+    async with over_http(env) as (app, _):
+        here = await env.app.start(parity_steps)
+        await env.alive(here.result())
+        run = await app.get(here.id)
+        expected = [event.seq async for event in here.events(**look)]
+        assert len(expected) > 1
+        assert [event.seq async for event in run.events(**look)] == expected
+
+
+async def test_what_is_changed_over_a_server_is_what_was_meant(env: Environment) -> None:
+    """An answer alone does not tell: that something was paused instead is seen by who looks."""
+    async with over_http(env) as (app, _):
+        made = await app.keys.create("ci", role="reader", expires=60)
+        (key,) = await env.app.keys.list()
+        assert (key.key_id, key.expires_at) == (made.key_id, key.created_at + timedelta(seconds=60))
+
+        await app.outbox.add("log", Log(), events=["run.*"])
+        await app.outbox.pause("log", "holidays")
+        assert (await env.app.outbox.get("log")).reason == "holidays"
+        await app.outbox.resume("log")
+        assert (await env.app.outbox.get("log")).state == "active"
+
+        await app.schedules.create("s", parity_flow.call(3), DAILY)
+        await app.schedules.pause("s", "holidays")
+        assert (await env.app.schedules.get("s")).paused
+        await app.schedules.resume("s")
+        assert not (await env.app.schedules.get("s")).paused

@@ -189,10 +189,13 @@ async def test_what_needs_the_database_says_so(env: Environment, tmp_path: Path)
             await app.check()
 
 
-def test_a_file_with_a_key_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620])
+def test_a_file_with_a_key_that_others_may_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
     path = tmp_path / "key"
     path.write_text("pdk_x\n")
-    path.chmod(0o644)
+    path.chmod(mode)
     monkeypatch.setenv("PERDURE_KEY_FILE", str(path))
 
     async def opened() -> Any:

@@ -8,9 +8,11 @@ import pytest
 
 from perdure import sleep, workflow
 from perdure.app.internals import engine_of
+from perdure.http.routes import ROUTES
 from perdure.http.server_stop import ServerStop
 from perdure.http.streaming import sse, streams
 from perdure.http.streaming.sse import Frame
+from perdure.http.table import Scope
 from perdure.testing import Environment
 from tests.server.in_process import Caller
 from tests.server.keyed import caller_with, key_for
@@ -45,6 +47,20 @@ async def test_a_session_stands_for_a_key_at_every_process(env: Environment) -> 
         assert [answer.status for answer in (bare, wrong, started, admins)] == [403, 403, 201, 403]
         assert "Perdure-CSRF" in bare.json["detail"]
         assert "Max-Age=0" in ended.headers["set-cookie"]
+
+
+async def test_no_change_is_made_by_a_cookie_alone(env: Environment) -> None:
+    """Whatever its method: a page of another site has the cookie sent, and does not know the token."""
+    async with env:
+        cookie, _ = await signed_in(env, role="admin")
+        call = Caller(env.app.asgi(), cookie=cookie.partition(";")[0])
+        for route in ROUTES:
+            if route.method != "GET" and route.scope is not Scope.OPEN:
+                url = route.path.replace("{", "").replace("}", "")
+                refused = await call(route.method, url, {} if route.body is not None else None)
+                assert (refused.status, "Perdure-CSRF" in refused.json["detail"]) == (403, True), (
+                    f"{route.method} {url}"
+                )
 
 
 async def test_a_session_ends_with_its_time_and_with_its_key(env: Environment) -> None:
