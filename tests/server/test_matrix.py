@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from perdure import Stream, expose, sleep, workflow
 from perdure.http.access import ROLES
+from perdure.http.openapi import document
 from perdure.http.routes import ROUTES
 from perdure.http.table import Route, Scope
 from perdure.testing import Environment
@@ -261,3 +262,15 @@ async def test_nobody_reaches_what_another_tenant_has(quick_path: Any) -> None:
         "GET /v1/keys",
     }
     assert {name: reached[name] for name in shown} == {name: {True} for name in shown}
+
+
+def test_the_document_says_of_each_route_who_may_use_it_and_how_it_answers() -> None:
+    """Clients are made from it: what it leaves out they cannot send, or take for an error."""
+    paths = document(ROUTES)["paths"]
+    assert sum(map(len, paths.values())) == len(ROUTES)
+    for route in ROUTES:
+        told = paths[route.path][route.method.lower()]
+        assert told.get("security") == (None if route.scope is Scope.OPEN else [{"key": []}]), route
+        assert ("requestBody" in told) == (route.body is not None), route
+        for status in (route.status, *(status for status, _ in route.also)):
+            assert "application/problem+json" not in told["responses"][str(status)]["content"], route
