@@ -34,9 +34,10 @@ from perdure import (
 )
 from perdure.authoring.sinks import DecoratedSink, sinks
 from perdure.engine.duties.finding import SinkFinder
+from perdure.engine.outbox import outbox
 from perdure.engine.outbox.rows import checked_sink
 from perdure.engine.outbox.sinks import NotDelivered, Sink
-from perdure.kernel.schedules import as_moment
+from perdure.kernel.schedules import as_moment, as_ms
 from perdure.stores.operations import Batch, EndGap, MoveSink
 from perdure.stores.records import SinkRow
 from perdure.stores.rules.outbox_reads import OutboxReads
@@ -103,6 +104,15 @@ async def outbox_goes_on(generation: int = 1) -> int:
     if generation == 1:
         continue_as_new(2)
     return generation
+
+
+@workflow
+async def outbox_in_parts() -> int:
+    found = await outbox_adds(1)
+    await go.receive()
+    found = await outbox_adds(found)
+    await go.receive()
+    return found
 
 
 @workflow
@@ -658,6 +668,26 @@ async def test_hardly_more_waits_for_a_sink_than_may(env: Environment, record: C
         assert 57 < (await info_of(env, "counted")).backlog <= 61
 
 
+async def test_a_sink_is_behind_until_half_of_what_waited_is_delivered(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """Else it would be behind again with the next event, and get a gap for each."""
+    recorder = record("half", events=("run.started",), max_backlog=4)
+    async with env:
+        await env.app.outbox.pause("half")
+        first, *_ = [await env.start(outbox_waits) for _ in range(4)]
+        recorder.is_broken = lambda event: event.run_id != first.run_id
+        await env.app.outbox.resume("half")
+        await told(env)
+        found = await info_of(env, "half")
+        assert (found.state, found.backlog, found.delivered) == ("behind", 3, 1)
+        recorder.is_broken = lambda _: False
+        await told(env, 5)
+        await told(env)
+        assert (await info_of(env, "half")).state == "active"
+        assert recorder.types() == ["run.started"] * 4 + ["outbox.gap"]
+
+
 async def test_a_gap_spans_what_is_written_until_it_is_told(env: Environment, record: Callable[..., Recorder]) -> None:
     """What another process writes between the look and the end of the gap is missing, too."""
     recorder = record("gapped", events=("run.started",), max_backlog=4)
@@ -743,6 +773,102 @@ async def test_events_are_made_anew_from_histories(env: Environment, record: Cal
         assert recorder.types(runs[0].run_id) == ["run.started", "step.completed", "run.completed"]
         assert recorder.types(runs[1].run_id) == ["run.started", "step.failed", "run.failed"]
         assert await env.app.outbox.resend("newcomer", as_moment(then + 1)) == 3
+
+
+async def test_of_a_time_what_was_told_then_is_made_anew_and_nothing_else(
+    env: Environment, record: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that was open before and after, of the workflows the sink wants, of a fork what is its own; in bites."""
+    monkeypatch.setattr(outbox, "BITE", 2)
+    recorder = record("choosy", events=("run.*", "step.*"), workflows=("outbox_counts", "outbox_in_parts"))
+    async with env:
+        run = await env.start(outbox_in_parts)
+        await told(env)
+        since = env.clock.now()
+        await run.signal(go, "on")
+        for _ in range(3):
+            await env.run(outbox_counts)
+            await env.run(outbox_goes_on)
+        await told(env)
+        until = env.clock.now()
+        await told(env)
+        await run.signal(go, "on")
+        await env.result(run)
+        fork = await run.fork(at=4, id="forked")
+        for _ in range(2):
+            await fork.signal(go, "on")
+        await env.result(fork)
+        await told(env)
+        first = {event.id: event for event in recorder.told}
+        in_time = [event.id for event in recorder.told if since <= as_ms(event.at) <= until]
+        assert 0 < len(in_time) < len(first) == len(recorder.told)
+        assert await env.app.outbox.resend("choosy", as_moment(since), as_moment(until)) == len(in_time)
+        await told(env)
+        again = recorder.told[len(first) :]
+        assert sorted(event.id for event in again) == sorted(in_time)
+        assert await env.app.outbox.resend("choosy", as_moment(0)) == len(first)
+        await told(env)
+        anew = recorder.told[len(first) + len(again) :]
+        assert {(event.id, event.type, event.at, event.number) for event in anew} == {
+            (event.id, event.type, event.at, event.number) for event in first.values()
+        }
+
+
+async def test_dead_letters_are_found_by_their_ids_however_many_there_are(
+    env: Environment, record: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are looked through in bites; those of another sink, and what was tried before, count for nothing."""
+    monkeypatch.setattr(outbox, "BITE", 2)
+    recorder = record("reviving", max_attempts=2, events=("run.completed",))
+    other = record("not_meant", max_attempts=1, events=("run.completed",))
+    recorder.is_broken = lambda _: len(recorder.tries) % 3 != 0
+    other.is_broken = lambda _: len(other.tries) % 3 != 0
+    async with env:
+        for _ in range(16):
+            await env.run(outbox_counts)
+            await told(env)
+        letters = await env.app.outbox.dead_letters("reviving")
+        of_other = await env.app.outbox.dead_letters("not_meant")
+        assert len(letters) >= 5
+        assert len(of_other) >= 2
+        assert [letter.id for letter in await env.app.outbox.dead_letters("reviving", limit=2)] == [
+            letter.id for letter in letters[:2]
+        ]
+        recorder.is_broken = lambda _: True
+        assert await env.app.outbox.replay("reviving", [letters[-1].id, "unknown"]) == 1
+        tries = len(recorder.tries)
+        await env.pass_time(0.2)
+        # It has as many attempts as before.
+        assert len(recorder.tries) == tries + 1
+        assert await env.app.outbox.dead_letters("reviving") == letters[:-1]
+        recorder.is_broken = lambda _: False
+        assert await env.app.outbox.replay("reviving") == len(letters) - 1
+        await told(env, 10)
+        assert await env.app.outbox.dead_letters("reviving") == []
+        assert {letter.id for letter in letters} <= {event.id for event in recorder.told}
+        assert await env.app.outbox.dead_letters("not_meant") == of_other
+
+
+async def test_a_sink_of_code_that_was_paused_stays_so_when_it_is_deployed_anew(
+    env: Environment, record: Callable[..., Recorder]
+) -> None:
+    """Who has paused it knows why; what the code says otherwise is taken over."""
+    recorder = record("kept_paused", events=("run.completed",))
+    async with env:
+        await env.app.outbox.pause("kept_paused", "they move house")
+        made = await info_of(env, "kept_paused")
+        sinks._known.pop("kept_paused")
+        recorder = record("kept_paused", events=("run.started",), max_attempts=3)
+        await env.crash()
+        found = await info_of(env, "kept_paused")
+        assert (found.state, found.reason, found.created_at) == ("paused", "they move house", made.created_at)
+        assert (found.events, found.max_attempts) == (("run.started",), 3)
+        await env.run(outbox_counts)
+        await told(env)
+        assert recorder.tries == []
+        await env.app.outbox.resume("kept_paused")
+        await told(env)
+        assert recorder.types() == ["run.started"]
 
 
 async def test_what_was_sent_and_not_noted_is_sent_again_after_a_crash(

@@ -197,6 +197,8 @@ async def test_a_key_is_taken_over_when_its_time_has_come(store: Store) -> None:
         # Not by another command, nor by two.
         assert await write(store, late._replace(digest="else")) == KeptKey(held.row)
         assert await answers(store, [late], [late._replace(holder="c")]) == [Applied(), KeptKey(late.row)]
+        # The next one waits as long for who has taken it over.
+        assert await write(store, late._replace(holder="d", at=2199)) == KeptKey(late.row)
         assert await write(store, FinishKey("main", "start", "k", "a", "1", 9000)) == Moved()
         assert await write(store, ReleaseKey("main", "start", "k", "a")) == Moved()
         assert await write(store, FinishKey("main", "start", "k", "b", "1", 5000)) == Applied()
