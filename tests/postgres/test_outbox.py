@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from perdure import Log, SinkNotReady, workflow
+from perdure import Log, OutboxEvent, SinkNotReady, sink, workflow
+from perdure.authoring.sinks import sinks
 from perdure.stores.postgres.address import address_of
 from perdure.testing import Environment
 from tests.processes.outbox_writers import BITE, UNWORKED, counting, ids_of, outbox_written, until_told
@@ -64,6 +65,24 @@ async def test_a_sink_is_made_when_the_transactions_before_it_have_ended(
             "run.started after",
             "run.completed after",
         ]
+
+
+async def test_a_worker_opens_at_once_where_its_sinks_have_been_for_long(empty_url: str) -> None:
+    """A transaction that is open for hours is no reason to wait: it began to write when the sink was there."""
+
+    async def known_for_long(_: OutboxEvent) -> None: ...
+
+    kept = sink(events=("run.*",))(known_for_long)
+    try:
+        async with Environment(empty_url) as env, caller(empty_url) as db:
+            await env.pass_time(60)
+            async with db.transaction():
+                await env.app.start_within(db, outbox_late.options(id="open"), "open")
+                began = env.clock.now()
+                async with Environment(empty_url, clock=env.clock):
+                    assert env.clock.now() - began < 5000
+    finally:
+        sinks._known.pop(kept.name)
 
 
 async def test_transactions_that_stay_open_are_named(empty_url: str) -> None:
