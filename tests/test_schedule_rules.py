@@ -2,6 +2,7 @@
 
 import os
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, get_args
 
 import msgspec
@@ -18,6 +19,7 @@ from perdure.kernel.schedules import (
     Schedule,
     ScheduledCall,
     WaitingTime,
+    as_moment,
     as_ms,
     changed,
     decide,
@@ -322,6 +324,17 @@ def test_jitter_moves_the_start_and_not_the_time() -> None:
     assert START + MINUTE < due < START + MINUTE + 30_000
     assert decide(made, due - 1, open_runs=0) is None
     assert minutes(decide(made, due, open_runs=0)) == [1]
+
+
+@pytest.mark.parametrize("when", [Every(60, jitter=3600), Cron("*/1 9-10 * * *", jitter=3600)])
+def test_jitter_never_moves_a_start_past_the_next_time(when: Timetable) -> None:
+    """Times are decided in their order, and as many a minute as without."""
+    times = when.times(as_moment(START), 51)
+    delays = [when.delay("report", each, following) for each, following in pairwise(times)]
+    assert all(each + delay < following for (each, following), delay in zip(pairwise(times), delays, strict=True))
+    # Always as long for the same time, and not for all times.
+    assert delays == [when.delay("report", each, following) for each, following in pairwise(times)]
+    assert len(set(delays)) > 25
 
 
 # The model: lives of a schedule with an end of time, looked at now and then
