@@ -75,6 +75,11 @@ async def host_child_of(text: str) -> str:
 
 
 @workflow
+async def host_fans_out(count: int) -> list[str]:
+    return list(await asyncio.gather(*(host_plain(f"child {number}") for number in range(count))))
+
+
+@workflow
 async def host_goes_on(left: int) -> str:
     if left:
         continue_as_new(left - 1)
@@ -184,6 +189,14 @@ async def test_what_is_available_is_processed_and_counted(site: Site) -> None:
         assert (await app.process_available(max_jobs=3)).processed == 2
         assert (await app.process_available(max_jobs=3)).processed == 0
         assert await workers(app) == 0
+
+
+async def test_no_more_is_processed_than_may_be_however_few_there_were_at_first(site: Site) -> None:
+    """Children are ripe when their parent has begun; the next look takes what is left of the number."""
+    async with site.client() as app:
+        await app.start(host_fans_out, 5)
+        assert (await app.process_available(max_jobs=3)).processed == 3
+    assert len(began) == 2
 
 
 async def test_one_run_is_handled_by_one_process_at_a_time(site: Site) -> None:
