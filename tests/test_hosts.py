@@ -74,6 +74,20 @@ async def host_child_of(text: str) -> str:
     return await host_plain(text)
 
 
+meanwhile: list[Callable[[], Awaitable[object]]] = []
+
+
+@activity
+async def host_takes_long() -> None:
+    while meanwhile:
+        await meanwhile.pop()()
+
+
+@workflow
+async def host_is_long() -> None:
+    await host_takes_long()
+
+
 @workflow
 async def host_fans_out(count: int) -> list[str]:
     return list(await asyncio.gather(*(host_plain(f"child {number}") for number in range(count))))
@@ -197,6 +211,22 @@ async def test_no_more_is_processed_than_may_be_however_few_there_were_at_first(
         await app.start(host_fans_out, 5)
         assert (await app.process_available(max_jobs=3)).processed == 3
     assert len(began) == 2
+
+
+async def test_nothing_is_begun_when_the_budget_is_over(site: Site) -> None:
+    """What came up meanwhile is left to the next invocation, which has time for it."""
+    async with site.client() as app:
+
+        async def more() -> None:
+            await app.start(host_plain, "later")
+            site.clock.advance(20_000)
+
+        meanwhile.append(more)
+        await app.start(host_is_long)
+        assert (await app.process_available(budget=20)).processed == 1
+        assert began == []
+        assert (await app.process_available(budget=20)).processed >= 1
+    assert began == ["later"]
 
 
 async def test_one_run_is_handled_by_one_process_at_a_time(site: Site) -> None:
