@@ -889,6 +889,23 @@ async def test_what_was_sent_and_not_noted_is_sent_again_after_a_crash(
         assert (await info_of(env, "crashing")).backlog == 0
 
 
+async def test_what_was_sent_is_noted_before_a_worker_ends(env: Environment, record: Callable[..., Recorder]) -> None:
+    """A deploy is no crash: nobody is told twice because of it."""
+    recorder = record("deployed", events=("run.*",))
+    async with env:
+        await env.app.outbox.pause("deployed")
+        run = await env.start(outbox_counts)
+        await env.result(run)
+        await env.app.outbox.resume("deployed")
+        while len(recorder.told) < 2:
+            await env.pass_time(0.01)
+        assert (await info_of(env, "deployed")).backlog == 2
+    async with Environment(env.path, clock=env.clock) as other:
+        assert (await info_of(other, "deployed")).backlog == 0
+        await told(other)
+        assert recorder.types(run.run_id) == ["run.started", "run.completed"]
+
+
 async def test_what_follows_a_dead_letter_waits_until_that_is_noted(
     env: Environment, record: Callable[..., Recorder]
 ) -> None:

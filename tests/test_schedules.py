@@ -386,6 +386,16 @@ async def test_a_trigger_starts_a_run_whatever_is_open_and_paused_or_not(env: En
         assert await kinds(env, "eu") == [("triggered", 1), ("triggered", 1)]
 
 
+async def test_what_was_triggered_is_the_last_run_of_its_schedule(env: Environment) -> None:
+    async with env:
+        await env.app.schedules.create("eu", tells_its_time.call(), MINUTELY)
+        await env.pass_time(61)
+        run = await env.app.schedules.trigger("eu")
+        found = await env.app.schedules.get("eu")
+        assert (found.last_run_id, found.last_time) == (run.run_id, as_moment(env.clock.now()))
+        assert found.decisions[0].run_id == run.run_id
+
+
 async def test_what_waits_starts_at_once_when_runs_may_overlap_by_now(env: Environment) -> None:
     """Not with the next time, which may be a day away."""
     async with env:
