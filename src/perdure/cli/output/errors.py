@@ -12,7 +12,6 @@ from typing import Any
 
 import typer
 
-from perdure.app.network.remote import is_remote
 from perdure.cli.output.console import is_coloured
 from perdure.cli.output.suggestions import hint
 from perdure.errors import (
@@ -91,7 +90,8 @@ def tell(error: Exception) -> int:
         case RunFailed(id=id):
             text += f"; `{hint('show', id)}` tells where"
         case StoreUnavailable(url=url):
-            text += "; does `perdure serve` run there?" if is_remote(url) else f"; `{hint('doctor')}` looks closer"
+            is_server = url.startswith(("http://", "https://"))
+            text += "; does `perdure serve` run there?" if is_server else f"; `{hint('doctor')}` looks closer"
     say(text)
     return code_of(error)
 
