@@ -22,6 +22,15 @@ def test_runs_are_found_counted_and_marked(shell: Shell) -> None:
     assert "--where 'tier = :t' --param t=2 --limit 1 --after" in seen
 
 
+def test_a_name_that_is_nearly_that_of_a_field_is_told_when_nothing_is_found(shell: Shell) -> None:
+    shell("start", "shop:greet", '["1"]', "--id", "g-1", "--attribute", "state=new")
+    for command in ("list", "count"):
+        mistyped = shell(command, "--where", "workflw = 'greet'")
+        assert (mistyped.code, "'workflw' is no field" in mistyped.err) == (0, True)
+        assert "did you mean workflow?" in mistyped.err
+    assert shell("list", "--where", "state = 'old'").err == ""
+
+
 def test_a_bad_filter_is_told_with_its_place(shell: Shell) -> None:
     shell("run", "shop:greet", '["1"]', "--id", "g-1")
     refused = shell("list", "--where", "status = 'broken'")

@@ -28,6 +28,14 @@ def test_many_runs_are_paused_resumed_signalled_cancelled_and_retried(shell: She
     assert shell("terminate", *where, "--yes").json["matched"] == 0
 
 
+def test_a_name_that_is_nearly_that_of_a_field_is_told_before_anybody_says_yes(shell: Shell) -> None:
+    """As an attribute nobody has it, and `!=` means every run."""
+    started(shell, 2)
+    asked = shell("terminate", "--where", "workflw != 'greet'")
+    assert "did you mean workflow?" in asked.err
+    assert asked.err.index("did you mean") < asked.err.index("2 runs match")
+
+
 def test_who_does_not_say_yes_is_asked_and_told_what_matches(shell: Shell) -> None:
     """A filter that means more than was meant is seen before anything happens."""
     started(shell, 7)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from perdure.cli.input.database import client
+from perdure.cli.input.filters import warn_of_near_fields
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where
 from perdure.cli.input.values import parameters
 from perdure.cli.output.tables import is_for_people, plain_table, print_json, print_lines, screen
@@ -41,6 +42,8 @@ def count(
 ) -> None:
     """Count runs."""
     found = asyncio.run(_counted(url, namespace, where or "true", parameters(param), by))
+    if where is not None and not found:
+        warn_of_near_fields(where, parameters(param))
     if isinstance(found, int):
         screen().print(found)
         return

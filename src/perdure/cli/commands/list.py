@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perdure.cli.input.database import client, found
+from perdure.cli.input.filters import warn_of_near_fields
 from perdure.cli.input.options import DEFAULT_NAMESPACE, DEFAULT_URL, AsJson, Namespace, Parameters, Url, Where
 from perdure.cli.input.values import parameters
 from perdure.cli.output.errors import INTERRUPTED, Mistake, warn
@@ -119,6 +120,8 @@ def list_runs(
     page = asyncio.run(_page(url, namespace, None if stuck else filters, limit, after))
     for error in page.unreadable:
         warn(f"run {error.id!r} ({error.run_id}) is not shown, it cannot be read: {error.trouble}; `{hint('audit')}`")
+    if where is not None and not page:
+        warn_of_near_fields(where, filters["params"])
     if not is_for_people(as_json=as_json):
         print_json([listed(info) for info in page])
         return

@@ -15,6 +15,7 @@ from rich.text import Text
 
 import perdure
 from perdure.cli.input.database import client, under
+from perdure.cli.input.filters import warn_of_near_fields
 from perdure.cli.output.errors import FAILED, Mistake, warn
 from perdure.cli.output.tables import errors, is_for_people, print_json, screen
 from perdure.kernel.status import HELD
@@ -76,6 +77,7 @@ class Many:
     def ask(self, verb: str, asked: Asking) -> None:
         """Show what matches, ask the user, do it, and show what became of it."""
         count, ids = asyncio.run(self._look(verb, asked))
+        warn_of_near_fields(**self._which)
         if count and not self._yes:
             _confirm(verb, count, ids)
         # Under a key the first answer is told, also when nothing matches any more.
