@@ -311,6 +311,18 @@ async def test_an_activity_on_a_queue_that_nobody_works_is_told_with_the_reason(
         assert told.advice == "start one: `perdure worker MODULE --queue far`"
 
 
+async def test_an_activity_on_a_queue_that_has_failed_names_the_run_that_called_it(env: Environment) -> None:
+    """To retry it alone would do its work once more, and tell nobody."""
+    async with env:
+        run = await env.start(explain_calls_far_away.options(id="a"))
+        await env.pass_time(20)
+        (task,) = await run.children()
+        await (await env.app.get(run_id=task.run_id)).terminate("enough")
+        told = await (await env.app.get(run_id=task.run_id)).explain()
+    assert told.cause == "closed"
+    assert f"retry that: `perdure retry {run.run_id}`" in str(told.advice)
+
+
 async def test_runs_that_wait_for_each_other_are_a_deadlock(env: Environment) -> None:
     """Neither will ever go on, and looked at alone each seems to wait as it should."""
     async with env:

@@ -23,6 +23,7 @@ from perdure.engine.ports import Engine, Liveness, WorkerLife
 from perdure.errors import RunNotFound, RunUnreadable
 from perdure.kernel.messages import PauseRequest, ResumeRequest, SignalSent
 from perdure.kernel.quarantine import is_suspect
+from perdure.kernel.traits import TASK_PREFIX
 from perdure.stores.records import RunRow
 from perdure.views.bulk import ENDED_BADLY
 from perdure.views.held import meaning_of, report_of
@@ -167,6 +168,11 @@ class _Explainer:
             return f"it went on as another run: {self._command('show', info.forked_to)}"
         if info.status not in ENDED_BADLY:
             return None
+        if info.workflow.startswith(TASK_PREFIX) and info.parent_id is not None:
+            return (
+                "it is an activity of another run, which was told of its end; when that has failed as well, "
+                f"retry that: {self._command('retry', info.parent_id)}"
+            )
         return (
             f"when the cause is mended, run again what failed: {self._command('retry', info.id)}; or go on from an "
             f"event with another input or result: {self._command('fork', info.id, '--at', 'SEQ')}"
