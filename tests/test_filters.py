@@ -147,6 +147,9 @@ MATCHES: list[tuple[str, bool]] = [
     ("huge > 9223372036854775807", True),
     ("beyond < -1e308", True),
     ("beyond = -1e308", False),
+    # as large as the largest there is, as in databases
+    ("beyond = -1.7976931348623157e308", True),
+    ("beyond < -1.7976931348623157e308", False),
     # types are not converted
     ("tier = '2'", False),
     ("tier != '2'", True),

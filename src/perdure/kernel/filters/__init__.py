@@ -16,7 +16,8 @@ What a filter means, where it could be read in two ways:
 - A missing attribute is null, and so is a field without a value. `a = null` means `a is null`. `a in ('x', null)`
   means `a = 'x' or a is null`. Null is not less or greater than anything; to write so is refused.
 - Numbers compare by their exact value, whole ones and fractions alike: 2 = 2.0. Whole numbers of more than 64 bits
-  are first rounded to floating point, in filters and in attributes. There is no NaN and no infinity in a filter.
+  are first rounded to floating point, in filters and in attributes, and an attribute that is larger than any such
+  number is as large as the largest one. There is no NaN and no infinity in a filter.
 - Truth values are not numbers, and have no order.
 - Text is ordered by code points. `like` heeds case; `%` is any text, `_` any one character, all else is itself:
   there is no character that escapes.

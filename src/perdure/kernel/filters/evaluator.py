@@ -34,6 +34,7 @@ from perdure.kernel.filters.syntax import (
 
 # What fits into 64 bits compares exactly; databases keep larger whole numbers as floating point.
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
+LARGEST_FLOAT = math.nextafter(math.inf, 0)
 
 
 class RunFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,13 +135,13 @@ def _is_number(found: object) -> TypeGuard[int | float]:
 
 
 def comparable_number(number: int | float) -> int | float:  # noqa: PYI041 - each has its own case
-    """The number as it is compared: a whole one of more than 64 bits is rounded; infinite when it is too large."""
+    """The number as it is compared: a whole one of more than 64 bits is rounded, at most to the largest there is."""
     if isinstance(number, float) or SMALLEST <= number <= LARGEST:
         return number
     try:
         return float(number)
     except OverflowError:
-        return math.inf if number > 0 else -math.inf
+        return LARGEST_FLOAT if number > 0 else -LARGEST_FLOAT
 
 
 # Patterns

@@ -4,7 +4,6 @@ In:   the text of a literal, or what the caller gave as a parameter; a name; the
 Out:  a typed value, or Misfit, which says what would fit.
 """
 
-import math
 import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from difflib import get_close_matches
@@ -13,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from perdure.kernel.filters.evaluator import comparable_number
+from perdure.kernel.filters.evaluator import LARGEST_FLOAT, comparable_number
 from perdure.kernel.filters.syntax import (
     FIELDS,
     Attribute,
@@ -101,8 +100,9 @@ def parameter_value(given: object) -> Given | Misfit:
 
 def _finite(number: float) -> NumberValue | Misfit:
     # Without what a subclass may add to it.
-    exact = comparable_number(float(number) if isinstance(number, float) else int(number))
-    return NumberValue(exact) if math.isfinite(exact) else Misfit("it is too large, or not a number")
+    if not -LARGEST_FLOAT <= number <= LARGEST_FLOAT:
+        return Misfit("it is too large, or not a number")
+    return NumberValue(comparable_number(float(number) if isinstance(number, float) else int(number)))
 
 
 def _storable(text: str) -> TextValue | Misfit:

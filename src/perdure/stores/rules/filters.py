@@ -44,7 +44,6 @@ COLUMNS = {"id": "workflow_id"}
 MAY_BE_NULL = frozenset({"step", "held", "entity_id", "correlation_id", "parent_id", "schedule", "error", "closed_at"})
 # Texts up to here are in the index of attributes.
 LONGEST_INDEXED = 200
-LARGEST_FLOAT = math.nextafter(math.inf, 0)
 TRUTHS = {True: "true", False: "false"}
 # How an attribute's type is kept.
 TEXT, NUMBER, TRUTH, OTHER = "text", "number", "truth", "other"
@@ -238,7 +237,7 @@ def _typed(value: object) -> tuple[str, str | None, float | None, int | None]:
 
 def _numbers(number: float) -> tuple[float, int | None]:
     is_whole = SMALLEST <= number <= LARGEST and number == math.floor(number)
-    return max(-LARGEST_FLOAT, min(float(number), LARGEST_FLOAT)), math.floor(number) if is_whole else None
+    return float(number), math.floor(number) if is_whole else None
 
 
 # The same run for the evaluator
