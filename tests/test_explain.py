@@ -363,6 +363,14 @@ async def test_without_a_worker_of_its_queue_that_is_the_cause(env: Environment)
             assert """'queues': '["default"]'""" in str(told.evidence["workers"])
 
 
+async def test_workers_of_other_namespaces_are_none_of_its_own(env: Environment) -> None:
+    async with env:
+        await env.app.namespaces.create("blue")
+        async with Environment(env.path, clock=env.clock, worker=False, namespace="blue") as blue:
+            told = await (await blue.start(returns.options(id="a"))).explain()
+    assert (told.cause, told.evidence["workers"]) == ("no_worker", [])
+
+
 async def test_workers_without_its_code_are_named_with_what_they_have(env: Environment) -> None:
     env.workflows = [gets_a_signal]
     async with client_of(env) as client, env:

@@ -20,6 +20,7 @@ from perdure import (
     Request,
     Retry,
     Run,
+    RunCancelled,
     RunClosed,
     RunEvent,
     RunFailed,
@@ -701,6 +702,34 @@ async def pays_once() -> str:
 @workflow(name="fork_pays")
 async def pays() -> str:
     return await pays_once()
+
+
+async def test_a_fork_does_for_itself_what_is_done_at_most_once(env: Environment) -> None:
+    """It is another run beside the one whose attempt is under way; that one loses nothing by it."""
+    async with env:
+        run = await env.start(pays.options(id="o-17"))
+        await env.settle()
+        bank.is_broken = False
+
+        assert await env.result(await run.fork(at=1, id="other")) == "paid"
+        assert bank.calls == ["pay", "pay"]
+
+
+async def test_a_fork_behind_a_request_to_stop_shows_that_request(env: Environment) -> None:
+    """It is in its history: whoever looks at the run must see that it is about to stop, and why."""
+    async with env:
+        run = await env.start(takes_signals.options(id="o-17"), 2)
+        await env.settle()
+        await run.cancel("enough", deadline=timedelta(days=1))
+        with pytest.raises(RunCancelled):
+            await env.result(run)
+        (asked,) = [event for event in await history(run) if event.kind == "CancelRequested"]
+
+        behind = await (await run.fork(at=asked.seq, id="behind")).describe()
+        before = await (await run.fork(at=asked.seq - 1, id="before")).describe()
+
+        assert (behind.cancel_requested_at, behind.cancel_reason) == (asked.at, "enough")
+        assert (before.cancel_requested_at, before.cancel_reason) == (None, None)
 
 
 async def test_what_is_done_at_most_once_is_not_done_again_by_a_retry(env: Environment) -> None:

@@ -306,6 +306,22 @@ async def test_no_run_is_lost_between_two_pages(env: Environment, count: int, mo
             await told_of(again, ids, "last")
 
 
+async def test_a_page_with_a_run_that_cannot_be_read_is_not_the_last_one(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has fewer runs than others, and those behind it would never be told."""
+    monkeypatch.setattr(subscriptions, "PAGE", 2)
+    path = str(quick_path / "test.db")
+    async with Environment(path) as env:
+        for number in range(5):
+            await env.start(watched.options(id=f"p{number}"), "begin")
+        await env.settle()
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("update runs set seed = 'spoilt' where workflow_id in ('p4', 'p2')")
+        async with watching(env) as watcher:
+            assert {id for id, *_ in await watcher.next(3)} == {"p0", "p1", "p3"}
+
+
 async def told_of(watcher: Watcher, ids: set[str], step: str) -> None:
     """Until each of these was told to be there."""
     missing = set(ids)

@@ -7,11 +7,13 @@ import re
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perdure import sleep, workflow
-from perdure.cli.commands.list import is_news
+from perdure.cli.commands.list import as_filter, is_news
+from perdure.kernel.filters import parse
 from perdure.testing import Environment
 from perdure.views.changes import Change
 from perdure.views.run import RunInfo
@@ -139,6 +141,23 @@ def test_list_watches_runs_as_they_change(shell: Shell, tmp_path: Path) -> None:
     assert changes[-1]["run"]["status"] == "TERMINATED"
     assert shell("list", "--watch", "--stuck").code == 64
     assert "--watch" in shell("list", "--watch", "--after", "o-1").err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ({"status": ["held"]}, "held is not null"),
+        ({"status": ["paused", "failed"]}, "status = 'failed' or held = 'paused'"),
+        ({"entity_id": "e", "where": "tier = 1 or tier = 2"}, "entity_id = 'e' and (tier = 1 or tier = 2)"),
+        ({"correlation_id": "c", "parent_id": "p"}, "correlation_id = 'c' and parent_id = 'p'"),
+        ({"workflow": "w", "id": "i", "where": "a = :a", "params": {"a": 1}}, "workflow = 'w' and id = 'i' and a = 1"),
+        ({}, "true"),
+    ],
+)
+def test_a_watch_has_the_filters_of_a_list(words: dict[str, Any], meant: str) -> None:
+    given = dict.fromkeys(("workflow", "id", "entity_id", "correlation_id", "parent_id", "where", "params"))
+    where, params = as_filter(given | {"status": []} | words)
+    assert parse(where, params, now=0) == parse(meant, now=0)
 
 
 def test_who_watches_sees_a_line_once_however_often_its_run_changes(quick_path: Path) -> None:

@@ -175,7 +175,7 @@ async def _show_changes(url: str, namespace: str, filters: dict[str, Any], *, is
     async with client(url, namespace) as app:
         if filters["parent_id"] is not None:
             filters |= {"parent_id": (await found(app, filters["parent_id"])).run_id}
-        where, params = _as_filter(filters)
+        where, params = as_filter(filters)
         cursor, patience, shown = None, Reconnecting(url, errors()), dict[str, str]()
         while True:
             subscribed = cast("AsyncGenerator[Change, None]", app.subscribe(where=where, params=params, after=cursor))
@@ -196,7 +196,7 @@ async def _show_changes(url: str, namespace: str, filters: dict[str, Any], *, is
                 cursor = None
 
 
-def _as_filter(filters: dict[str, Any]) -> tuple[str, dict[str, object]]:
+def as_filter(filters: dict[str, Any]) -> tuple[str, dict[str, object]]:
     """The filters as one text, and its parameters."""
     given = {name: filters[name] for name in ("workflow", "id", "entity_id", "correlation_id", "parent_id")}
     params = {f"of_{name}": value for name, value in given.items() if value is not None}
