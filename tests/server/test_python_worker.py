@@ -332,3 +332,17 @@ async def test_a_worker_that_cannot_register_anew_just_now_goes_on_trying(env: H
         run = await env.start(remote_five_steps, "at last")
         assert await env.result(run) == "at last"
         assert env.transport.instead == []
+
+
+async def test_a_run_that_the_server_could_not_write_just_now_is_not_broken(env: HttpEnvironment) -> None:
+    """It says so of one run among others, while it ends or its database is away."""
+    async with env:
+        for number, error in enumerate((NotOpen(), StoreUnavailable("sqlite:///x", "busy"))):
+            _, problem = problem_of(error, "request")
+            said = {"answers": [{"problem": problem}], "news": {"after": 0, "messages": []}}
+            env.transport.instead_at = "advance"
+            env.transport.instead = [HttpAnswer(200, {}, msgspec.json.encode(said))]
+            run = await env.start(remote_five_steps, f"busy {number}")
+            assert await env.result(run) == f"busy {number}"
+            assert env.transport.instead == []
+        assert {*calls.values()} == {1}

@@ -284,14 +284,15 @@ class StoreRemoteRuns:
 
     async def end(self, worker: WorkerRow, run_id: str, end: RunTerminated | RunCancelled | RunTimedOut) -> None:
         """End a run or a task of a worker in its name; one that it has not any more is left alone."""
-        row = await self._reads.run(worker.namespace, run_id)
-        if row is None or row.owner != worker.worker_id:
-            return
-        writing = WorkerSession(worker, self._sessions).begin(row, await self._reads.last_event(run_id))
-        writing.owner.advance(writing.owned, CloseRun(end))
-        writing.add(ForgetDeadline(run_id))
-        # Refused when its worker was quicker, or has lost its lease: the next look finds what is left to do.
-        with suppress(LeaseLost):
+        # Refused when its worker was quicker, or has lost its lease: the next look finds what is left to do. One that
+        # cannot be read is told of where it is loaded, and keeps no other from being ended.
+        with suppress(LeaseLost, RunUnreadable):
+            row = await self._reads.run(worker.namespace, run_id)
+            if row is None or row.owner != worker.worker_id:
+                return
+            writing = WorkerSession(worker, self._sessions).begin(row, await self._reads.last_event(run_id))
+            writing.owner.advance(writing.owned, CloseRun(end))
+            writing.add(ForgetDeadline(run_id))
             if isinstance(await writing.write(), Applied) and row.parent_id is not None:
                 await self._arrivals.read_if_here(row.parent_id)
 

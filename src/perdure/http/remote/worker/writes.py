@@ -29,6 +29,7 @@ log = logging.getLogger("perdure.worker")
 # So many runs, and about so many bytes, go into a request.
 MOST_RUNS, MOST_BYTES = 500, 2_000_000
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 1000
+UNAVAILABLE = 503
 ENDS = (CloseCommand, ContinueCommand)
 
 
@@ -324,10 +325,19 @@ class WorkerWrites:
                 self._load_again(owned)
         elif error == "IdConflict" and any(isinstance(each.command, ChildCommand) for each in part.commands):
             self._one_by_one(part, problem)
-        elif error == "StoreUnavailable":
-            self._put_back(part)
+        elif problem.get("status") == UNAVAILABLE:
+            self._ask_again(part)
         else:
             self._break(part, str(problem.get("detail")))
+
+    def _ask_again(self, part: RunWrites) -> None:
+        """The server could not write, or does not know whether it has."""
+        part.is_again = True
+        if _publishes_beside(part):
+            _forget(part)
+            self._load_again(part.owned)
+        else:
+            self._put_back(part)
 
     def _was_written(self, part: RunWrites) -> None:
         """The answer was lost, the commands were not; whether the run was let go of is asked again."""
