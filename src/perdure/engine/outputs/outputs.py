@@ -42,7 +42,7 @@ class StoreOutputs:
         self._lease = lease
         self._reader = reader
         self.followers = Followers(look_at_streams(store), clock, background)
-        self.readers = Followers(look_at_histories(store), clock, background)
+        self.history_followers = Followers(look_at_histories(store), clock, background)
 
     # Of owned runs
 
@@ -105,12 +105,12 @@ class StoreOutputs:
 
     async def wait_for_event(self, run_id: str, after: int) -> None:
         """Until a run has more events than this number, or has ended, or may have."""
-        await self.readers.wait(run_id, "", after)
+        await self.history_followers.wait(run_id, "", after)
 
     def close(self) -> None:
         """Tell everybody that nothing is waited for any more."""
         self.followers.close()
-        self.readers.close()
+        self.history_followers.close()
 
 
 def _operation(owned: OwnedRun, each: Published, bodies: tuple[str, ...], now: int) -> PublishValues:
